@@ -47,13 +47,13 @@ struct verdict {
     bool right;
     double max_error;  /* largest |out - ref| */
     double rel_norm;   /* largest over the check rows */
-    int64_t unwritten; /* elements still poisoned */
+    int64_t unwritten; /* elements that the kernel has not written */
     char text[320];    /* when the result is wrong: the place and the size of the error */
 };
 
 struct timing {
     uint32_t warmup;
-    uint32_t samples; /* wanted, <= SAMPLES_MAX */
+    uint32_t samples; /* number to take, <= SAMPLES_MAX */
     /* stop timing when the first sample is above this (0: never stop early) */
     double stop_after_us;
     /* idle time before each sample: launches without a pause reach a GPU's power limit and slow
@@ -61,8 +61,8 @@ struct timing {
     double gap_ms;
 };
 
-/* Supplies the images that a device needs beside candidates, from the cache or the compiler. `*out`
- * is borrowed until the next call. */
+/* Supplies the images of a device's own kernels (not of candidates), from the cache or the
+ * compiler. `*out` is borrowed until the next call. */
 struct device_supply {
     int (*image)(void *ctx, const struct variant *v, const struct image **out, struct error *err);
     void *ctx;
@@ -70,10 +70,10 @@ struct device_supply {
 enum { DEVICE_HELPERS_MAX = 4 };
 
 struct baseline {
-    char library[32]; /* "cublas" */
-    int version;      /* 130001 */
-    uint32_t products;
-    double max_error; /* NaN: not compared, because the products are not the op's result */
+    char library[32];  /* "cublas" */
+    int version;       /* 130001 */
+    uint32_t products; /* matrix products that were timed together */
+    double max_error;  /* NaN: not compared, because the products are not the op's result */
 };
 
 struct device_ops {

@@ -37,8 +37,8 @@ enum {
  * long as check() accepts them. */
 struct param {
     const char *name;
-    bool run_time; /* not part of the variant: a change needs no compile. The first value is legal
-                      wherever any value is: a variant is judged by its first values */
+    bool run_time; /* not part of the variant: a change needs no compile. Where any value is legal,
+                      the first value is legal, so a variant is checked with its first values */
     uint32_t n;
     struct value values[PARAM_VALUES_MAX];
     const char *help;
@@ -86,12 +86,12 @@ struct launch {
      * all clusters. Initially the cluster's own number; the launching code overwrites the bytes
      * with the device's order (launch_order.h). Only together with maps. */
     uint32_t order_at;
-    /* CPU only: the function when the module lacks it (the reference). */
+    /* CPU only: the function to call when no module has it (the reference); else NULL. */
     void (*cpu_entry)(const void *params, uint32_t block);
 };
 struct launch_plan {
     uint32_t n;
-    int64_t workspace_bytes; /* needed by these steps */
+    int64_t workspace_bytes; /* that these steps need */
     struct launch steps[LAUNCH_STEPS_MAX];
 };
 
@@ -151,7 +151,8 @@ struct family_target {
      * check(). Ignores run-time parameters. NULL: all configs belong. */
     int (*worth)(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
-    /* Compile time of this variant, as a multiple of the target's usual one; 1 to 10. NULL: 1. */
+    /* Compile time of this variant, as a multiple of the target's usual compile time; 1 to 10.
+     * NULL: 1 for all variants. */
     double (*effort)(const struct problem *p, const struct record *config);
     /* The analytic default: valid, never measured. 0, or ERROR_NO_CONFIG with the reason. */
     int (*choose)(const struct problem *p, const struct device_info *info, struct record *config,
@@ -210,7 +211,7 @@ struct family {
     const char *name;
     const struct op *op;
     const struct family_target *const *targets; /* NULL-terminated, the best first */
-    /* The minimal work: each operand and the output once. */
+    /* The least work: the flops, and the bytes of each operand and of the output once. */
     void (*work)(const struct problem *p, double *flops, double *bytes);
     /* ERROR_NO_MEMORY; ERROR_CANCELLED (host_work_check). */
     int (*workload_init)(struct workload *w, const struct problem *p, uint64_t seed,
@@ -224,7 +225,7 @@ struct family {
     /* The op's ABI struct over a workload's buffers. */
     void (*bind)(const struct workload *w, void *const buffers[], void *workspace,
                  int64_t workspace_bytes, void *stream, void *args /* ARGS_MAX bytes */);
-    /* Reads the launch context back from a caller's args. */
+    /* Copies stream and workspace from a caller's args. */
     void (*context)(const void *args, struct launch_context *out);
     /* The work of one copy of the buffers as dense products, for comparison with a BLAS library.
      * Returns the number of products (0: this workload has no such form), writes at most `max`.

@@ -4,11 +4,10 @@
  * directory, so that each variant is compiled once:
  *
  *   <cache>/modules/<id>.<suffix>     an image, named by its content
- *   <cache>/records/<variant>         the compiler's report on a variant: the image's id,
- * registers, spills, seconds, log; or the refusal and its reason <cache>/variants/<variant> a
- * symbolic link to the image, for people and scripts <cache>/serving/<database>        the images
- * that the bests of a database name <cache>/compiling                 locks: one byte for each
- * variant that is being compiled
+ *   <cache>/records/<variant>         the compiler's report on the variant, or its refusal
+ *   <cache>/variants/<variant>        a symbolic link to the image, for people and scripts
+ *   <cache>/serving/<database>        ids of the images that a database's bests name
+ *   <cache>/compiling                 locks: one byte for each variant that a process compiles
  *
  * All files but the last are written under a temporary name, fsynced, renamed: losing a race is
  * normal. A file is used only when its content still has the recorded hash. A damaged file is
@@ -34,7 +33,7 @@ int modules_find(const char *cache_dir, const char *variant, struct image *out, 
 bool modules_has(const char *cache_dir, const char *variant);
 /* 0 or MODULES_MISS. */
 int modules_get(const char *cache_dir, const char *id, struct image *out, struct error *err);
-/* A part of a module. The id is not checked: only a reader of the whole module can. */
+/* Some bytes of a module's file. The content is not compared with the id, which needs all bytes. */
 struct chunk {
     char *data;         /* owned by the caller: free() */
     size_t n, size;     /* bytes of this part; bytes of the whole module */
@@ -75,9 +74,9 @@ int modules_make_known(const struct modules_order *o, struct modules_made *out, 
 /* ---- size limit (kernels/modules_limit.c) ---------------------------------------------------- */
 
 struct modules_usage {
-    int64_t modules, refusals; /* files */
+    int64_t modules, refusals; /* numbers of files */
     int64_t bytes;             /* on disk, as blocks of 4 KiB: images and records */
-    int64_t removed;           /* by this trim */
+    int64_t removed;           /* files that this trim removed */
 };
 /* Counts files and bytes of the cache; a missing cache counts as empty. */
 void modules_count(const char *cache_dir, struct modules_usage *out);

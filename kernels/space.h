@@ -33,18 +33,18 @@ struct space {
     struct param params[PARAMS_MAX]; /* run-time params last: a variant's points are adjacent */
     uint32_t n;                      /* points that are legal and worth a place */
     struct space_point *points;      /* owned; in lexicographic order */
-    uint64_t raw;                    /* points of the product before rules, so far */
+    uint64_t raw;                    /* combinations of values looked at so far, legal or not */
     uint64_t unworthy;               /* legal points that are not worth() a place */
-    uint32_t variants;               /* compile-time parts among the points */
+    uint32_t variants;               /* number of different compile-time parts of the points */
     uint32_t settings;               /* largest number of run-time settings of a variant */
     uint32_t n_rules;
     struct space_rule rules[64];
     /* State of space_more. */
     struct space_setup setup;
     bool keep, ended, all;       /* `all`: ignore the target's worth() */
-    struct space_point at, last; /* the next point; the last legal one */
-    uint32_t fixed;              /* leading params that keep their values (space_build_on) */
-    struct record config;        /* of `at` */
+    struct space_point at, last; /* the next point; the last legal point */
+    uint32_t fixed;       /* number of first params that keep their values (space_build_on) */
+    struct record config; /* the config of `at` */
     uint32_t room, in_variant;
 };
 /* Builds a whole space. `allow` (may be NULL) drops points before check() sees them (restrictions).

@@ -32,8 +32,8 @@ int rejection_resource(struct rejection *why, const char *resource, int64_t requ
                        const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 size_t dtype_size(enum dtype t); /* bytes; 0 for DTYPE_NONE */
-/* Half of the type's smallest step: the rounding error of a value near zero, whatever its size. No
- * result of tiny values can be closer than this, not even within a part of the row's norm. */
+/* Half of the distance between the type's smallest values: the largest rounding error of a value
+ * near zero. A tolerance below this would reject correct results of tiny values. */
 double dtype_grain(enum dtype t);
 const char *dtype_name(enum dtype t); /* "bf16" "fp16" "fp32" "int32" "int64", else "none" */
 

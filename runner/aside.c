@@ -4,8 +4,8 @@
 #include "runner/aside.h"
 #include "runner/job_inner.h"
 
-/* most searches whose state is kept; the oldest state is dropped first, and its search asks for
- * its builds again */
+/* Most searches whose state is kept. Beyond this the oldest state is dropped, and that search
+ * compiles or finds its kernels again. */
 enum { KEPT_MOST = 64 };
 
 static struct aside **aside_find_place(struct runner *r, int64_t job)

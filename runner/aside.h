@@ -31,11 +31,11 @@ struct runner;
 struct aside {
     struct aside *next;
     int64_t job;
-    struct plan plan; /* owned; empty: not kept yet, or taken */
+    struct plan plan; /* owned; empty before aside_keep_plan and after aside_take_plan */
     uint32_t n;
     struct {
         struct record config;
-        struct build *build; /* held */
+        struct build *build; /* with a reference of ours */
     } kept[];
 };
 

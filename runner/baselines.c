@@ -17,7 +17,7 @@ struct owed {
     struct problem problem;
     uint64_t seed;
     double atol, rtol;
-    double reference_us; /* of the tuning run */
+    double reference_us; /* the reference kernel's time in the tuning run */
 };
 
 void baselines_owe(struct runner *r, const struct tune_order *o, const struct tune_result *result)

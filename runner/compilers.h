@@ -32,10 +32,11 @@ struct compilers_ops {
      * build that has run for too long. Returns 0, or ERROR_CANCELLED. */
     int (*wait)(struct job *j, struct candidate *const queue[], uint32_t n, int64_t most_ms,
                 struct error *err);
-    double (*left_ms)(const struct job *j, const struct candidate *c); /* NaN: unknown */
+    double (*left_ms)(const struct job *j,
+                      const struct candidate *c); /* until built; NaN: unknown */
     /* How long a compile has run; 0: not begun. INFINITY: the cache does not have the variant. */
     double (*ran_ms)(const struct job *j, const struct candidate *c);
-    /* Past and future cost of a compile that no search waits for any more. */
+    /* Compile time, past and to come, of a build that no search waits for any more. */
     double (*cost_ms)(const struct job *j, const struct candidate *c);
 };
 
@@ -59,7 +60,7 @@ struct lane_build {
 };
 
 struct lanes {
-    double waited_ms;      /* while the device was idle */
+    double waited_ms;      /* total wait for builds while the device was idle */
     double free_ms[LANES]; /* when each lane is idle again */
     uint32_t n, room;
     struct lane_build *builds; /* owned: builds wanted so far */

@@ -105,7 +105,7 @@ static double compilers_recorded_left_ms(const struct job *j, const struct candi
     return c->due_ms - runner_now_ms(j->runner);
 }
 
-/* Variants in the cache are due at once, so a pending variant is not in the cache. */
+/* A variant in the cache is due at once. So a variant that is not due is not in the cache. */
 static double compilers_recorded_ran_ms(const struct job *j, const struct candidate *c)
 {
     (void)j, (void)c;

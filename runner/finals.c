@@ -6,19 +6,19 @@
  * its ratio to the first finalist in the same round.
  *
  * After rounds 1, 2 and 3 a finalist leaves that is 1.2, 0.7 or 0.5 % behind the best, unless the
- * noise of this run could explain the distance. Finalists within 0.3 % of the best are equal. The
- * tie goes to the config that the model predicts faster, then to the first in text order, so that a
+ * noise of this run could explain the distance. Finalists within 0.3 % of the best count as equal.
+ * Of these wins the config that the model predicts faster, then the first in text order, so that a
  * repeated tuning gives the same answer. Four rounds are run; two or three when the scatter of this
  * run's launches puts the ratios' error below a tie.
  *
  * The former best of the key takes part in all four rounds, however slow. gate.c decides if it
  * stays.
  *
- * A single finalist with enough samples of this run needs no final, unless the key had a best: the
- * final's trial records the decision about the former best. A finalist that only an earlier run
- * measured is verified and measured here before it may win. The next finalists are tried when that
- * finalist fails, or when it is slower than its old ratio and other configs were stopped early
- * because of that ratio. A winner with few samples is timed again.
+ * A single finalist with enough samples of this run is not measured again, unless the key had a
+ * best: the trial of stage final records the decision about the former best. A finalist that only
+ * an earlier run measured is verified and measured here before it may win. The next finalists are
+ * tried when that finalist fails. They are also tried when it is slower than its old ratio, and
+ * other configs were stopped early because of that ratio. A winner with few samples is timed again.
  */
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@
 
 enum {
     FINALISTS_MAX = 6,
-    SEATS_MAX = FINALISTS_MAX + 1, /* with the former best */
+    SEATS_MAX = FINALISTS_MAX + 1, /* finalists and the former best */
     ROUNDS = 4,
     ROUNDS_MIN = 2,
     BLOCK_MIN = 2,
@@ -38,13 +38,14 @@ enum {
     BLOCK_MAX = SAMPLES_MAX / ROUNDS
 };
 static const double FINAL_BAND = 1.03;
-static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* allowed scores */
+static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005,
+                                     INFINITY}; /* largest score to stay, by round */
 static const double DOUBTS = 2; /* a distance of this many standard deviations may still be noise */
 static const double BLOCK_US = 3e3, BLOCK_ASKED_US = 250e3, GAP_LAUNCHES = 2, VISIT = 0.25;
 
 struct finalist {
     struct candidate c;
-    struct kernel *kernel; /* loaded; NULL: out of the finals */
+    struct kernel *kernel; /* loaded; NULL: the finalist is out of the finals */
     double samples[SAMPLES_MAX];
     uint32_t n;
     double medians[ROUNDS];
@@ -182,7 +183,7 @@ static uint32_t block_samples(const struct job *j, double time_us, double gap_ms
     int64_t iters = j->order->request.query.iters;
     double n;
     if (time_us >= BLOCK_ASKED_US) {
-        return 1; /* the rounds are samples enough */
+        return 1; /* several rounds give enough samples */
     }
     if (iters > 0) {
         n = fmax(fmin(ceil((double)iters / ROUNDS), BLOCK_ASKED_US / time_us), BLOCK_MIN_ASKED);
@@ -351,7 +352,7 @@ static struct finalist *finals_find_fastest(struct finals *s)
     return winner;
 }
 
-/* The best finalist except `one`; NULL: no other finalist is left. */
+/* The best finalist other than `one`; NULL: no other finalist is left. */
 static const struct finalist *fastest_but(const struct finals *s, const struct finalist *one)
 {
     const struct finalist *best = NULL;

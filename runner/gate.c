@@ -60,7 +60,7 @@ static double gain_percent(const double other_us[], const double former_us[], ui
 static void say_stays(struct job *j, bool won, double gain)
 {
     const char *word = gain < 0 ? "slower" : "faster";
-    if (won) { /* the score decided who won, so the gain of the median round may contradict */
+    if (won) { /* the winner has the best score, but in the median round it may be slower */
         word = gain > 0 ? "faster, which is noise of the finals" : "slower";
         snprintf(j->gate, sizeof(j->gate),
                  "the former best stays: it won again; the next was %.2f %% %s", fabs(gain), word);

@@ -120,8 +120,8 @@ static int set_reference(struct job *j, struct error *err)
     return found ? plan_add(&j->plan, &config, &j->reference, err) : 0;
 }
 
-/* True when an earlier run measured the config and this job searches it. Refused configs do not
- * count: in a list they count as refused. */
+/* True when an earlier run measured the config and this job may measure it. False for configs that
+ * the compiler or the device refused: in a given list they are reported as refused. */
 static bool counts_as_done(const struct job *j, uint32_t id)
 {
     struct record config;
@@ -170,8 +170,8 @@ static int job_begin(struct job *j, struct error *err)
     struct runner *r = j->runner;
     const struct tune_order *o = j->order;
     timeline_enter(&r->timeline, PHASE_PLAN);
-    /* A search that goes on must take the same way as before. Which variants its first life had
-     * compiled without measuring them is chance, so `present` is not used. */
+    /* A search that goes on must make the same choices as before. Which variants were compiled
+     * but not measured before it stopped is chance, so `present` is not used. */
     const char *present = o->n_done == 0 ? r->opt.cache_dir : NULL;
     int status = job_find_target(j, err);
     status = status ? status : helpers_want(&r->helpers, j->target, err);

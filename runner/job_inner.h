@@ -18,7 +18,7 @@
  * key used as its reference, the analytic default, the first config that works. Times are compared
  * within this run. A resumed job uses the ratios of earlier trials to their reference, so the job
  * measures the reference again, as a trial of stage "reference". This trial is no new evidence
- * about a candidate. A winner with old evidence is measured again in the finals.
+ * about the config. A winner with old evidence is measured again in the finals.
  *
  * The winner is never slower than the default: the reference competes like any other config, unless
  * a restriction or a given list excludes the reference.
@@ -34,7 +34,7 @@
 enum {
     ITERS_DEFAULT = 20,
     WARMUP_DEFAULT = 1,
-    VISIT_USUAL = 5, /* samples of one visit of a GPU */
+    VISIT_USUAL = 5, /* samples of a candidate each time that a GPU measures it */
     /* samples of a winner; with fewer the answer's confidence is lower
      * (daemon/cache/confidence.c) */
     SAMPLES_ENOUGH = 5,
@@ -46,9 +46,9 @@ enum {
 /* The outcome of a config's trial, in this run or before. */
 struct outcome {
     bool known;       /* the config has had its trial */
-    bool ok;          /* measured and right */
+    bool ok;          /* the config was measured, and its result is right */
     bool measured;    /* the config has a time, also when its trial was stopped early */
-    bool here;        /* in this run */
+    bool here;        /* the trial is of this run */
     bool eligible;    /* allowed by the restrictions and the given list */
     bool out_of_race; /* the config may not win, or failed in the finals */
     double time_us, ratio, spread;
@@ -65,7 +65,7 @@ struct candidate {
     double predicted_us;
     struct variant variant;
     char hash[HASH_HEX];
-    struct build *build; /* held */
+    struct build *build; /* with a reference of ours */
     double due_ms;       /* recorded compilers: when the build is done, in runner_now_ms */
 };
 
@@ -76,7 +76,7 @@ struct held_trial {
 
 struct tally { /* failures, by status */
     char status[24];
-    char reason[320]; /* of the first failure */
+    char reason[320]; /* of the first failure with this status */
     uint32_t n;
 };
 enum { TALLY_MAX = 32 };
@@ -92,27 +92,27 @@ struct job {
     bool given;
     struct prepared *prepared; /* owned by the device */
     uint64_t seed;             /* of the inputs (base/conditions.h) */
-    char doubt[160];           /* disturbance of the measuring (base/conditions.h) */
+    char doubt[160];           /* what disturbed the measuring; "": nothing (base/conditions.h) */
     struct strategy *strategy; /* owned */
     uint32_t n_outcomes;
     struct outcome *outcomes; /* owned, by plan id, with room for all configs that may come */
     uint32_t reference;       /* plan id, or PLAN_NONE */
     bool reference_again;     /* an earlier run has measured the reference */
     uint32_t former;          /* plan id of the key's former best (gate.c), or PLAN_NONE */
-    char gate[GATE_TEXT_MAX]; /* sentence about the former best */
-    double reference_us;      /* last measurement in this run; NaN: unknown */
+    char gate[GATE_TEXT_MAX]; /* says if the former best stays, and why */
+    double reference_us;      /* the reference's last time in this run; NaN: unknown */
     /* least time of an eligible config with a right result in this run; NaN: none yet */
     double best_us;
-    /* Number of held trials, which came before the reference's trial and are sent when their
-     * ratios are known. */
+    /* Number of trials that came before the reference's trial. They are kept back, and sent to
+     * gemmd when their ratios are known. */
     uint32_t n_held, room_held;
-    struct held_trial *held; /* owned */
+    struct held_trial *held; /* owned: the trials kept back */
     struct scatter scatter;  /* of this run's launches */
     bool warm;               /* the device has been warmed up (measure.c) */
     /* true on a GPU: the device idles before each launch (measure.c) */
     bool idles;
-    uint32_t total, done, failed; /* for progress */
-    uint32_t done_before;         /* by earlier orders */
+    uint32_t total, done, failed; /* numbers of configs, for `progress` */
+    uint32_t done_before;         /* configs done by earlier orders of this job */
     /* the order ends and a later order goes on with the search (aside.h) */
     bool set_aside;
     double device_ms, compile_ms;
@@ -126,12 +126,12 @@ struct job {
     /* build of the last announced compile; only its address is compared */
     const struct build *announced;
     uint32_t n_told, room_told;
-    char (*told)[HASH_HEX]; /* owned: modules that this job has sent */
+    char (*told)[HASH_HEX]; /* owned: ids of the modules that this job has sent to gemmd */
     uint32_t n_tally;
     struct tally tally[TALLY_MAX];
 };
 
-/* ---- for the parts --------------------------------------------------------------------------- */
+/* ---- functions by file ----------------------------------------------------------------------- */
 
 /* candidates.c */
 /* Handles messages on the socket. Returns ERROR_CANCELLED when the job must stop. */
@@ -141,7 +141,8 @@ int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error 
 /* Compile effort of a config; the mean of the space is 1. */
 double job_effort(const struct job *j, uint32_t id);
 void job_release(struct job *j, struct candidate *c); /* gives the build back */
-/* Gives the build of a spared candidate back, and adds its past and future cost to compile_ms. */
+/* For a candidate that is not worth the wait: gives its build back, and adds the build's whole
+ * compile time to compile_ms. */
 void job_drop(struct job *j, struct candidate *c);
 /* Sends the module of a ready build, once per job. */
 void job_module(struct job *j, struct candidate *c);
@@ -160,15 +161,15 @@ void job_book(struct job *j, uint32_t id, const struct trial *t, bool here);
 void job_count_failure(struct job *j, const struct trial *t);
 /* Lower is better; comparable among outcomes of this run and earlier runs. */
 double job_score(const struct job *j, const struct outcome *o);
-/* The best outcome in the race, except `ids`: a plan id, or PLAN_NONE. */
+/* Plan id of the best outcome that may win and is not in `ids`; PLAN_NONE: there is none. */
 uint32_t job_best_but(const struct job *j, const uint32_t ids[], uint32_t n);
-/* Returns configs that this run saw faster than `winner` to the race, also configs that were
- * stopped early. False when no config is returned. */
+/* Clears out_of_race of the configs that were faster than `winner` in this run, also of configs
+ * that were stopped early. False: no config was faster. */
 bool job_call_back(struct job *j, uint32_t winner);
 /* Sets ERROR_NO_CONFIG, with counts and the most common reason. */
 int job_nothing_works(const struct job *j, struct error *err);
 
-/* The reference's trial will not come: another trial takes its place. */
+/* The reference has no trial and will get none: another config becomes the reference. */
 void job_without_reference(struct job *j);
 
 /* search.c */
@@ -193,8 +194,8 @@ void trial_fail(struct trial *t, const struct error *e);
 void trial_reject(struct trial *t, const struct rejection *why);
 void trial_samples(struct trial *t, const struct job *j, const double *samples, uint32_t n);
 /* Measures a candidate with a finished build. Returns 0 with the outcome in the trial,
- * ERROR_DEVICE_LOST, or ERROR_CANCELLED. best_us: much slower candidates are stopped early; 0: no
- * candidate is. */
+ * ERROR_DEVICE_LOST, or ERROR_CANCELLED. A candidate much slower than best_us is
+ * stopped early; best_us 0: never. */
 int measure_candidate(struct job *j, struct candidate *c, const char *stage, double best_us,
                       struct trial *t, struct error *err);
 /* Idle time before a launch of `expected_us` (NaN: unknown): the time of `launches` launches,
@@ -203,8 +204,9 @@ double measure_gap_ms(const struct job *j, double expected_us, double launches);
 /* Long launches need no warm-up: the first launch costs some 20 us more, a warm-up a whole
  * launch. */
 bool measure_is_long(double expected_us);
-/* The steps, for finals. 0: the trial goes on. MEASURE_FAILED: the trial has failed and has the
- * reason. ERROR_DEVICE_LOST. ERROR_CANCELLED: before the step; the trial is void. */
+/* The steps of measure_candidate(), for finals.c. 0: the trial goes on. MEASURE_FAILED: the trial
+ * has failed and has the reason. ERROR_DEVICE_LOST. ERROR_CANCELLED: the step was not begun; the
+ * trial does not count. */
 enum { MEASURE_FAILED = 1 };
 int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct trial *t,
                  struct error *err);

@@ -8,11 +8,13 @@
  *            the candidate: `aborted`. Where the scatter of launches is known (base/stats.h), a
  *            sample far behind needs no second sample. Launches of half a millisecond or more
  *            need no warm-up: the first launch costs 20 us more.
- *   verify   before the candidate counts as ok; a wrong result is a failed trial, whose reason
- * names the error. samples  more single launches: 3 ms in all, at most 20. Launches of over a
- * millisecond with idle time, on a GPU: until the error of the mean is below a tie, three at most,
- * and three while the scatter is unknown. With --iters: that number, or as many as take a second,
- * but at least three. Finals take more.
+ *   verify   before the candidate counts as ok. A wrong result is a failed trial, and its reason
+ *            names the error.
+ *
+ * Then the candidate is timed by more single launches, 3 ms in all, at most 20. On a GPU, when a
+ * launch and its idle time take over a millisecond: until the error of the mean is below a tie, but
+ * at most three launches, and three while the scatter is unknown. With --iters: that number, or as
+ * many as take a second, but at least three. Finals take more.
  *
  * On a GPU, the device idles before a launch for the time of the launch (0.3 to 4 ms), in finals
  * twice as long. So each launch finds the same clocks, and no launch is slowed by the previous
@@ -98,7 +100,7 @@ void trial_samples(struct trial *t, const struct job *j, const double *samples, 
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Judges the error of a failed device call: fatal for the process, or only for this candidate. */
+/* Decides if a failed device call ends the process, or only this candidate. */
 static int measure_judge_error(struct trial *t, const struct error *e)
 {
     trial_fail(t, e);
@@ -220,7 +222,7 @@ double measure_gap_ms(const struct job *j, double expected_us, double launches)
     return j->idles ? fmax(ms, GAP_LEAST_MS) : 0;
 }
 
-/* How many samples give a mean with an error below a tie. */
+/* How many samples give a mean with an error below TIE. */
 static double samples_needed(const struct job *j)
 {
     double part = scatter_of(&j->scatter) / TIE;
@@ -285,7 +287,7 @@ static int measure_warm_up(struct job *j, struct candidate *c, struct kernel *k,
     return r;
 }
 
-/* A sample above this ratio to the best is final: no second sample could be good enough. */
+/* A sample above this multiple of the best time ends the candidate without a second sample. */
 static double measure_hopeless_ratio(const struct job *j)
 {
     return fmin(HOPELESS, BEHIND * (1 + FAR * scatter_of(&j->scatter)));
@@ -336,7 +338,7 @@ static int measure_take_samples(struct job *j, struct candidate *c, struct kerne
     return r;
 }
 
-/* Looks, verifies and samples a loaded kernel. */
+/* Takes the first samples of a loaded kernel, verifies it, and takes the other samples. */
 static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, double best_us,
                           struct trial *t, struct error *err)
 {

@@ -26,7 +26,7 @@ int runner_open_device(struct runner *r, struct error *err)
     if (r->device) {
         return 0;
     }
-    runner_announce(r, "prepare", NULL, runner_limit(r, OPEN_LIMIT_MS)); /* may hang */
+    runner_announce(r, "prepare", NULL, runner_limit(r, OPEN_LIMIT_MS)); /* opening may hang */
     int status = device_open(r->opt.device, &r->device, err);
     if (status == 0) {
         channel_notify(&r->channel, "device", &device_info_schema, &r->device->info);

@@ -3,9 +3,10 @@
  * The command line (usage[] below).
  *
  *   --expect       the properties of the device, before or without opening the device.
- *   --precompile   (also --warm; precompile/precompile.h) what `gemmctl precompile` starts.
+ *   --precompile   (also --warm; precompile/precompile.h) the mode that `gemmctl precompile`
+ * starts.
  *   --problems     reads stdin: a problem's text a line, or a search as JSON with restrictions.
- *   --openings     only the first variants of each search, one search after the other.
+ *   --openings     compiles only the first variants of each search, one search after the other.
  *   --with-parent  the process that starts the runner; the runner is killed when it ends.
  *   --landscape    (landscape/landscape.h) measures a whole space for the replay device.
  *   --hold-clocks  (base/clocks.h) started by a runner with --lock-clocks.
@@ -30,7 +31,7 @@ enum {
     FINALS_DEFAULT = 50,
     FINALS_MOST = 1000,
     CLOCKS_MOST_MHZ = 10000,
-    PRECOMPILE_MAX_DEFAULT_MIB = 4096, /* as gemmd's cache-max-mib */
+    PRECOMPILE_MAX_DEFAULT_MIB = 4096, /* the default of gemmd's cache-max-mib */
 };
 enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER }; /* bool, const char *, int64_t */
 
@@ -57,7 +58,7 @@ static const struct option_row {
     {"--probe", OPTION_FLAG, AT(probe), 0, 0},
     {"--version", OPTION_FLAG, AT(version), 0, 0},
     {"--precompile", OPTION_FLAG, AT(precompile), 0, 0},
-    {"--warm", OPTION_FLAG, AT(precompile), 0, 0}, /* its former name */
+    {"--warm", OPTION_FLAG, AT(precompile), 0, 0}, /* --precompile's former name */
     {"--mode", OPTION_TEXT, AT(precompile_order.modes), 0, 0},
     {"--all", OPTION_FLAG, AT(precompile_order.all), 0, 0},
     {"--problems", OPTION_FLAG, AT(precompile_order.problems), 0, 0},

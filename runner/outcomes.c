@@ -67,8 +67,8 @@ void job_book(struct job *j, uint32_t id, const struct trial *t, bool here)
     }
 }
 
-/* Trials that came before the reference's. The reference is often among the slowest kernels to
- * compile, so ready candidates are measured before it. Their trials have no ratio yet: they are
+/* Trials that came before the reference's trial. The reference is often among the slowest kernels
+ * to compile, so ready candidates are measured before it. Their trials have no ratio yet: they are
  * held until the reference has a time, or will not get a time. A process that dies meanwhile loses
  * these few trials. */
 static bool outcomes_awaits_reference(const struct job *j)

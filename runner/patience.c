@@ -5,10 +5,10 @@
 #include "runner/job_inner.h"
 
 enum {
-    AFTER_MS = 40,    /* compile time after which a variant cannot be in the cache */
+    AFTER_MS = 40,    /* a build that takes longer was not found in the cache */
     WORTH_MS = 200,   /* shorter waits do not set the search aside */
     TRIALS_LEAST = 6, /* trials that an order must have measured before it is set aside to wait */
-    TURN_MS = 10000,  /* longer than most searches */
+    TURN_MS = 10000,  /* an order's turn on the device: longer than most searches take */
 };
 
 /* True when this order has measured enough candidates and the reference. */

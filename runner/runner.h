@@ -12,7 +12,7 @@
  *   runner  notify  device {device_info}       once, when the device has been opened.
  *           notify  attempt {attempt}          before each risky step.
  *           notify  module {module}            a variant's image, before any trial that names it.
- *           notify  trial {job, trial}         the end of each candidate, good or bad.
+ *           notify  trial {job, trial}         the outcome of each candidate, failures included.
  *           notify  progress {job, progress}   after each trial, and when the phase changes.
  *           response tune_result, which may say that the search is set aside; or error.
  *           notify  attempt, stage idle        limit_ms 0: silence is no fault from now on.
@@ -26,9 +26,9 @@
  *                                              never ended and holds a thread. A tune that crosses
  *                                              the bye is not answered.
  *
- * The order of messages on the socket decides which candidate caused a death: the last `attempt`
- * names the candidate. Compilers run in processes of their own (compile/apart.h). A cut message at
- * the end of the stream means nothing.
+ * The order of messages on the socket shows which candidate ended the runner: the last
+ * `attempt` names the candidate. Compilers run in processes of their own (compile/apart.h). A cut
+ * message at the end of the stream means nothing.
  *
  * Threads: only the main thread touches the device and the socket; pool threads compile
  * (compile/pool.h).
@@ -63,7 +63,7 @@ struct runner_options {
     int64_t nice;
     int64_t memory_percent; /* share of the device's free memory to use; 0: the device decides */
     int64_t lock_mhz;       /* lock the clocks while the device is open; 0: never */
-    int64_t hold_mhz;       /* run as the child that holds the clocks */
+    int64_t hold_mhz;       /* run as the child that keeps the clocks locked at this; 0: no */
     int64_t hang_limit_ms;  /* upper bound of every attempt's limit; 0: default limits */
     bool probe, version, precompile, compile, no_baseline;
     struct precompile_order precompile_order; /* with `precompile` */
@@ -77,9 +77,9 @@ enum { RUNNER_LOOK_MAX = 64 }; /* candidates in the compile queue at once */
 enum { BASELINES_MAX = 64 };
 
 struct baselines {
-    bool off; /* no library, or --no-baseline */
+    bool off; /* no baselines: the library is missing, or --no-baseline */
     uint32_t n;
-    struct owed *owed[BASELINES_MAX]; /* owned, the oldest first */
+    struct owed *owed[BASELINES_MAX]; /* owned: keys to measure, the oldest first */
 };
 
 struct runner {
@@ -90,13 +90,13 @@ struct runner {
     struct compiler *compiler; /* owned; NULL until the first tune */
     struct compile_pool *pool; /* owned; NULL until the first tune */
     struct helpers helpers;
-    struct aside *aside; /* owned list */
+    struct aside *aside; /* owned list: searches that were set aside */
     struct baselines baselines;
     struct timeline timeline; /* of the running job */
     unsigned threads;
     const struct compilers_ops *compilers;
     struct lanes lanes; /* compilers of a replay device */
-    int64_t job;        /* the running job; 0: no job runs */
+    int64_t job;        /* id of the running job; 0: no job runs */
     bool ordered;       /* the first order has come */
     bool cancelled;     /* the running job must stop */
     /* other searches wait for the device, so the job may be set aside (aside.h) */

@@ -28,7 +28,7 @@ struct kernel { /* embedded first in each device's own struct */
 };
 
 struct row_error { /* the error of a check row; the same struct as in cuda/tools.cu */
-    double max_error, difference, norm, excess;
+    double max_error, difference, norm, excess; /* excess: of `worst`, beyond its tolerance */
     int64_t worst; /* the element farthest beyond its tolerance, by `excess` */
     double got, expected;
 };
@@ -59,7 +59,7 @@ struct prepared_findings {
 
 /* Work to be timed: queue() launches all of it over one copy of the buffers. */
 struct prepared_work {
-    uint32_t launches; /* more than a candidate's few */
+    uint32_t launches; /* that queue() makes, for the spin time; 0: a candidate's few */
     int (*queue)(void *ctx, uint32_t copy, struct error *err);
     void *ctx;
 };
@@ -89,8 +89,8 @@ struct prepared_ops {
     int (*launch)(struct device *d, struct kernel *k, const struct launch *l, struct error *err);
     int (*inspect)(struct device *d, const struct prepared *w, const struct tolerance *tol,
                    struct prepared_findings *out, struct error *err);
-    /* The relative norm of a row's error that rounding explains, for queries without a
-     * tolerance. */
+    /* Largest relative norm of a row's error that rounding explains: the limit when the query has
+     * no tolerance. */
     double (*rel_norm)(const struct workload *w);
     int (*sample)(struct device *d, const struct prepared_work *work, uint32_t copy, double *us,
                   struct error *err);

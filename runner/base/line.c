@@ -108,7 +108,7 @@ void line_die(int number)
         unlink(scrap);
     }
     if (stands && write(STDERR_FILENO, "\n", 1) < 0) {
-        stands = 0; /* ignored: the process ends anyway */
+        stands = 0; /* a failed write is ignored: the process ends anyway */
     }
     signal(number, SIG_DFL);
     raise(number);

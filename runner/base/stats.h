@@ -16,7 +16,7 @@ struct stats stats_of(const double *samples, uint32_t n);
 double stats_median(const double *samples, uint32_t n);
 int stats_compare_doubles(const void *a, const void *b); /* for qsort */
 
-/* Scatter of the launches of a kernel in a visit, pooled over visits. */
+/* Scatter of a kernel's launches. A visit is one series of launches; visits are pooled. */
 struct scatter {
     double squares; /* sum of the squares of relative deviations from the visit's mean */
     uint32_t free;  /* degrees of freedom */

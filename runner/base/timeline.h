@@ -9,9 +9,9 @@
 
 enum phase {             /* phases in the order in which timeline_format() prints them */
              PHASE_OPEN, /* driver, compiler, device properties */
-             PHASE_PLAN, /* the space, ranked */
-             /* making the context, the operands and the reference's result; waits in
-              * PHASE_HELPERS do not count */
+             PHASE_PLAN, /* building and ranking the space */
+             /* making the context, the operands and the reference's result, without the waits
+              * of PHASE_HELPERS */
              PHASE_PREPARE,
              PHASE_HELPERS, /* waiting for compiles of the device's own kernels */
              PHASE_COMPILE, /* waiting with nothing to measure until a compiler is done */

@@ -25,8 +25,8 @@ enum rank {
     RANK_HELPER,    /* the device's own kernels: every search waits for them; kept for good */
     RANK_CANDIDATE, /* a search waits for the variant */
     RANK_OPENING,   /* a search will soon want the variant; kept until compile_pool_drop_unheld */
-    /* no search waits for the variant; goes last in the heap while another process compiles the
-     * variant */
+    /* no search waits for the variant; moved to the end of the queue while another process
+     * compiles the variant */
     RANK_SPACE,
 };
 
@@ -38,7 +38,7 @@ struct build {
     bool refused;       /* when failed: the variant is at fault, and the cache has recorded that */
     /* the image is not on disk but kept in memory; written when the build is wanted again */
     bool unsaved;
-    double compile_ms;  /* when it was compiled */
+    double compile_ms;  /* compile time; 0: found in the cache */
     struct error error; /* when failed */
     /* The rest is private to the pool. */
     struct build *next;
@@ -49,7 +49,7 @@ struct build {
     /* order within the rank: the lower turn goes first, with equal turns the older build (lower
      * number) */
     uint32_t turn, number;
-    uint32_t place; /* index in the heap; PLACE_NONE: the build has begun */
+    uint32_t place; /* index in the heap of waiting builds; PLACE_NONE: the build has begun */
 };
 
 struct compile_pool_setup {
@@ -74,7 +74,7 @@ struct compile_pool_want { /* all borrowed */
     enum rank rank;
     uint32_t turn; /* lower turns go first within the rank */
 };
-/* Takes a reference to the build of a variant (out NULL: no reference). Starts the build when
+/* Takes a reference to the build of a variant (`out` NULL: takes none). Starts the build when
  * needed, or raises its rank. When all threads are busy, a variant in the cache is ready at once,
  * unless its rank is RANK_SPACE. */
 int compile_pool_want(struct compile_pool *p, const struct compile_pool_want *w, struct build **out,

@@ -14,7 +14,7 @@ struct finalist {
     uint32_t point;
     const struct landscape_points *of;
     struct landscape_item item;
-    struct kernel *kernel; /* loaded; NULL: out */
+    struct kernel *kernel; /* loaded; NULL: the point has failed */
     double us[ROUNDS * EACH];
 };
 

@@ -7,8 +7,8 @@
  *   landscape.c  the mode: opening, the parts in their order, closing.
  *   plan.c       the points and their order.
  *   steps.c      compiling, timing, measuring the reference: steps of walk.c and finals.c.
- *   walk.c       every point, by a launch or a few.
- *   finals.c     the best points again, by many launches, in alternating blocks.
+ *   walk.c       measures every point, by one launch or a few.
+ *   finals.c     measures the best points again, by many launches, in alternating blocks.
  *   write.c      lines of the file.
  *
  * Order and choice do not depend on measurements. Variants are sorted by a hash of their

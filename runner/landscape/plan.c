@@ -85,7 +85,7 @@ static int choose_settings(struct landscape_recorder *s, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u settings", s->n_settings);
     }
     for (uint32_t i = 1; i < s->n_settings; i++) {
-        hash[i] = UINT64_MAX; /* the first has 0 */
+        hash[i] = UINT64_MAX; /* the first setting has hash 0 */
     }
     for (uint32_t i = 0; i < s->space.n; i++) {
         uint32_t at = landscape_setting(s, i);

@@ -28,7 +28,7 @@ struct landscape_points {
 struct landscape_item { /* a variant on its way through the compilers */
     const struct landscape_points *of;
     struct variant variant;
-    struct build *build; /* held */
+    struct build *build; /* with a reference of ours */
 };
 
 struct landscape_recorder {
@@ -49,11 +49,11 @@ struct landscape_recorder {
     struct compile_pool *pool; /* owned */
     unsigned threads;          /* of the pool */
     struct helpers helpers;
-    struct prepared *prepared; /* by the device */
+    struct prepared *prepared; /* owned by the device */
     struct record reference;   /* the analytic default */
     struct kernel *yardstick;  /* owned by the device: the reference's kernel */
     double reference_us, best_us;
-    double gap_ms; /* before a launch */
+    double gap_ms; /* idle time before a launch */
     /* on the device's clock: start of the walk; last measurement of the reference */
     double began_ms, looked_ms;
     uint32_t done, points, failed;
@@ -110,7 +110,7 @@ int landscape_write_reference(struct landscape_recorder *s, const double *us, ui
 int landscape_write_variant(struct landscape_recorder *s, const struct landscape_points *v,
                             double compile_ms, const struct landscape_shot *shots,
                             const struct rejection *why, struct error *err);
-/* blocks of `each` samples. */
+/* Writes a final's line: `blocks` blocks of `each` samples. */
 int landscape_write_final(struct landscape_recorder *s, uint32_t point, const double *us,
                           uint32_t blocks, uint32_t each, struct error *err);
 int landscape_write_end(struct landscape_recorder *s, struct error *err);

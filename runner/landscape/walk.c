@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every point once: a variant is loaded, verified with its first setting, and timed with each
- * setting. A point gets two samples, two more near the best so far, and only the first when it is
- * far behind: slow points need no exact times.
+ * Measures every point once: a variant is loaded, verified with its first setting, and timed with
+ * each setting. A point gets two samples, two more near the best so far, and only the first when it
+ * is far behind: slow points need no exact times.
  *
  * Variants compile ahead, on all cores but a few, and are measured as they become ready. On the cpu
  * device a compiler would slow the measured kernel. There variants go in lots: each lot is
@@ -16,7 +16,7 @@
 #include "runner/landscape/recorder.h"
 
 enum { STUCK_S = 60 };
-static const double FAR = 1.3, NEAR = 1.05; /* times the best */
+static const double FAR = 1.3, NEAR = 1.05; /* multiples of the best time */
 
 struct walk {
     struct landscape_recorder *s;
@@ -26,7 +26,7 @@ struct walk {
 
 /* ---- one variant ----------------------------------------------------------------------------- */
 
-/* The lesser of one or two samples: a disturbed sample must not hide a good config. */
+/* The smaller of one or two samples: a disturbed sample must not hide a good config. */
 static double landscape_shot_time(const struct landscape_shot *shot)
 {
     return shot->n < 3 ? fmin(shot->us[0], shot->us[shot->n - 1]) : stats_median(shot->us, shot->n);
@@ -166,8 +166,8 @@ static bool measures_alone(const struct landscape_recorder *s)
     return strcmp(s->device->info.kind, "cpu") == 0;
 }
 
-/* The largest queue. A lot is no longer than necessary, later a variant for each thread: the time
- * limit is checked only between lots. */
+/* The largest queue. A lot has only as many variants as the order needs, then one for each thread:
+ * the time limit is checked only between lots. */
 static uint32_t landscape_queue_limit(const struct landscape_recorder *s)
 {
     const int64_t must = landscape_least_variants(s) - s->done;
@@ -183,7 +183,7 @@ static int landscape_fill_queue(struct walk *w, struct error *err)
 {
     int r = 0;
     if (w->n > 0 && measures_alone(w->s)) {
-        return 0; /* the rest belongs to the next lot */
+        return 0; /* the remaining variants belong to the next lot */
     }
     const uint32_t most = landscape_queue_limit(w->s);
     while (r == 0 && w->n < most && w->next < landscape_count_wanted(w->s)) {

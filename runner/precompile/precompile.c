@@ -27,7 +27,7 @@
 
 enum {
     LOOK_MS = 200,
-    COMPILE_LIMIT_MS = 300000, /* at this priority a compile may have to wait */
+    COMPILE_LIMIT_MS = 300000, /* long: at the lowest priority a compile may get no processor */
     BLOCK = 4096,
     LOWEST = 19,
 };
@@ -41,8 +41,8 @@ struct precompile {
     uint32_t n_wanted;         /* openings so far */
     uint32_t n;                /* variants */
     uint32_t compiled, found, refused, failed;
-    int64_t bytes;                 /* of the cache */
-    double began_ms, compiling_ms; /* compiling_ms: all was wanted */
+    int64_t bytes;                 /* size of the cache */
+    double began_ms, compiling_ms; /* compiling_ms: when all variants had been wanted */
     struct line line;
     bool full;
     struct error failure; /* the first failure that was not a refusal of a variant */
@@ -125,7 +125,7 @@ static void precompile_note_failure(struct precompile *w, const struct error *wh
     }
 }
 
-/* The pool's `done` hook. Refusals are in the cache; other failures are tried again next time. */
+/* The pool's `done` hook. Refusals are in the cache; the next run compiles other failures again. */
 static void precompile_settle_build(void *ctx, const struct build *b)
 {
     struct precompile *w = ctx;
@@ -133,7 +133,7 @@ static void precompile_settle_build(void *ctx, const struct build *b)
         struct error why = ERROR_NULL;
         error_set(&why, ERROR_IO, "the cache directory does not take what is compiled");
         precompile_note_failure(w, &why);
-        w->full = true; /* further compiles would be lost */
+        w->full = true; /* the disk takes no image, so further compiles would be lost */
     } else if (b->state == BUILD_READY) {
         w->found += b->found;
         w->compiled += !b->found;
@@ -158,7 +158,7 @@ static int precompile_want_variant(void *ctx, const struct variant *v, const cha
     return compile_pool_want(w->pool, &want, NULL, err);
 }
 
-/* Compiles until all is done. After a stop, only running compiles are awaited. */
+/* Compiles until all variants are done. After a stop, waits only for the running compiles. */
 static void precompile_compile_all(struct precompile *w)
 {
     while (compile_pool_pending(w->pool) > 0) {
@@ -213,7 +213,7 @@ static int precompile_open_all(struct precompile *w, struct error *err)
     const struct compile_pool_setup pool = {.compiler = w->compiler,
                                             .cache_dir = w->cache_dir,
                                             .threads = s->threads,
-                                            .paused = true, /* until the order is known */
+                                            .paused = true, /* until the variants' order is known */
                                             .done = precompile_settle_build,
                                             .ctx = w};
     return compile_pool_new(&pool, &w->pool, err);

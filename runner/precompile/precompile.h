@@ -22,8 +22,8 @@ struct precompile_setup {    /* borrowed */
     struct device_info info; /* the device's properties */
     const char *compiler;    /* its version */
     const char *target;      /* NULL: the device's choice for each problem */
-    int64_t each;            /* the first variants of a search; 0: all */
-    uint32_t look;           /* the first configs of a search, which may share variants; 0: all */
+    int64_t each;            /* number of first variants of each search to want; 0: all */
+    uint32_t look;           /* number of first configs of each search to look at; 0: all */
     bool openings;           /* only the first variants of a search, before any measurement */
     /* module cache whose compiled variants come first, as in a search; NULL: no preference */
     const char *cache_dir;

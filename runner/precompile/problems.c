@@ -12,7 +12,7 @@
 
 static const struct {
     const char *mode, *fields;
-    bool rare; /* with --all only */
+    bool rare; /* true: only with --all */
 } usual_modes[] = {
     {"forward", "mode=forward", false},
     {"forward", "mode=forward permute_x=true", false},

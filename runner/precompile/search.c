@@ -17,7 +17,7 @@ struct sequence {
     struct grid grid;        /* owned: of the ranked configs */
     /* owned; for each variant of the grid, true when it was wanted already */
     bool *had;
-    uint32_t n, most; /* variants so far; limit */
+    uint32_t n, most; /* variants wanted so far; their limit */
 };
 
 /* ---- one by one ------------------------------------------------------------------------------ */
@@ -87,7 +87,7 @@ static int take_proposals(struct sequence *s, uint32_t reference, struct error *
     struct strategy *strategy;
     const uint32_t look = s->to->look > 0 ? s->to->look : UINT32_MAX;
     uint32_t budget = plan_budget(&s->plan), id;
-    if (budget == 1 || !ops) { /* the reference uses the budget up; unknown strategies fail later */
+    if (budget == 1 || !ops) { /* the reference is the whole budget; or an unknown strategy */
         return 0;
     }
     setup.budget = budget == PLAN_ALL ? 0 : budget - (reference != PLAN_NONE);

@@ -22,7 +22,7 @@ static const double SURCHARGE = 0.02, HOPELESS = 1.6; /* times the best predicti
 struct option {
     const struct space_point *at; /* borrowed */
     double predicted;
-    uint32_t alike; /* similar points that were chosen */
+    uint32_t alike; /* number of similar points that were chosen */
     bool chosen;
 };
 
@@ -95,7 +95,7 @@ int diverse_order(const struct space_point points[], struct ranked *ranked, uint
 {
     n = count_options(ranked, n);
     if (n < 3) {
-        return 0; /* the first stays, so nothing is left to choose */
+        return 0; /* the first candidate stays first, and there is no other to choose */
     }
     struct option *o = malloc(n * sizeof(*o));
     struct ranked *out = malloc(n * sizeof(*out));

@@ -6,7 +6,7 @@
  * measured is bred again; after too many failures a random candidate is taken. A generation is bred
  * when the last generation has been observed, so the seed decides the generation.
  *
- * The strategy does not know the meaning of parameters: a yardstick for strategies that do.
+ * The strategy does not know the meaning of parameters. Strategies that do are compared with it.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "runner/strategy/strategy.h"
 
 enum { GENERATION = 12, TOURNAMENT = 3, TRIES = 64 };
-static const double MUTATION = 0.08; /* of each parameter */
+static const double MUTATION = 0.08; /* probability that a parameter changes */
 
 struct genetic {
     struct strategy base;
@@ -25,7 +25,7 @@ struct genetic {
     double *score;   /* owned, by candidate */
     uint32_t *known; /* owned */
     uint32_t n_known, next;
-    uint64_t state; /* of the random numbers */
+    uint64_t state; /* of the random number generator */
     bool begun;
     uint32_t n_queue, at;
     uint32_t queue[GENERATION];

@@ -30,7 +30,7 @@ struct plan {
     struct plan_setup setup;
     struct space space; /* owned; not built for a given list */
     uint32_t legal;     /* legal configs of the request, quarantined configs included */
-    uint32_t avoided;   /* of `legal`: in quarantine */
+    uint32_t avoided;   /* number of the legal configs in quarantine */
     /* true when some variants are in quarantine, in this space or outside of it */
     bool avoids;
     uint32_t variants; /* number of different compile-time parts of the legal configs */
@@ -38,7 +38,7 @@ struct plan {
     uint32_t *point;   /* owned; by rank; NULL for a given list */
     double *predicted; /* owned; by rank */
     double *effort;    /* owned; by rank: compile effort, the variants' mean is 1; NULL: equal */
-    bool *present;     /* owned; by rank: compiled at plan_init; NULL: no variant was */
+    bool *present;     /* owned; by rank: was in the cache at plan_init; NULL: no variant was */
     uint32_t n_extra, room;
     struct record *extra; /* owned */
 };
@@ -56,8 +56,8 @@ void plan_deinit(struct plan *p);
 uint32_t plan_count(const struct plan *p); /* ranked and extra */
 /* How many configs a search of the plan may measure; PLAN_ALL: all of them. */
 uint32_t plan_budget(const struct plan *p);
-/* The setup of a strategy; its arrays stay the plan's. The caller adds the rest of the budget (0:
- * all) and the candidates that are coming. */
+/* The setup of a strategy, with arrays that the plan owns. The caller adds the rest of the budget
+ * (0: all) and the candidates that are coming. */
 struct strategy_setup plan_search(const struct plan *p);
 void plan_config(const struct plan *p, uint32_t id, struct record *config);
 double plan_predicted(const struct plan *p, uint32_t id);

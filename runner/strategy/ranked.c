@@ -4,8 +4,8 @@
  *
  *   - seeds: the best variant of each tile (block sizes, schedule, copied or gathered) that the
  *     model finds good, with two settings. The model errs most about tiles. Other compilers get the
- *     most hopeful further variants, so that few are idle. A part of the effort is kept for later
- *     steps.
+ *     further variants with the lowest hopes (surrogate.h), so that few are idle. A part of the
+ * effort is kept for later steps.
  *
  *   - next: a few configs that may be the best by the measurements so far (surrogate.h): other
  *     settings of compiled variants, and new variants, first those that differ from the best in one
@@ -36,7 +36,7 @@
 #include "runner/strategy/ranked.h"
 
 enum { SEEDS_MOST = 5 };
-/* fraction of the best time: a smaller expected gain is not worth a wait */
+/* An expected gain below this fraction of the best time is not worth a wait. */
 static const double GAIN = 0.0005;
 
 static void ranked_close(struct strategy *base)

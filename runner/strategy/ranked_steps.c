@@ -9,7 +9,7 @@ enum {
     NEXT_MOST = 6, /* new variants of a step; more with many compilers */
     BATCH = 8,     /* proposals of a step; more with many compilers */
     LATE_PART = 5, /* at a decision, a fifth of the compilers may be busy */
-    CENTRES = 3,   /* variants that get a ring */
+    CENTRES = 3,   /* best variants whose neighbouring settings are measured */
     /* most configs measured for every two variants, to save time on the device */
     CONFIGS_OF_TWO = 6,
     CONFIGS_LEAST = 24
@@ -25,12 +25,12 @@ static const double
     /* a seed's prediction (a logarithm) is at most this far above the best */
     SEED_WORTH = 0.08,
     NEAR = 1.04, /* a centre's score is at most this multiple of the best score */
-    /* standard deviations below the mean that a hope is: in early steps; in later steps */
+    /* a hope is this many standard deviations below the mean: in early steps; in later steps */
     CURIOUS = 1, SURE = 0.5,
     FIRST_PART = 0.87, /* share of the effort that the first step may use */
     /* a compile with more effort than this delays no decision, and no decision starts it */
     LONG = 1.12, OVER = 0.2, /* the last variant may exceed the rest of the effort by this much */
-    LEAST = 0.25;            /* a rest of the effort below this starts no variant */
+    LEAST = 0.25;            /* with less effort left than this no variant is started */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
@@ -109,7 +109,8 @@ bool ranked_most_have_come(const struct ranked_search *s)
     return come;
 }
 
-/* The remaining compile effort, in variants of mean effort. Failed variants are given back once. */
+/* The remaining compile effort; 1 is the mean of a variant. A failed variant's effort is given
+ * back once. */
 static double effort_left(const struct ranked_search *s)
 {
     double most = s->variants + fmin(s->given_back, s->variants);
@@ -147,8 +148,8 @@ struct wish {
     uint32_t settings;       /* other configs still allowed */
     double effort;           /* compile effort still allowed */
     double longest;          /* largest compile effort that a new variant may have */
-    double of_new, of_known; /* limits of hopes: new; known variants */
-    /* standard deviations below the mean that a hope is: more favour less known configs */
+    double of_new, of_known; /* largest hope for new variants; for known variants */
+    /* a hope is this many standard deviations below the mean: more favour less known configs */
     double deviations;
     /* new variants must be neighbours of this candidate's variant; GRID_NONE: any variant */
     uint32_t beside;
@@ -291,7 +292,7 @@ static void step_next(struct ranked_search *s)
                      .thrifty = true};
     expect_proposals(s);
     if (configs_before_ring(s) <= effort) {
-        w.of_known = -INFINITY; /* the rest is for new variants */
+        w.of_known = -INFINITY; /* the remaining proposals are for new variants */
     }
     propose_hopeful(s, &w);
     if (s->variants > 0 && (s->n_queue == 0 || (many && w.fresh < fresh))) {
@@ -395,9 +396,9 @@ static void step_tiles(struct ranked_search *s, uint32_t want)
     }
 }
 
-/* Beside the seeds, fills idle compilers with the most hopeful variants, two settings each, before
- * any measurement. The choice does not depend on the cache. So a search that was killed begins as
- * before, and compiling ahead compiles the right variants. */
+/* Beside the seeds, fills idle compilers with the variants of lowest hope, two settings each,
+ * before any measurement. The choice does not depend on the cache. So a search that was killed
+ * begins as before, and compiling ahead compiles the right variants. */
 static void step_beside(struct ranked_search *s)
 {
     uint32_t c, other;

@@ -48,7 +48,7 @@ void cpu_model_name(char *out, size_t size);
 
 struct cpu_module {
     void *dl;          /* owned: dlopen handle */
-    struct pool *pool; /* borrowed from the device, or shared by all modules of the backend */
+    struct pool *pool; /* borrowed: the device's pool, or the pool of all the backend's modules */
 };
 int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct error *err);
 void cpu_module_close(struct cpu_module *m);

@@ -5,7 +5,7 @@
  *   driver.c   libcuda as function pointers; CUDA's errors as gemmd's
  *   nvml.c     state and clocks through NVML
  *   health.c   the GPU's state and its other users
- *   nvrtc*.c   libnvrtc: found, called; the compiler of this device
+ *   nvrtc*.c   finds and calls libnvrtc; the compiler of this device
  *   ptxas.c    reads ptxas's report in the log
  *   probe.c    describes a GPU without a context
  *   module.c   a loaded cubin and its launches
@@ -14,7 +14,7 @@
  *   device.c   the device's context; loading candidates
  *   helpers.c  tools.cu and the op's reference, as modules
  *   prepare.c  a problem on the GPU: memory, tools.cu's small kernels, timing
- *   baseline.c the same work as dense products of the vendor's library, timed
+ *   baseline.c times the same work as dense products of the vendor's library
  *
  * One thread calls a device. The device has a context of its own, not the primary context: a
  * candidate can poison the context, and then the process exits without loss.

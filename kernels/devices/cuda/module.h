@@ -16,7 +16,7 @@ struct cuda_function {
     char name[64];
     CUfunction function;
     int registers, static_smem;
-    int threads_max;  /* most threads of a block, limited by the function's registers */
+    int threads_max;  /* most threads of a block, as the function's registers allow */
     int dynamic_smem; /* bytes; the largest limit set in the driver so far */
 };
 
@@ -24,7 +24,7 @@ struct cuda_module {
     const struct cuda_driver *cu; /* borrowed */
     CUmodule module;              /* owned */
     int smem_optin;
-    const struct launch_order *order; /* of its device */
+    const struct launch_order *order; /* of the module's device */
     pthread_mutex_t lock;             /* protects the functions: any thread of a job may launch */
     int n_functions;
     struct cuda_function functions[CUDA_FUNCTIONS_MAX];
@@ -60,8 +60,8 @@ int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struc
 /* The launch order of the current context's device. Measured once per process by two launches of
  * some microseconds on a separate stream. Never NULL. The order is unknown (n is 0) when the GPU
  * has no clusters, the driver cannot compile PTX, or other work used the GPU meanwhile. Then
- * clusters take the places of their numbers, which is correct and 0.5 % slower. Thread-safe. Not
- * for launch paths: the call may wait for all work of the context. */
+ * clusters take the places of their numbers, which is correct and takes 0.5 % more time.
+ * Thread-safe. Not for launch paths: the call may wait for all work of the context. */
 const struct launch_order *cuda_order(const struct cuda_driver *cu, CUdevice device);
 
 #endif

@@ -26,7 +26,7 @@ struct tunable {
 struct table {
     uint32_t n, n_settings; /* tunables; combinations of run-time values (the last tunables) */
     struct tunable tunables[PARAMS_MAX];
-    uint32_t first_entry;    /* of this problem's entries */
+    uint32_t first_entry;    /* index of this problem's first entry */
     struct record reference; /* empty: not given */
     double reference_us;
     double walked_ms; /* milliseconds at which the last variant was measured */

@@ -66,8 +66,8 @@ struct landscape_entry {
     uint32_t problem; /* index */
     uint64_t config;  /* hash of its text */
     int status;       /* 0: measured; ERROR_* */
-    double us;        /* when measured */
-    double walked_us; /* before the second measurement */
+    double us;        /* time of a measured config */
+    double walked_us; /* its time in the walk, before the finals measured it again */
     bool sure;        /* the config was measured often, so its time is reliable */
     double at_ms;     /* milliseconds since the recording of the problem began */
     /* index and number of the entry's samples in the landscape's samples; n 0: replay draws from
@@ -86,13 +86,13 @@ struct landscape_variant {
 
 /* The reference kernel, measured between variants: the effect of clocks and temperature. */
 struct landscape_turn {
-    double at_ms, slow; /* slow: its time over the median of the reference's times */
+    double at_ms, slow; /* slow: the turn's time / the median of the reference's times */
 };
 
 struct landscape_problem {
     struct problem problem;
     struct record reference;      /* the recorded reference kernel's config; empty: not given */
-    uint32_t first_turn, n_turns; /* into turns, sorted by time */
+    uint32_t first_turn, n_turns; /* index and number in landscape.turns, sorted by time */
 };
 
 enum fault_kind { FAULT_CRASH, FAULT_HANG, FAULT_WRONG, FAULT_SLOW_COMPILE, FAULT_ERROR };
@@ -155,7 +155,7 @@ uint64_t replay_config_hash(const struct record *config);
 uint64_t replay_variant_hash(const struct variant *v);
 
 /* noise.c */
-struct noise { /* of one call */
+struct noise { /* of one call of time() */
     const struct landscape *landscape;
     /* factor for the block's samples; without a block, the time itself in microseconds */
     double scale;
