@@ -17,7 +17,7 @@
 
 enum {
     IMAGE_BYTES_MAX = 256 * 1024 * 1024,
-    ASIDE_SECONDS = 3600, /* no writer takes this long */
+    ASIDE_SECONDS = 3600, /* age of a temporary file whose writer must be dead */
 };
 
 /* ---- paths ----------------------------------------------------------------------------------- */

@@ -23,17 +23,17 @@
 #include "kernels/modules_inner.h"
 #include "proto/hash.h"
 
-enum { BLOCK = 4096, GONE_S = 30 * 24 * 3600, SKEW_S = 24 * 3600 /* of hosts' clocks */ };
+enum { BLOCK = 4096, GONE_S = 30 * 24 * 3600, SKEW_S = 24 * 3600 /* error of a host's clock */ };
 
 struct file {
     struct timespec used;
     int64_t bytes;
-    bool image; /* false: the record of a refusal */
+    bool image; /* true: an image; false: the record of a refusal */
     char name[64];
 };
 
 struct files {
-    struct file *at; /* owned; NULL: only counted */
+    struct file *at; /* owned; NULL: files are only counted, not listed */
     size_t n, room;
     bool keep, failed;
     time_t now;

@@ -46,7 +46,7 @@ static off_t modules_lock_place(const char *hash)
     return (off_t)strtoll(digits, NULL, 16);
 }
 
-/* 1: locked; 0: another process holds the lock; -1: no locks here. */
+/* 1: locked; 0: another process holds the lock; -1: the file system has no locks. */
 static int modules_try_lock(int fd, const char *hash)
 {
     struct flock byte = {

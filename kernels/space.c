@@ -32,7 +32,7 @@ static void space_count_rule(struct space *s, const char *rule, const char *text
     while (i < s->n_rules && (s->rules[i].legal != legal || strcmp(s->rules[i].rule, rule) != 0)) {
         i++;
     }
-    if (i == RULES_MAX) { /* more rules than rows: the last row collects the rest */
+    if (i == RULES_MAX) { /* the array is full: its last element counts all further rules */
         i = RULES_MAX - 1;
     } else if (i == s->n_rules) {
         struct space_rule *r = &s->rules[s->n_rules++];
@@ -106,7 +106,7 @@ static bool space_step(struct space *s)
     return false;
 }
 
-/* Stable: keeps the target's order within both kinds. */
+/* Moves run-time params last; otherwise keeps the target's order. */
 static void run_time_last(struct space *s)
 {
     for (uint32_t i = 1; i < s->n_params; i++) {
@@ -169,8 +169,8 @@ static uint64_t space_pass_points(struct space *s, uint32_t from)
     return points;
 }
 
-/* Drops the point and all points that share the reason: all settings of a variant at its first
- * setting (struct param; worth() ignores them), all points of a settled rule. */
+/* Drops the point and all points that are dropped for the same reason. At a variant's first setting
+ * these are all settings of the variant (struct param); for a settled rule, all of its points. */
 static void space_drop_point(struct space *s, const struct rejection *why, bool legal)
 {
     const uint64_t points = s->setup.allow ? 1 : space_pass_points(s, settled_from(s, why));

@@ -37,9 +37,9 @@ struct search {
     uint32_t look, n;
     struct candidate *queue[RUNNER_LOOK_MAX]; /* owned, in order */
     bool batches;
-    bool filling; /* batches: no candidate of the batch has been measured yet */
+    bool filling; /* on cpu: no candidate of the current batch has been measured yet */
     bool asked_reference, exhausted, varied;
-    uint32_t kept_for_end; /* part of the budget for variations of the best */
+    uint32_t kept_for_end; /* number of configs of the budget kept for variations of the best */
     /* Plan ids that come before the strategy's: candidates of a search that was set aside, then the
      * former best, hints, variations. */
     uint32_t n_ids, n_begun, next;
@@ -329,7 +329,7 @@ static int64_t wait_most(const struct job *j, int64_t most)
     return left > 1 ? (int64_t)fmin(left, (double)most) : 1;
 }
 
-/* Removes candidates from the queue that are not worth a wait. False: no candidate was removed. */
+/* Removes candidates from the queue that are not worth waiting for. False: none was removed. */
 static bool spare_some(struct search *s)
 {
     struct strategy *strategy = s->job->strategy;
@@ -418,7 +418,7 @@ static uint32_t budget_left(const struct job *j)
     left -= j->reference != PLAN_NONE && !j->reference_again;
     left -= measured;
     if (left <= 0 && measured == 0 && !reference_may_win(j)) {
-        return 1; /* else no config could win */
+        return 1; /* with 0 no config could win */
     }
     return left > 0 ? (uint32_t)left : 0;
 }

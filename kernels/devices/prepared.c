@@ -26,11 +26,11 @@ static int64_t prepared_expected_bytes(const struct workload *load)
     return prepared_bytes_of_rows(load, load->check_length * (int64_t)sizeof(double));
 }
 
-/* ---- how much -------------------------------------------------------------------------------- */
+/* ---- number of copies ------------------------------------------------------------------------ */
 
 /* Makes enough copies that the other copies sweep the cache between two uses of a copy. Makes at
  * least two copies, when they fit: the unused copy is cold when all copies together exceed the
- * cache. Makes more copies only while the same amount of memory remains for a candidate's
+ * cache. Beyond two copies, leaves the memory of one more copy free for a candidate's
  * workspace. ERROR_NO_MEMORY when a single copy exceeds the limit. */
 static int prepared_count_copies(struct device *d, struct prepared *w, struct error *err)
 {

@@ -29,7 +29,7 @@ void channel_deinit(struct channel *c);
 
 enum { CHANNEL_NOTHING = 1 };
 /* The next whole message, borrowed until the next call. CHANNEL_NOTHING: no message yet, or gone.
- * ERROR_*: invalid bytes; gone is set, unless the bounds of the message are sound. */
+ * ERROR_*: invalid bytes. Sets `gone`, unless the end of the message is known. */
 int channel_receive(struct channel *c, struct rpc_message *m, struct error *err);
 /* Sends c->out and clears the buffer. */
 void channel_send(struct channel *c);

@@ -39,7 +39,7 @@ struct apart {
 };
 
 static bool enabled;
-static struct apart *opened; /* the last opened compiler */
+static struct apart *opened; /* the compiler that was opened last, for apart_quit() */
 
 void apart_enable(void)
 {

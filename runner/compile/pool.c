@@ -2,8 +2,8 @@
 /*
  * A table of builds, a heap of waiting builds, and threads that take the first build of the heap. A
  * build enters the table when it is first wanted. An unheld build leaves the table, unless it must
- * be remembered: a failure, so that the variant is not compiled again, or an image that the disk
- * did not take.
+ * be remembered: a failure, so that the variant is not compiled again, or an image that could
+ * not be written.
  *
  * Only the owner's thread uses the table. The mutex protects the heap, the list of finished work
  * and the state of each thread. An eventfd wakes the owner, which polls the eventfd together with
@@ -30,13 +30,13 @@ enum { NICENESS = 10 /* compiling must not disturb measuring */, BUCKETS = 4096 
 /* The data of a thread. The owner reads them only before the work begins and after it is done. */
 struct work {
     struct compile_pool *pool; /* borrowed */
-    struct build *build;       /* borrowed; the owner's */
+    struct build *build;       /* borrowed from the owner's table */
     /* next work in the list `running` (in order of start) or `done` (in order of end) */
     struct work *next;
     bool abandoned; /* the build was given up, so the thread frees the work */
     struct variant variant;
     char hash[HASH_HEX];
-    bool patient;             /* waits for another process that compiles the variant */
+    bool patient;             /* true: waits while another process compiles the variant */
     struct modules_made made; /* the compiled image, owned until it is moved to the build */
     int status;
     struct error error;
@@ -287,8 +287,8 @@ static struct build **compile_pool_find_slot(struct compile_pool *p, const char 
     return at;
 }
 
-/* True for builds that stay in the table without holders: helpers, opening builds, failures
- * except passing shortages, unsaved images. */
+/* True for builds that stay in the table without references: helpers, opening builds, unsaved
+ * images, and failures other than a temporary shortage. */
 static bool compile_pool_must_keep(const struct build *b)
 {
     if (b->state == BUILD_READY && (b->rank == RANK_HELPER || b->rank == RANK_OPENING)) {

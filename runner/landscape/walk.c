@@ -224,7 +224,7 @@ static int landscape_step(struct walk *w, struct error *err)
     return r;
 }
 
-/* Waits for unwanted compiles: the finals must not run beside them. */
+/* Waits until running compiles end, since the finals must not run beside compiles. */
 static void landscape_await_compiles(struct landscape_recorder *s)
 {
     struct build *any;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builds the plan: the legal space of the target, less the exclusions of the request and the
  * quarantine, in the order of the analytic model for the real workload. Configs with unknown times
- * come last, ties in the order of the space, so that the same problem is searched in the same order
- * everywhere. Then diverse.c mixes the front. */
+ * come last, and configs with equal times in the order of the space, so that the same problem is
+ * searched in the same order everywhere. Then diverse.c mixes the front. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -172,7 +172,7 @@ static int ranked_open(const struct strategy_setup *setup, struct strategy **out
     return 0;
 }
 
-/* True when a candidate of an arrived variant is out. */
+/* True when a proposal whose variant has arrived is not yet observed. */
 static bool is_measuring(const struct ranked_search *s)
 {
     for (uint32_t c = 0; s->books.out > 0 && c < s->books.n; c++) {

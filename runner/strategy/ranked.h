@@ -16,7 +16,7 @@ struct ranked_search {
     struct proposals books;
     struct grid grid;
     struct surrogate surrogate;
-    bool flat; /* candidates are a list without parameters: only the tail */
+    bool flat; /* candidates are a list without parameters: the only stage is the tail */
     const double *predicted;
     double *score; /* owned, by candidate; NaN: unknown */
     double best;   /* the lowest score; INFINITY: no score yet */
@@ -31,10 +31,10 @@ struct ranked_search {
     const bool *present;  /* by candidate: compiled before the search; NULL: no variant was */
     /* compile effort of used variants; effort of failed variants, which is given back */
     double spent, given_back;
-    double come;              /* effort: of arrived variants */
+    double come;              /* compile effort of the arrived variants */
     uint32_t *representative; /* owned, by variant: the candidate that is predicted fastest */
     double *prior;            /* owned, by variant: the logarithm of that prediction */
-    bool *leads;              /* owned, by variant: predicted fastest of its tile */
+    bool *leads;              /* owned, by variant: it is predicted the fastest of its tile */
     /* most compile effort to use, in variants of mean effort; 0: as many as the budget */
     uint32_t variants;
     uint32_t n_seeds;

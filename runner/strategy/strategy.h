@@ -6,12 +6,14 @@
  * proposals depend only on its seed and its observations. Observations of earlier runs count like
  * its own, so an interrupted search goes on at the same place.
  *
- *   ranked      the model's best variants, then variants that measurements make promising
- * (ranked.c) genetic     generations bred from the best so far (genetic.c) exhaustive  the order of
- * the plan; budget 0 means all random      a seeded shuffle of the space, independent of the plan's
- * order, up to the budget given       the order of the list, all of the list
+ *   ranked      the model's best variants, then those that measurements favour (ranked.c)
+ *   genetic     generations bred from the best so far (genetic.c)
+ *   exhaustive  the order of the plan; budget 0 means all
+ *   random      a seeded shuffle of the space, independent of the plan's order
+ *   given       the order of the list, all of the list
  *
- * Several proposals may be out at once (being compiled); observations come in any order.
+ * Several proposals may be out (proposed and not yet observed) at once, for example while their
+ * variants compile. Observations come in any order.
  */
 #ifndef GEMMD_RUNNER_STRATEGY_STRATEGY_H
 #define GEMMD_RUNNER_STRATEGY_STRATEGY_H
@@ -85,10 +87,10 @@ const char *strategy_names(void);
 extern const struct strategy_ops ranked_strategy, genetic_strategy;
 
 /*
- * The books of every strategy: which candidates are taken, how many proposals are out, how many
- * more are allowed. A failed proposal (did not compile, was wrong) is no measurement, so its budget
- * is given back. At most `limit` failures are given back, so that a space where nothing works ends
- * too.
+ * Bookkeeping for every strategy: which candidates are taken, how many proposals are out, how many
+ * more are allowed. A failed proposal (its compile failed, its result was wrong) is no measurement,
+ * so its budget is given back. At most `limit` failures are given back, so that a space where
+ * nothing works ends too.
  *
  * A candidate that is measured anyway (a hint, the reference) or was observed without a proposal
  * (an earlier run) is taken and costs no budget here.

@@ -23,8 +23,8 @@ struct surrogate {
     uint32_t n;                     /* members: the candidates that the process covers */
     uint32_t *member;               /* owned: candidate of each member */
     uint32_t *place;                /* owned: member of each candidate, or GRID_NONE */
-    double unit;                    /* log ratio of first value and prediction; NaN: no value yet */
-    uint32_t n_rows, room, n_known; /* rows: known values, then expected ones */
+    double unit;                    /* log(first value / its prediction); NaN: no value yet */
+    uint32_t n_rows, room, n_known; /* rows of known values, then of pending proposals */
     double *mean, *variance;        /* owned, by member; logarithms */
     /* owned: rows of the Cholesky factor, n numbers for each value */
     double *rows;
@@ -38,7 +38,7 @@ void surrogate_deinit(struct surrogate *s);
 void surrogate_learn(struct surrogate *s, uint32_t candidate, double value);
 /* Marks a candidate as pending. */
 void surrogate_expect(struct surrogate *s, uint32_t candidate);
-void surrogate_forget(struct surrogate *s); /* removes expected values */
+void surrogate_forget(struct surrogate *s); /* removes the pending proposals */
 /* The mean less `deviations` standard deviations, as a logarithm that compares with
  * surrogate_value. INFINITY: not a member. */
 double surrogate_hope(const struct surrogate *s, uint32_t candidate, double deviations);

@@ -250,10 +250,10 @@ static bool blames_source(const char *log)
 
 static const char *const no_room[] = {"No space left on device", "Disk quota exceeded",
                                       "File too large", NULL};
-/* Texts of a log when memory was short. gcc: "Killed signal terminated program cc1", "internal
- * compiler error: Killed (program cc1)"; its linker: "ld terminated with signal 9 [Killed]",
- * "memory exhausted"; clang: "unable to execute command: Killed"; no room for one more process:
- * "Resource temporarily unavailable". */
+/* Texts of a log when the host had no memory or processes left. gcc: "Killed signal terminated
+ * program cc1", "internal compiler error: Killed (program cc1)"; its linker: "ld terminated with
+ * signal 9 [Killed]", "memory exhausted"; clang: "unable to execute command: Killed"; no room for
+ * one more process: "Resource temporarily unavailable". */
 static const char *const no_memory[] = {"Killed",
                                         "Terminated",
                                         "out of memory",

@@ -81,7 +81,7 @@ static void run_read(void *ctx, uint32_t i)
     p->sink = sum;
 }
 
-/* Milliseconds of the best of a few rounds: a peak is the best that is reachable. */
+/* Milliseconds of the fastest of a few rounds: other rounds may have been disturbed. */
 static double best_ms(struct pool *pool, void (*run)(void *, uint32_t), struct peaks *p, uint32_t n)
 {
     double best = 1e9;

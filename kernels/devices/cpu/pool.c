@@ -145,7 +145,7 @@ void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uin
     while (p->active > 0) {
         pthread_cond_wait(&p->end, &p->lock);
     }
-    for (uint32_t i = 0; p->n_threads == 0 && i < n; i++) { /* a fork without threads */
+    for (uint32_t i = 0; p->n_threads == 0 && i < n; i++) { /* a child that got no threads */
         run(ctx, i);
     }
     pthread_mutex_unlock(&p->lock);

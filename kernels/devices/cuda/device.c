@@ -22,7 +22,7 @@ static int create_context(struct cuda_device *d, struct error *err)
                          "DEFAULT allows it",
                          d->base.info.uuid);
     }
-    /* Waiting yields: a runner must not use a whole core beside a training job. */
+    /* While it waits, the runner yields: it must not use a whole core beside a training job. */
     int r = cuda_check(cu, cu->context_create(&d->context, CU_CTX_SCHED_BLOCKING_SYNC, d->device),
                        err, "creating a context on %s", d->base.info.name);
     r = r ? r

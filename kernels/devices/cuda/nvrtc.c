@@ -3,8 +3,9 @@
  * Compiles with NVRTC; the compiler of the cuda device.
  *
  * Options are fixed here, except a variant's own:
- * - the real architecture, so that the result is a cubin and the driver compiles nothing
- * - ptxas's figures in the log
+ * - the architecture sm_XX, not compute_XX, so that the result is a cubin and the driver compiles
+ * nothing
+ * - ptxas writes registers and spills into the log
  * - no cache of NVRTC, which since 12.9 may answer without a log
  *
  * -Ofast-compile is never used: it ignores setmaxnreg and serialises wgmma.
@@ -30,7 +31,8 @@ struct compile_job {
     char *log; /* owned */
 };
 
-/* Cubins of a major version run on later minor versions: a GPU newer than NVRTC gets the best. */
+/* Cubins run on later minor versions of their architecture: for a GPU that NVRTC does not know,
+ * takes the newest architecture that runs there. */
 static int nvrtc_set_arch(struct compile_job *j, const char *arch, struct error *err)
 {
     int n = 0, known[64], wanted = atoi(arch + (strncmp(arch, "sm_", 3) == 0 ? 3 : 0)), best = 0;
@@ -169,7 +171,7 @@ static int nvrtc_run_job(struct compile_job *j, const struct variant *v, struct 
     nvrtcResult compiled = j->n->compile(j->program, j->n_options, j->options);
     int r = read_log(j, out, err);
     if (r) {
-        return r; /* without the log an error looks like lack of memory */
+        return r; /* without the log the error cannot be told from lack of memory */
     }
     if (compiled) {
         return nvrtc_refuse_variant(j, v, compiled, out, err);

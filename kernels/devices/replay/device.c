@@ -25,7 +25,7 @@ struct replay_device {
 struct prepared {
     const struct family *family; /* borrowed, static */
     struct problem problem;
-    uint32_t index; /* in the landscape; n_problems: synthetic */
+    uint32_t index; /* of the problem in the landscape; n_problems: a synthetic problem */
     uint64_t seed;
 };
 

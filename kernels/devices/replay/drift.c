@@ -3,8 +3,9 @@
  * Corrects times for clocks and temperature, which change while a space is measured. Every time is
  * divided by the slowness of the reference kernel at that time, interpolated between two turns.
  * Entries that were measured often have their own variation; the others draw from these (noise.c).
- * The minimum over many configs with two samples each is too small by luck. Therefore the other
- * entries' times are lengthened by the amount that measuring the best again showed.
+ * The minimum over many configs with two samples each is too small by luck. Therefore the times of
+ * entries with few samples are multiplied by the mean ratio of the second to the first measurement
+ * of the best configs.
  */
 #include <math.h>
 #include <stdlib.h>

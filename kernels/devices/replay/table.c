@@ -8,7 +8,7 @@
 
 #include "kernels/devices/replay/reader.h"
 
-enum { SHOTS_MAX = 64, ROWS_SEED = 1 /* default */ };
+enum { SHOTS_MAX = 64 /* samples of a point */, ROWS_SEED = 1 /* without "seed" */ };
 static const double UNIT_US = 0.01;
 
 /* ---- tunables -------------------------------------------------------------------------------- */
@@ -315,7 +315,7 @@ static int read_turn(struct reader *r, const struct wire_obj *line, struct error
 int table_read(struct reader *r, const struct wire_obj *line, struct error *err)
 {
     if (wire_find(line, "clocks") || wire_find(line, "end")) {
-        return 0; /* for people */
+        return 0; /* the line is only for people */
     }
     if (!r->table) {
         return TABLE_NONE;
