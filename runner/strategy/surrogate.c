@@ -88,8 +88,8 @@ static double *new_row(struct surrogate *s)
     return s->rows + (size_t)s->n_rows * s->n;
 }
 
-/* How much a difference in a parameter separates variants; 4 is usual. The model errs most about
- * parameters that decide how tiles are cut, dealt to thread blocks, and loaded. */
+/* How much a difference in a parameter separates variants, in quarters of a usual difference. The
+ * model errs most about parameters that decide how tiles are cut, dealt out and loaded. */
 static uint32_t weight_of(const char *name)
 {
     enum { LESSER = 3, GREATER = 6 };
