@@ -15,8 +15,8 @@ typedef void (*fake_handler)(struct fake *f, int fd, const struct rpc_message *m
 struct fake {
     char path[108];
     fake_handler handler;
-    void *ctx; /* the test's */
-    bool mute; /* `hello` goes to the handler, too */
+    void *ctx; /* for the test's handler */
+    bool mute; /* true: the handler gets `hello`, too, and the fake does not answer it */
     int backlog;
     atomic_int connections, hellos, requests;
     atomic_int stopping;
@@ -32,7 +32,7 @@ void fake_path_remove(const char *path);
 void fake_start(struct fake *f);
 void fake_stop(struct fake *f);
 
-/* For handlers. The buffer is freed. */
+/* Handlers call this function to answer. It frees the buffer. */
 void fake_send(int fd, struct wire_buf *b);
 void fake_send_bytes(int fd, const void *data, size_t n);
 void fake_result_int(int fd, uint32_t id, const char *key, int64_t value); /* {key: value} */

@@ -14,7 +14,7 @@ struct script {
     struct fake_answer answer;
     char *seen;
     int delay_ms;
-    int sizes[16], n_sizes; /* problems of each get_many */
+    int sizes[16], n_sizes; /* number of problems in each get_many request */
 };
 extern struct script script;
 
@@ -23,7 +23,7 @@ int fixture_setup(void **state);
 int fixture_teardown(void **state);
 #define FIXTURE_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
-/* Starts the fake and connects; the teardown closes and stops both. */
+/* Starts the fake and connects; the teardown closes the handle and stops the fake. */
 struct gemmd *fixture_open(struct fake *f, int deadline_ms);
 /* The test closes the returned handles. fixture_connect: the daemon must run; fixture_open_lazy:
  * a daemon may be absent. */
@@ -34,7 +34,7 @@ struct gemmd_options options_for(const struct fake *f, int deadline_ms);
 struct gemmd_problem small_problem(void);
 /* Calls gemmd_call without params, and frees the result. */
 int call(struct gemmd *g, const char *method, int deadline_ms, struct gemmd_error *e);
-/* An answer of the analytic model. */
+/* Asserts that the answer is the default of the analytic model. */
 void check_default(const struct gemmd_answer *a);
 
 /* Structs as a later gemmd.h may define them: old fields, then new fields. */
@@ -47,7 +47,7 @@ struct newer_answer {
     int64_t more;
 };
 
-/* Handlers; a fake begins with script_answer. */
+/* Handlers of a fake; fixture_setup sets script_answer. */
 void script_answer(struct fake *f, int fd, const struct rpc_message *m);
 void answer_seven(struct fake *f, int fd, const struct rpc_message *m);
 void say_nothing(struct fake *f, int fd, const struct rpc_message *m);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two handles of a job, the second pinned, while another program improves their answer. Prints each
- * handle's answer, a line each; uses only gemmd.h. */
+/* A job with two handles, the second pinned to a generation, while another program improves their
+ * answer. Prints a line with the answer of each handle; uses only gemmd.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -49,7 +49,7 @@ static void test_fallback_within_the_deadline(void **state)
     double took = fake_ms() - began;
     check_default(&a);
     assert_true(took >= 149 && took < 150 + SLACK_MS);
-    /* A hanging daemon costs a deadline each second, not each call. */
+    /* Calls wait for a hanging daemon once a second; other calls return the default at once. */
     began = fake_ms();
     for (int i = 0; i < 20; i++) {
         assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
@@ -70,7 +70,7 @@ static bool is_callers(int code)
            code == GEMMD_CONFLICT;
 }
 
-/* True: the code is a result of the daemon for the allowed configs, not a failure to reach it. */
+/* True: the code means that no allowed config works. */
 static bool is_verdict(int code)
 {
     return code == GEMMD_NO_CONFIG || code == GEMMD_COMPILE || code == GEMMD_RESOURCE ||
@@ -275,8 +275,8 @@ static void test_fallback_of_a_target(void **state)
     gemmd_close(g);
 }
 
-/* Asks with a restriction to some configs. `part`: text in the allowed default; NULL: the
- * default is not allowed, and the note must say so. */
+/* Asks with a restriction to some configs. `part`: text that the default's config must contain;
+ * NULL: the restriction excludes the default, and the note must say so. */
 static void expect_within(struct gemmd *g, const char *restrict_json, const char *configs_json,
                           const char *part)
 {

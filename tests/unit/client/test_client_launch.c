@@ -135,7 +135,7 @@ static struct gemmd_problem problem(void)
     return p;
 }
 
-/* Compiles the kernel that the analytic default would run. */
+/* Compiles the kernel of the analytic default. */
 static void compile_default(void)
 {
     struct error e;
@@ -530,7 +530,8 @@ static void test_kernel_outlives_the_handle(void **state)
     gemmd_kernel_free(k);
 }
 
-/* The cache directory was emptied, or could not be written when the answer was found. */
+/* libgemmd compiles the kernel again: the cache directory was emptied, or was not writable when the
+ * answer was found. */
 static void test_a_kernel_that_is_gone_is_made_again(void **state)
 {
     (void)state;
@@ -556,7 +557,7 @@ static void test_a_kernel_that_is_gone_is_made_again(void **state)
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     assert_non_null(strstr(e.text, "emptied"));
     assert_non_null(strstr(e.text, "nor can it be compiled here"));
-    /* the default was never measured: the caller decides */
+    /* an answer of tier "default" has no module, and libgemmd compiles none for it */
     snprintf(bad.tier, sizeof(bad.tier), "default");
     bad.module[0] = '\0';
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);

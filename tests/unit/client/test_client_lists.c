@@ -16,10 +16,10 @@
 enum { IMAGE_BYTES = 600 * 1024, CHUNK = 256 * 1024 };
 
 static struct {
-    int64_t rows; /* of the listing */
+    int64_t rows; /* number of rows of the listing */
     bool stuck;   /* each page names itself as the next page */
     bool deaf;    /* the fake ignores `after` */
-    int delay_ms; /* before each chunk */
+    int delay_ms; /* pause of the fake before each chunk */
     int64_t lie;  /* added to the reported size of the image from the second chunk on */
     uint8_t image[IMAGE_BYTES];
     char id[HASH_HEX];
@@ -39,7 +39,7 @@ static void give_page(int fd, const struct rpc_message *m)
     int64_t first = script.deaf ? 0 : int_at(filter, "after", -1) + 1, total = script.rows - first;
     int64_t n = total - offset;
     n = n < 0 ? 0 : n > limit ? limit : n;
-    n = n > 100 ? 100 : n; /* long rows would shorten a page in this way */
+    n = n > 100 ? 100 : n; /* as when rows are long: a page has fewer rows than `limit` */
     struct wire_buf b = WIRE_BUF_NULL;
     rpc_put_result(&b, m->id);
     wire_put_map(&b, 3);

@@ -79,7 +79,8 @@ static void test_many_long_problems(void **state)
     struct gemmd_query q = GEMMD_QUERY_INIT;
     q.flags = GEMMD_NO_TABLE;
     assert_int_equal(gemmd_get_many(g, problems, N, &q, answers, statuses, &e), 0);
-    assert_int_equal(script.n_sizes, 3); /* 8 problems of this length fill a request */
+    assert_int_equal(script.n_sizes,
+                     3); /* number of requests: 8 problems of this length fill one */
     for (int i = 0; i < N; i++) {
         assert_int_equal(statuses[i], 0);
     }
@@ -171,7 +172,7 @@ static void test_many_that_fail_as_a_whole(void **state)
     assert_int_equal(answers[0].size, 3);
 }
 
-/* A query field that the method has no parameter for is an error. */
+/* A field of the query that get_many has no parameter for is an error. */
 static void test_many_refuse_fields_without_a_place(void **state)
 {
     struct fake *f = *state;

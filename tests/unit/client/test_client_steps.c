@@ -22,9 +22,9 @@ enum { STEP_MS = 20 };
 /* The fake's behaviour, and the requests it saw. */
 struct plan {
     int tells;           /* number of progress reports, sent at once */
-    int losses;          /* so many times a request ends the connection */
+    int losses;          /* number of requests at which the fake closes the connection */
     atomic_bool answers; /* false: the request stays unanswered until `hello` or `cancel` */
-    atomic_uint asked;   /* id of the request */
+    atomic_uint asked;   /* id of the last request */
     atomic_int cancelled, wants_progress;
 };
 
@@ -282,8 +282,8 @@ static void test_the_default_after_steps(void **state)
 
 /* ---- no room --------------------------------------------------------------------------------- */
 
-/* The fake refuses with `busy` so many times, then answers; it keeps the deadlines that requests
- * name. */
+/* The fake refuses `refuses` requests with `busy`, then answers. told_ms: the deadline that each
+ * request names. */
 struct crowd {
     atomic_int refuses, asked;
     int told_ms[16];
@@ -338,7 +338,7 @@ static void test_busy_is_asked_again(void **state)
         assert_int_equal(to_its_end(g, gemmd_get(g, problem(), &q, &a, &e), &e), 0);
         assert_string_equal(a.tier, "exact");
         assert_int_equal(c.asked, 5);
-        /* a repeated request names the rest of the deadline */
+        /* a repeated request names only the rest of the caller's deadline */
         assert_true(c.told_ms[4] < c.told_ms[0]);
         c.refuses = 4;
         assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);
@@ -418,11 +418,11 @@ static int step_for(struct gemmd *g, int r, int ms, double *longest, struct gemm
     return r;
 }
 
-/* `hello` stays unanswered, or gets `busy`, as planned. */
+/* shut: the fake does not answer `hello`. full: it answers `busy`. */
 struct door {
     atomic_bool shut, full;
-    atomic_uint hello; /* id and descriptor of the waiting request: */
-    atomic_int fd;
+    atomic_uint hello; /* id of the waiting `hello` */
+    atomic_int fd;     /* descriptor of the connection with this `hello` */
 };
 
 static void guard(struct fake *f, int fd, const struct rpc_message *m)

@@ -118,7 +118,7 @@ static void test_table_is_bounded(void **state)
     table_init(&t);
     for (int64_t i = 0; i < PUT; i++) {
         a.generation = i;
-        /* configs of all lengths: the table uses memory again */
+        /* configs of all lengths: the table reuses memory of removed answers */
         memset(a.config, 'c', sizeof(a.config) - 1);
         a.config[i % (int64_t)sizeof(a.config)] = 0;
         const struct question q = question(i);

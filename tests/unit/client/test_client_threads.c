@@ -153,15 +153,16 @@ struct falling {
     struct gemmd *g;
     atomic_bool *over;
     bool many;
-    int asked, wrong; /* wrong: faults, and defaults for a mixture of devices */
+    int asked, wrong; /* number of calls; number of failed calls and of answers for mixed devices */
 };
 
 static bool is_of_one(const char *note)
 {
     const char *name = strstr(note, "default for ");
     name = name ? name + strlen("default for ") : "";
-    return name[0] >= '0' && name[0] <= '9' ? strspn(name, (char[]){name[0], 0}) == 40
-                                            : true; /* no daemon was greeted: for this machine */
+    return name[0] >= '0' && name[0] <= '9'
+               ? strspn(name, (char[]){name[0], 0}) == 40
+               : true; /* before the first greeting the default is for this machine */
 }
 
 static void *fall_back_often(void *arg)
@@ -400,7 +401,7 @@ static void fork_within(void)
     waitpid(child, NULL, 0);
 }
 
-/* Replaces the C library's: a look for loaded libraries is slow. */
+/* Replaces dlopen of the C library: finding a loaded library becomes slow. */
 void *dlopen(const char *file, int flags)
 {
     static _Atomic(void *(*)(const char *, int)) next;

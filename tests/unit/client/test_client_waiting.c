@@ -105,7 +105,7 @@ static void get_default(struct gemmd *g)
     check_default(&a);
 }
 
-/* A caller with a default does not wait for a deadline each second. */
+/* After a missed deadline libgemmd returns defaults for six deadlines if that exceeds a second. */
 static void test_hanging_daemon_is_left_alone_for_longer(void **state)
 {
     struct fake *f = *state;
@@ -389,7 +389,7 @@ static void count_improved(void *ctx, const char *problem_json, const struct gem
     ++*(int *)ctx;
 }
 
-/* At any rate of messages, the caller gets its thread back in time. */
+/* However fast messages arrive, the call returns in time. */
 static void test_improvements_end_in_time(void **state)
 {
     struct fake *f = *state;

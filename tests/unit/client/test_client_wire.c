@@ -111,7 +111,7 @@ static void test_rows_per_expert(void **state)
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_INVALID);
 }
 
-/* A caller compiled before rows_per_expert: its struct ends there. */
+/* A caller compiled before rows_per_expert was added: its struct ends before this field. */
 static void test_problem_of_the_first_release(void **state)
 {
     struct gemmd *g = fixture_open(*state, 0);
@@ -310,7 +310,7 @@ static void test_known_configs_are_an_array(void **state)
     }
 }
 
-/* A caller compiled before `target`: its structs end there. */
+/* A caller compiled before `target` was added: its structs end before this field. */
 static void test_older_callers(void **state)
 {
     struct gemmd *g = fixture_open(*state, 0);
@@ -349,7 +349,8 @@ static void test_answers_name_their_target(void **state)
 /* ---- configs -------------------------------------------------------------------------------- */
 
 struct pair {
-    const char *name, *text; /* text NULL: the number; "nil", "true": these values; else the text */
+    const char *name,
+        *text; /* NULL: the value is `number`; "nil", "true": nil, true; else the text */
     double number;
 };
 
@@ -458,7 +459,7 @@ static void answer_parts(struct fake *f, int fd, const struct rpc_message *m)
     fake_send(fd, &b);
 }
 
-/* The daemon sent no valid answer, which is not the caller's fault: callers with a fallback get
+/* The daemon sent an invalid answer, which is not the caller's fault: callers with a fallback get
  * the default. */
 static void test_answers_that_cannot_be_read(void **state)
 {

@@ -10,7 +10,7 @@
  *                drawn from a seed
  *
  * A missing wait or barrier, or a stage written too early, so shows as NaN in the result. Three
- * faults end the run with a sentence in emulate_error: lanes of a warp that meet in different
+ * faults end the run with a message in emulate_error: lanes of a warp that meet in different
  * instructions, an address outside shared memory, a global access outside the allowed ranges.
  */
 #ifndef GEMMD_TESTS_EMULATE_H

@@ -11,7 +11,7 @@ struct emulate_range {
     const char *begin, *end;
 };
 
-/* A launch's description of a tensor map, in place of the encoded map of 128 bytes. */
+/* A tensor map as plain fields, in place of the encoded map of 128 bytes. */
 struct emulate_map {
     const void *base;
     uint32_t rank, element;
@@ -29,7 +29,7 @@ struct emulate_launch {
     struct emulate_range ranges[EMULATE_RANGES_MAX];
 };
 
-/* Exported by each compiled kernel: 0, or -1 and a sentence in emulate_error. */
+/* Each compiled kernel exports this function. Returns 0, or -1 with a message in emulate_error. */
 int emulate_launch(const struct emulate_launch *l);
 extern char emulate_error[256];
 

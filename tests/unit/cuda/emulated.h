@@ -48,7 +48,7 @@ struct test_case {
     float weights[4096];
     uint16_t weights16[4096];
     bool wide_gather, wide_rows, half_weights, strided;
-    bool shared_dy; /* dy has a row for each token; topk routed rows name it */
+    bool shared_dy; /* dy has a row for each token, which the token's topk rows share */
 };
 
 static inline size_t matrix_bytes(const struct matrix *m)
@@ -61,11 +61,11 @@ static inline double at(const struct matrix *m, int64_t row, int64_t col)
     return decode(m->dtype, m->data, row * m->stride + col);
 }
 
-/* Draws a case from its seed, without its matrices; owned by the caller. */
+/* Draws a case from its seed; case_fill makes its matrices. The caller frees it by case_free. */
 struct test_case *case_draw(uint64_t seed);
 void case_fill(struct test_case *c);
 void case_free(struct test_case *c);
-/* "GEMMD_TEST_SEED=1: grouped_gemm ... | BLOCK_SIZE_M=64 ...": for the sentence of a failure. */
+/* Returns "GEMMD_TEST_SEED=1: grouped_gemm ... | BLOCK_SIZE_M=64 ...", for failure messages. */
 const char *case_text(const struct test_case *c);
 
 /* Fails unless the output's rows are right and all other bytes are unchanged. `before`: the earlier

@@ -90,7 +90,7 @@ static void make_problem(struct test_case *c)
     grouped_gemm_view(&c->problem, &c->v);
 }
 
-/* Changes the config; the result may be legal and yet outside the space. */
+/* Sets parameters to values outside the space, so that legal configs outside it are tested, too. */
 static void stray(struct test_case *c)
 {
 #ifdef TARGET_HOPPER
@@ -141,8 +141,8 @@ static void stray(struct test_case *c)
 #endif
 }
 
-/* Applies another setting to a legal config if the result is legal. From the seed, not drawn: later
- * draws stay the same. */
+/* Applies another setting to a legal config if the result is legal. Draws no random number, so that
+ * later draws stay the same. */
 static void try_setting(struct test_case *c, const char *name, struct value value)
 {
     struct record other;
@@ -154,8 +154,8 @@ static void try_setting(struct test_case *c, const char *name, struct value valu
     }
 }
 
-/* Every third case has a cluster of two. In dW, every second case has stages by halves, the rest
- * whole stages. */
+/* Every third case has a cluster of two blocks. In dW, half of the cases load stages by halves
+ * (stage_rows=32), the rest whole stages. */
 static void try_others(struct test_case *c)
 {
     if (c->seed % 3 == 1) {
@@ -168,7 +168,7 @@ static void try_others(struct test_case *c)
 #endif
 }
 
-/* False: nothing is legal for this problem. */
+/* False: no config is legal for this problem. */
 static bool choose_config(struct test_case *c)
 {
     struct param params[PARAMS_MAX];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/cuda/emulated.h"
 
-/* Row i of expert e in expert order; `row` of the output. */
+/* Returns the expected element of output row `row`, which is row i of expert e. `first`: number of
+ * the expert's first row in expert order. */
 static double expected(const struct test_case *c, int64_t e, int64_t first, int64_t i, int64_t row,
                        int64_t col, double before)
 {

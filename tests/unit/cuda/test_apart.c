@@ -126,7 +126,7 @@ struct outcome {
     int processes; /* that have tried */
 };
 
-/* Errors read as from a compile in this process, and the next compile works. */
+/* Error messages are the same as from a compile in this process, and the next compile works. */
 static void fails_once(const void *arg)
 {
     const struct outcome *o = arg;
@@ -141,7 +141,8 @@ static void fails_once(const void *arg)
           (o->processes == 0 || pids[o->processes - 1] != getpid()));
     CHECK(o->processes < 2 || pids[0] != pids[1]);
     unsetenv(o->name);
-    /* A child still has variables that we have removed from our environment. */
+    /* A running child still has the variables that this process has removed from its environment.
+     */
     if (o->refused || o->processes == 0 || getenv("GEMMD_STUB_LOG")) {
         unsetenv("GEMMD_STUB_LOG");
         close_one(c);
@@ -266,7 +267,7 @@ static void test_stop(void **state)
     in_child(stops, NULL);
 }
 
-/* ---- where no child can be had --------------------------------------------------------------- */
+/* ---- when no child can start ----------------------------------------------------------------- */
 
 /* Lines on stderr while `c` compiles twice, both times in this process. */
 static int lines_of_compiling_here(struct compiler *c)
@@ -316,7 +317,7 @@ static void cannot_begin(const void *arg)
     close_one(c);
 }
 
-/* Another NVRTC than the version under which modules are filed. */
+/* The child has another version of NVRTC than the stamp of the modules names. */
 static void replaced(const void *arg)
 {
     (void)arg;

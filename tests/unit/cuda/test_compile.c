@@ -239,7 +239,7 @@ static void test_errors(void **state)
     assert_non_null(strstr(err.text, "sm_10"));
 }
 
-/* A kernel that keeps more than fits into registers. */
+/* A kernel with more values than registers: the compiler reports spills. */
 static void test_spills(void **state)
 {
     (void)state;

@@ -218,7 +218,8 @@ static void choose_library(const void *arg)
     setenv("GEMMD_STUB_NVRTC", "13000", 1);
     setenv("GEMMD_STUB_DRIVER", "12040", 1);
     expect(compiler_open("cuda", &c, &err), ERROR_NO_COMPILER, &err, "libnvrtc.so.12");
-    /* A compiler for another machine may use any NVRTC. */
+    /* A compiler that is opened for an architecture, without a GPU, accepts any version of NVRTC.
+     */
     expect(compiler_open("cuda:sm_90a", &c, &err), 0, &err, NULL);
     c->ops->close(c);
 }

@@ -15,7 +15,7 @@
 
 /* ---- a whole life ---------------------------------------------------------------------------- */
 
-/* The stub is an sm_90a: it chooses hopper, and portable is forced. */
+/* On the stub's architecture, sm_90a, the default target is hopper; the test forces portable. */
 static const char *const targets[] = {"hopper", "portable"};
 enum { N_TARGETS = sizeof(targets) / sizeof(targets[0]) };
 static const char *target; /* target of the next lives */
@@ -324,7 +324,7 @@ static void memory_share(const void *arg)
     CHECK(live() == 0);
 }
 
-/* A candidate's memory beside the operands counts, too: here eight times the size of X. */
+/* A candidate's workspace counts as memory, too: here it is eight times as large as X. */
 static void memory_share_of_workspaces(const void *arg)
 {
     (void)arg;
@@ -443,7 +443,8 @@ static void test_launcher(void **state)
     }
 }
 
-/* Freed by a thread with another current context, or without: the thread's context is unchanged. */
+/* A thread with another current context, or without a context, frees a kernel: the thread's current
+ * context stays. */
 static void free_elsewhere(const void *arg)
 {
     struct problem p;

@@ -205,8 +205,8 @@ static void run_reference(struct test_case *c, void *so, double *out)
 }
 
 static uint32_t launches =
-    1; /* launches of a case, one after the other, each with another random schedule */
-static int64_t sms = 0; /* SMs of the device; 0: emulated_info's */
+    1; /* number of launches of a case, in turn, each with another random schedule */
+static int64_t sms = 0; /* number of SMs of the device; 0: as in emulated_info */
 
 /* A job's problem rarely equals its kernel's tuned problem, which was rounded: the bucket has other
  * rows, which may change settings that a config leaves out. */
@@ -389,8 +389,8 @@ static int64_t ceil_by(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* Counts tiles of `rows` by `cols` with both halves of a consumer, and in dW with this sum of
- * rows. */
+/* Counts tiles of `rows` by `cols` that fill both halves of a consumer; in dW only tiles whose sums
+ * have `sum` rows. */
 static int64_t whole_tiles(const struct test_case *c, int64_t rows, int64_t cols, int64_t sum)
 {
     int64_t n = 0;
@@ -402,8 +402,8 @@ static int64_t whole_tiles(const struct test_case *c, int64_t rows, int64_t cols
     return n * ceil_by(c->v.out_cols, cols);
 }
 
-/* The drawn case with another schedule. False: not legal, or no thread block has two whole
- * tiles. */
+/* Gives the drawn case another schedule. Returns false if the config is not legal, or if no thread
+ * block has two whole tiles. */
 static bool stagger(struct test_case *c)
 {
     static const char *const side[][2] = {[GEMM_FORWARD] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N"},
@@ -428,8 +428,8 @@ static int kind_staggered(const struct test_case *c)
            record_bool(&c->config, "use_tma_store", true);
 }
 
-/* Writes half of the rows while it multiplies the other half: forward, dX and dW; with and without
- * skip_rows; stored by TMA and by threads. */
+/* The kernel writes half of a tile's rows while it multiplies the other half: forward, dX and dW;
+ * with and without skip_rows; stores by TMA and by threads. */
 static void test_staggered(void **state)
 {
     (void)state;
@@ -437,8 +437,8 @@ static void test_staggered(void **state)
     each_kind(8, kind_staggered, stagger, soon);
 }
 
-/* Counts at least the tiles of forward and dX; with `together` 2, pairs of tiles in the output's
- * rows. */
+/* Returns a lower bound of the number of tiles in forward and dX; with `together` 2, of pairs of
+ * tiles that are adjacent in the output's rows. */
 static int64_t swapped_tiles(const struct test_case *c, int64_t together)
 {
     const char *cols = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
@@ -449,7 +449,8 @@ static int64_t swapped_tiles(const struct test_case *c, int64_t together)
     return n * ceil_by(c->v.out_cols, record_int(&c->config, cols, 0));
 }
 
-/* The drawn case with another schedule. False: not legal, or no thread block has three tiles. */
+/* Gives the drawn case another schedule. Returns false if the config is not legal, or if no thread
+ * block has three tiles. */
 static bool defer(struct test_case *c)
 {
     struct rejection why;
@@ -466,15 +467,15 @@ static int kind_deferred(const struct test_case *c)
                : -1;
 }
 
-/* Writes a tile while it multiplies the next; stored by TMA and by threads. */
+/* The kernel writes a tile while it multiplies the next tile; stores by TMA and by threads. */
 static void test_deferred(void **state)
 {
     (void)state;
     each_kind(4, kind_deferred, defer, NULL);
 }
 
-/* The drawn case with weights that two thread blocks share. False: not legal, or no pair has three
- * pairs of tiles. */
+/* Makes two thread blocks share weights in the drawn case. Returns false if the config is not
+ * legal, or if no pair of blocks has three pairs of tiles. */
 static bool make_paired(struct test_case *c)
 {
     struct rejection why;
@@ -493,8 +494,8 @@ static int kind_paired(const struct test_case *c)
                : -1;
 }
 
-/* Two thread blocks with adjacent tiles of rows: forward and dX; dealt in turn, and dynamically;
- * stored by threads and by TMA. A single pair, and then three, each in another place. */
+/* Two thread blocks take adjacent tiles of rows: forward and dX; tiles dealt in turn, and
+ * dynamically; stores by threads and by TMA; a grid of a single pair, and of three pairs. */
 static void test_paired(void **state)
 {
     (void)state;
@@ -536,8 +537,8 @@ static bool make_halves(struct test_case *c)
     return TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
-/* Kinds: a single consumer, two in step, two in turn; each with operands loaded by TMA, and
- * gathered. */
+/* Kinds: a single consumer, two consumers in step, two in turn; each with operands loaded by TMA,
+ * and with gathered operands. */
 static int kind_halves(const struct test_case *c)
 {
     const bool in_turn = strcmp(record_text(&c->config, "schedule", ""), "pingpong") == 0;
@@ -580,7 +581,7 @@ static void test_paired_turns(void **state)
 {
     (void)state;
     static const uint64_t soon[] = {
-        4464, 0}; /* a single warp that waited for all stages failed in 1 of 60 launches */
+        4464, 0}; /* a kernel in which one warp waited for all stages failed in 1 of 60 launches */
     launches = 60;
     each_kind(1, kind_paired_turns, make_paired_turns, soon);
     launches = 1;
@@ -609,7 +610,7 @@ static int kind_single(const struct test_case *c)
     return c->v.mode == GEMM_DW ? c->v.gather_x || c->v.gather_dy : -1;
 }
 
-/* The end of these tiles gives back two stages, other ends a single stage. */
+/* A consumer gives back two stages at the end of these tiles, and one at the end of other tiles. */
 static void test_single_consumer(void **state)
 {
     (void)state;
@@ -641,7 +642,7 @@ static int kind_small(const struct test_case *c)
                : (c->v.mode == GEMM_DX) * 2 + record_bool(&c->config, "swap_ab", false);
 }
 
-/* Consumers load rows of the first tile themselves, where TMA would leave out missing rows. */
+/* A tile with few rows: consumers load the rows of the first tile themselves. */
 static void test_small_product(void **state)
 {
     (void)state;
@@ -649,7 +650,7 @@ static void test_small_product(void **state)
     each_kind(4, kind_small, make_small, soon);
 }
 
-/* The same problem with another length of its sums. */
+/* Sets the length of the problem's sums: K of forward, N of dX. */
 static void sum_over(struct test_case *c, int64_t depth)
 {
     struct record fields;
@@ -662,8 +663,8 @@ static void sum_over(struct test_case *c, int64_t depth)
     grouped_gemm_view(&c->problem, &c->v);
 }
 
-/* A small sum has few blocks, and each thread block's part has one or two: thread blocks meet as
- * often as possible. */
+/* Numbers of parts. Sums are so short that a part has one or two blocks along the sum, and thread
+ * blocks exchange sums as often as possible. */
 static const int64_t parts[] = {2, 4, 8};
 
 /* The drawn case of forward or dX, with each sum split into several parts. False: not legal,
@@ -824,7 +825,7 @@ static void run_copying(void *so, const char *entry, const struct permute_params
     free(l);
 }
 
-/* Allocates `n` places that end where unreadable memory begins. The caller unmaps *pages. */
+/* Allocates `n` entries of `places`, right before unreadable memory. The caller unmaps *pages. */
 static int32_t *places_before_a_wall(int n, char **pages)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -248,8 +248,8 @@ static void test_check(void **state)
     }
 }
 
-/* Legal configs one step from refused configs: error messages advise them, and searches use
- * them. */
+/* Legal configs that differ in one parameter from refused configs: error messages advise the legal
+ * configs, and searches use them. */
 static void test_legal_neighbours_of_refused_configs(void **state)
 {
     (void)state;
@@ -394,8 +394,8 @@ static void test_choose(void **state)
     }
 }
 
-/* Hints and given lists may hold any config: an impossible config has no predicted time and does no
- * harm. */
+/* Hints and a caller's list may hold any config: an impossible config has no predicted time and
+ * does no harm. */
 static void test_predict_strange(void **state)
 {
     (void)state;
@@ -510,8 +510,7 @@ static void test_plan(void **state)
     assert_int_equal(plan.n, 0);
 }
 
-/* dW with few rows per expert asks L2 for eight experts at once. The plan says where their rows
- * lie. */
+/* dW with few rows per expert prefetches the operands of eight experts into L2 at once. */
 static void test_plan_ahead(void **state)
 {
     (void)state;
@@ -528,7 +527,7 @@ static void test_plan_ahead(void **state)
         {"M=8192 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 4, 2},
         {"M=8200 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 0, 0},
         {"M=2048 N=5760 K=2880 experts=32 topk=4 mode=dW", "", 2, 1},
-        /* an expert's operands exceed a burst */
+        /* an expert's operands are larger than the prefetch limit */
         {"M=512 N=28672 K=4096 experts=8 topk=2 mode=dW", "", 0, 0},
         {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 1, 0},
         {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW permute_x=true", "", 0, 0},
@@ -567,7 +566,7 @@ static void check_option(const char *problem, const char *config, const char *op
     assert_non_null(strstr(v.options, option));
 }
 
-/* All warps of dW's producer load, where experts have more than two blocks of rows. */
+/* In dW all warps of the producer load if experts have more than two blocks of rows. */
 static void test_loaders(void **state)
 {
     (void)state;
@@ -627,7 +626,7 @@ static void test_stage_rows(void **state)
     }
 }
 
-/* dW with few rows per expert stores slabs in pairs where possible. */
+/* dW with few rows per expert stores two slabs (64-column parts of a tile) at once if possible. */
 static void test_store_slabs(void **state)
 {
     (void)state;
@@ -660,7 +659,7 @@ static void test_store_slabs(void **state)
     }
 }
 
-/* Only forward and dX of a single expert have special kernels, except where threads gather, or sums
+/* Forward and dX of a single expert have special kernels, except when threads gather rows or sums
  * fill the registers. */
 static void test_one_expert(void **state)
 {
@@ -686,7 +685,8 @@ static void test_one_expert(void **state)
     }
 }
 
-/* Half of a consumer's rows is staged and stored at once: buffers and boxes have 64 rows. */
+/* The kernel stages and stores half of a consumer's rows at once: buffers and boxes have 64 rows.
+ */
 static void test_staggered(void **state)
 {
     (void)state;
@@ -730,7 +730,7 @@ static void test_deferred(void **state)
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true", 1},
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true permute_copy=true", 2},
         {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true", 2}, /* all tiles */
-        /* the piece before the tile of 16 rows */
+        /* keeps the piece of 64 rows; the rest of the tile has 16 rows */
         {"", TILE(80, 256, 64) " " DEFERRED " swap_ab=true", 1},
         {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true", 0}, /* no tile is 64 rows high */
     };
@@ -807,8 +807,8 @@ static void test_loaders_divide(void **state)
     }
 }
 
-/* The weights are A: their maps take the place of the rows' maps. The output's boxes have 16 rows,
- * so that no box reaches into the next tile. */
+/* The weights are operand A: tensor maps of weights and rows change places. The output's boxes have
+ * 16 rows, so that no box reaches into the next tile. */
 static void test_plan_swapped(void **state)
 {
     (void)state;
@@ -961,8 +961,8 @@ static void test_plan_pairs_of_rows(void **state)
     check_option("M=4096 N=4096 K=4096 mode=forward", config, "-DONE_EXPERT=0 ");
 }
 
-/* Pairs have places, numbered in order until the launch knows better; dynamic pairs take the last
- * rounds of tiles as they become free. */
+/* The plan numbers the places of pairs in order; the launch may replace these numbers. With dynamic
+ * schedules, pairs take the last rounds of tiles as they become free. */
 static void test_plan_order(void **state)
 {
     (void)state;
@@ -1098,8 +1098,8 @@ static void hash_filled_in(char hash[HASH_HEX])
     hash128_hex(all, n, hash);
 }
 
-/* Older answers leave out these settings, and would be launched with unmeasured values. So the
- * template, whose stamp each answer has, contains a number for these rules. */
+/* Older answers leave out these settings: changed rules would launch them with unmeasured values.
+ * So the template, whose hash is in each answer's stamp, contains a number for these rules. */
 static void test_rules(void **state)
 {
     (void)state;
@@ -1121,8 +1121,8 @@ static void test_rules(void **state)
     }
 }
 
-/* The host chooses variations that the config does not name and the measurement does not cover.
- * No variant is compiled for a variation. */
+/* The host chooses variations at launch. Configs do not name them, the measurement does not cover
+ * them, and they need no variant of their own. */
 static void test_variations(void **state)
 {
     (void)state;

@@ -79,9 +79,9 @@ static int worth(const char *mode, const char *text, struct rejection *why)
 
 /* ---- inside the space ----------------------------------------------------------------------- */
 
-/* Each was the fastest, or within 2 %, for a layer at 512, 4096 or 16384 tokens, or for a dense
- * product. Deferring and sharing configs were measured with TMA stores: stores by threads (direct)
- * are as fast or faster. */
+/* Each config was the fastest or at most 2 % slower, for a layer with 512, 4096 or 16384 tokens or
+ * for a dense product. Deferring and sharing configs were measured with TMA stores: stores by
+ * threads (direct) are as fast or faster. */
 static void test_winners(void **state)
 {
     (void)state;
@@ -147,8 +147,8 @@ static void test_winners(void **state)
     }
 }
 
-/* A target whose spaces have only the first of all run-time settings: building them takes a
- * thirtieth of the time. */
+/* The target's parameters, with only the first value of each run-time parameter: building such
+ * spaces takes a thirtieth of the time. */
 static uint32_t compiled_params(const struct problem *p, const struct device_info *info,
                                 struct param out[PARAMS_MAX])
 {
@@ -352,8 +352,8 @@ static bool has_cluster(const void *ctx, const struct record *config)
     return strcmp(record_text(config, "cluster_shape_mn", ""), ctx) == 0;
 }
 
-/* The space has pairs only where most experts have two tiles of rows; a dense product needs
- * several. */
+/* The space has pairs of thread blocks only if most experts have two tiles of rows; in a dense
+ * product the expert needs several. */
 static void test_paired(void **state)
 {
     (void)state;
@@ -428,8 +428,8 @@ static void test_split(void **state)
     }
 }
 
-/* A short sum is not split into parts of a block; a large problem's space has no split sums at
- * all. */
+/* A short sum is not split into parts of only one block. The space of a large problem has no split
+ * sums. */
 static void test_split_not(void **state)
 {
     (void)state;
@@ -501,8 +501,8 @@ static bool all_of_them(const void *ctx, const struct record *config)
     return true;
 }
 
-/* A rule that settles many points at once agrees with each point: a restriction, which checks every
- * point, gives the same space. */
+/* A rule may reject many points at once. A restriction makes the space check every point, and must
+ * give the same space. */
 static void test_settled(void **state)
 {
     (void)state;

@@ -60,7 +60,9 @@ static void bytes_that_are_kept_are_paid_for_by_time_alone(void **state)
     assert_ok(account_keep(b, 100, 0, 5000, &err), &err);
     account_drop(a);
     account_drop(b);
-    a = account_of(&all, 7); /* a new connection gets the rest of the last connection's share */
+    a = account_of(
+        &all,
+        7); /* a new connection of the user has what the last connection left of the user's share */
     assert_int_equal(account_keep(a, 100, 0, 5000, &err), ERROR_BUSY);
     assert_ok(account_keep(a, 100, 0, 5000 + KEPT_PERIOD_MS / 8, &err), &err);
     assert_int_equal(account_keep(a, 100, 0, 5000 + KEPT_PERIOD_MS / 8, &err), ERROR_BUSY);

@@ -308,8 +308,8 @@ static void near_is_nearest_of_the_same_kind(void **state)
     assert_int_equal(near[0]->generation, 2);
 }
 
-/* The distance of another routing is its difference in evenness; a key of another type is no
- * neighbour. */
+/* The distance of keys with different routings is the difference of the routings' evenness. A key
+ * of another dtype is no neighbour. */
 static void near_of_another_routing(void **state)
 {
     struct fixture *f = *state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each doubt alone, and several together. */
+/* The doubts that lower the confidence of an answer: each alone, and several together. */
 #include <math.h>
 
 #include "common.h"
@@ -115,8 +115,8 @@ static void doubts_add_up(void **state)
     assert_int_equal(c.n, 2);
 }
 
-/* `why`, notes and lists use the same judgement. The sentence that a row has already does not
- * change the judgement. */
+/* `why`, notes and lists use the same confidence. A reason that the row's note already contains
+ * does not change the confidence. */
 static void a_row_that_is_low_says_so_and_stays_low(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void a_row_that_is_low_says_so_and_stays_low(void **state)
     assert_true(confidence_is_low(&best, says));
 }
 
-/* A person measured a single config on purpose. */
+/* A pin with a single measured config is no doubt: a person chose this config. */
 static void a_pin_is_not_a_short_search(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns of requests that wait for leases: in slices of the loop, never nested, some at a time.
- * Without clients: the test plays their turns. The ledger is absent, or answers when the test says
- * so. */
+/* Requests that wait for leases get turns: in slices of the loop, never nested, a few at a time.
+ * There are no clients: the test plays their turns. The ledger is absent, or answers when the test
+ * says so. */
 #include "common.h"
 #include "daemon/daemon.h"
 #include "daemon/methods/leases.h"
@@ -187,7 +187,8 @@ static int setup_with_ledger(void **state)
     return 0;
 }
 
-/* Another daemon held the key; asked again, the ledger will give the key to us. */
+/* Another daemon held the key's lease. This request asks the ledger again, and will get the lease.
+ */
 static struct wanter *ask_again(struct fixture *f, uint64_t deadline_ms)
 {
     struct wanter *w = want_until(f, 7, deadline_ms);
@@ -197,7 +198,7 @@ static struct wanter *ask_again(struct fixture *f, uint64_t deadline_ms)
     return w;
 }
 
-/* Without this return the ledger would keep the key for us until the lease ends. */
+/* If the lease were not given back, this daemon would hold the key until the lease ends. */
 static void a_client_that_leaves_before_the_ledger_answers_gives_the_key_back(void **state)
 {
     struct fixture *f = *state;

@@ -34,7 +34,7 @@ static void the_second_is_told_about_the_first(void **state)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* A folder with the runtime directory "run", and a device of its own. */
+/* A folder with the runtime directory "run", and a device that no other test uses. */
 struct host {
     struct folder f;
     char uuid[48], lock[160];
@@ -185,7 +185,7 @@ static void a_dead_holder_is_not_named(void **state)
     folder_remove(&h.f);
 }
 
-/* A conflict that only the lock file shows. */
+/* Daemons in containers with separate networks: only the lock file shows the conflict. */
 static void containers_with_a_network_each_agree_on_the_file(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void containers_with_a_network_each_agree_on_the_file(void **state)
     folder_remove(&h.f);
 }
 
-/* A conflict that only the abstract name shows. */
+/* Daemons with separate runtime directories: only the abstract socket name shows the conflict. */
 static void users_with_a_directory_each_agree_on_the_name(void **state)
 {
     (void)state;

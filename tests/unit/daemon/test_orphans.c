@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Children without a waiter, and children of libuv. */
+/* The daemon reaps orphans (children that no code waits for), and no children of libuv. */
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 
 enum { STATUS = 7, ROUNDS = 40, STRANGERS = 3, PATIENCE_S = 20 };
 
-/* Processes that the kernel gives this process when a child ends before its own children. */
+/* Makes this process the parent of processes whose own parent, a child of this process, ends. */
 static void be_subreaper(bool on)
 {
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, on, 0, 0, 0), 0);

@@ -42,7 +42,7 @@ static void begin(struct precompiler *a)
     wire_buf_deinit(&job.search);
 }
 
-/* Ms until the loop is idle. */
+/* Stops the precompiler. Returns the ms until the loop is idle. */
 static uint64_t stop(struct precompiler *a)
 {
     alarm(HANG_S);
@@ -75,7 +75,7 @@ static void a_stop_without_a_precompile_returns_at_once(void **state)
     assert_in_range(stop(&a), 0, 1000);
 }
 
-/* The landscape of a recorded GPU has the compile times, and no compiled kernel is launched. */
+/* A recorded GPU needs no precompile: its landscape has compile times, and kernels never run. */
 static void a_recorded_gpu_compiles_nothing(void **state)
 {
     (void)state;

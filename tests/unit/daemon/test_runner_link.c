@@ -15,7 +15,7 @@ static struct {
     uv_loop_t loop;
     struct turns turns;
     struct runner_link link;
-    uint64_t watch_again_ms; /* each message begins a watch of this length */
+    uint64_t watch_again_ms; /* each message restarts the limit of silence with so many ms */
     int messages, silences;
     bool ended, closed;
 } x;
@@ -128,7 +128,7 @@ static void end(void)
 
 #define SAY "printf '\\223\\002\\247attempt\\200' >&3; "
 
-/* As after SIGCONT: the loop has not turned. */
+/* Advances the loop's time without a turn of the loop, as after SIGSTOP and SIGCONT. */
 static void sleep_ms(unsigned ms)
 {
     test_ns += ms * UINT64_C(1000000);

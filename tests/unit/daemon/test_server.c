@@ -9,7 +9,7 @@
 #include "daemon/base/turns.h"
 #include "daemon/session/server.h"
 
-static unsigned refused; /* callocs that are still to fail */
+static unsigned refused; /* number of the next callocs that fail */
 
 void *__real_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
@@ -185,7 +185,7 @@ static struct session *session_after(struct fixture *f, struct list *before)
     return LIST_OF(before->next, struct session, link);
 }
 
-/* The loop's clock stands: everything happens within a tick. */
+/* The test does not advance the loop's clock: all messages come within one tick. */
 static void a_user_whose_time_is_spent_waits_on_all_connections(void **state)
 {
     struct fixture *f = *state;
@@ -211,7 +211,7 @@ static void a_user_whose_time_is_spent_waits_on_all_connections(void **state)
     close(fds[1]);
 }
 
-/* Runs rounds until these counts of messages and sessions, then some more. */
+/* Runs rounds of the loop until there are so many messages and sessions, then more rounds. */
 static void turn_until(struct fixture *f, unsigned some, unsigned n)
 {
     for (int i = 0; i < 1000 && (messages != some || f->server.sessions.n != n); i++) {

@@ -270,7 +270,8 @@ static void test_compilers_that_fail(void **state)
     compile_fails(VERSION "exit 0", ERROR_COMPILE, "wrote no output");
 }
 
-/* Their parents end normally, with their own messages. No compile is refused for that. */
+/* A signal kills a child of cc (cc1, as), and cc ends normally with a message. The compile fails,
+ * but the variant is not marked as refused. */
 static void test_a_part_of_the_compiler_that_was_killed_refuses_nothing(void **state)
 {
     (void)state;
@@ -424,8 +425,8 @@ static void test_stop(void **state)
     s.c->ops->close(s.c);
 }
 
-/* Modules of another compiler are not kept under this version; modules of the same compiler,
- * installed again, are. */
+/* When another compiler replaces cc, its modules are not stored under the old version. When the
+ * same compiler is installed again, its modules are stored. */
 static void test_replaced(void **state)
 {
     (void)state;
@@ -475,7 +476,9 @@ static void test_spawn_limit(void **state)
                  "/no/such/program");
     const char *const loud[] = {"/bin/sh", "-c", "seq 100000; echo end >&2; exit 3", NULL};
     assert_ok(spawn_run(loud, NULL, 20000, log, sizeof(log), &status, NULL, err));
-    assert_int_equal(strlen(log), sizeof(log) - 1); /* cut, and the rest read away */
+    assert_int_equal(strlen(log),
+                     sizeof(log) -
+                         1); /* the log is cut, and the rest of the output is read and dropped */
     assert_int_equal(status, 3 << 8);
 }
 

@@ -92,7 +92,7 @@ static void test_routing(void **state)
     char text[512];
     problem_of(&p, "grouped_gemm mode=dW M=12 N=8 K=8 experts=3 routing=\"rows:5,0,07\"");
     assert_string_equal(record_text(&p.fields, "routing", ""), "rows:5,0,7");
-    /* One-line text reads back, commas and all. */
+    /* A problem's text, which contains commas, gives the same problem again. */
     problem_format(&p, text, sizeof(text));
     struct problem again;
     problem_of(&again, text);
@@ -235,7 +235,7 @@ static void test_buckets(void **state)
     assert_int_equal(m, bucket_sqrt2_rows(6000, 64, 6));
     assert_int_equal(m % 6, 0);
     assert_in_range(m, 6000, 6000 * 1.42);
-    /* Rows as given are the point of the problem: M is exact. */
+    /* A problem with given rows per expert keeps its exact M. */
     expect_bucket("grouped_gemm mode=dX M=1000 N=8 K=12 experts=2 routing=\"rows:999,1\"",
                   BUCKET_POW2,
                   "grouped_gemm mode=dX M=1000 N=8 K=12 experts=2 routing=\"rows:999,1\"");

@@ -50,7 +50,7 @@ static bool pruned(const char *mode, bool x, bool y, bool load_x, bool load_dy, 
     if (strcmp(mode, "dX") == 0) {
         return (load_dy && y) || (store && x);
     }
-    return (load_dy && y) || (load_x && x); /* in dW no rule concerns the store */
+    return (load_dy && y) || (load_x && x); /* in dW the flag `store` prunes no config */
 }
 
 static void test_prune_table(void **state)

@@ -303,8 +303,8 @@ static int64_t largest(const char *problem, uint64_t seed)
     return most;
 }
 
-/* The largest expert is larger than in most routings: over many seeds, the average of the second
- * largest of eight. */
+/* grouped_gemm_wary_seed picks a routing whose largest expert is larger than in most routings: of
+ * eight drawn routings, the one with the second largest. */
 static void test_wary_seed(void **state)
 {
     (void)state;
@@ -355,7 +355,9 @@ static void test_drawing_stops_when_the_rows_are_not_wanted(void **state)
         problem_of(&p, text);
         asked = 0;
         assert_fails(grouped_gemm_workload_init(&w, &p, 3, err), ERROR_CANCELLED, "prepared");
-        assert_int_equal(asked, 4); /* the drawing asks twice, each later step once */
+        assert_int_equal(
+            asked,
+            4); /* init asks if it may go on: twice while it draws, once in each later step */
     }
     host_work_unwanted = NULL;
 }

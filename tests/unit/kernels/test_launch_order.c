@@ -41,7 +41,7 @@ static void test_h200(void **state)
     for (int i = 0; i < SMS / 2; i++) {
         assert_true(order.place[i] < SMS / 2 && !seen[order.place[i]]);
         seen[order.place[i]] = true;
-        /* a cluster has an SM with an even number and the next SM */
+        /* the two blocks of a cluster run on SMs 2 n and 2 n + 1 */
         assert_true(single[2 * order.place[i]] / 2 == paired[2 * i] / 2);
     }
     assert_int_equal(order.place[4], 4);  /* this cluster is on SMs 0 and 1 */

@@ -290,7 +290,7 @@ static void test_two_roundings(void **state)
     const uint16_t in[4] = {bf16(1), bf16(0x1p-8f), bf16(2), bf16(0)};
     const uint16_t one[2] = {bf16(1), bf16(1)};
     const int32_t swap[2] = {1, 0};
-    /* in token order; as bf16 the first weight rounds to 1 */
+    /* the weights are in token order; the first weight rounds to 1 in bf16 */
     const float scale[2] = {1.00390625f, 1.5f};
     uint16_t result[2] = {0};
     struct grouped_gemm_args a = {.size = sizeof(a),

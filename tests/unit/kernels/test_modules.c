@@ -548,7 +548,7 @@ static void test_limit_ignores_files_that_are_no_lists(void **state)
     assert_int_equal(u.removed, 1);
 }
 
-/* Containers that share the cache may each have a database of the same path. */
+/* Containers that share the cache may have different databases at the same path. */
 static void test_limit_of_databases_alike(void **state)
 {
     (void)state;

@@ -116,7 +116,7 @@ static void test_restriction(void **state)
     space_deinit(&all);
 }
 
-/* Counts of a space's parts add up to the whole. */
+/* A space is built in parts: the counts of the parts add up to those of the whole space. */
 static void test_in_parts(void **state)
 {
     (void)state;
@@ -157,9 +157,9 @@ static bool everything(const void *ctx, const struct record *config)
     return true;
 }
 
-/* A variant is judged by its first run-time setting; no target's rules may make that wrong. An
- * empty restriction makes the space look at every point. GEMMD_TEST_PROBLEMS limits the test to the
- * last problems: sanitizers make whole spaces slow. */
+/* The space skips a variant if its first run-time setting is illegal. No target's rules may make
+ * another setting of the variant legal. An empty restriction makes the space check every point.
+ * GEMMD_TEST_PROBLEMS limits the test to the last problems: sanitizers make whole spaces slow. */
 static void test_nothing_legal_is_passed_over(void **state)
 {
     (void)state;

@@ -53,7 +53,7 @@ static double thread_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* Working time of this thread, the loop's: total and longest turn, ms. */
+/* Runs the loop to the end. *busy: CPU time of all turns, *longest: of the longest turn, in ms. */
 static void run_until_done(double *busy, double *longest)
 {
     double began = thread_ms();

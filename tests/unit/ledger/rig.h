@@ -14,7 +14,7 @@ struct bench {
     bool in_call;  /* true until a call returns: no callback may come meanwhile */
     int callbacks; /* number of calls that were answered */
     int notices;
-    char kinds[512]; /* kinds of the notices, a space after each */
+    char kinds[512]; /* kinds of the notices, each with a space behind */
     bool stopped;
 
     /* results of the last callbacks */
@@ -24,7 +24,7 @@ struct bench {
     int64_t generation, id;
     struct ledger_status counts;
     int loaded, pages;
-    int64_t before; /* the last row loaded; 0: no row */
+    int64_t before; /* id of the last loaded row; 0: no row was loaded */
     uint32_t n_trials, n_avoid;
     int order[64];
 
@@ -32,7 +32,7 @@ struct bench {
     int news[NEWS_RELOADED_LOST + 1];
     int news_saved; /* number of NEWS_BEST with a saved row */
     int64_t news_generation;
-    char news_key[256]; /* of the last news with a key */
+    char news_key[256]; /* key of the last news that has a key */
 };
 
 extern struct bench *bench; /* the running bench */
@@ -61,7 +61,7 @@ void on_stopped(void *ctx);
 /* Runs the loop until n callbacks have come. wait_for_news: until n news of this kind have come. */
 void wait_for(struct bench *b, int n);
 void wait_for_news(struct bench *b, enum ledger_news_kind kind, int n);
-/* Opens a store as another daemon would. No process watches for that daemon's end. */
+/* Opens a store as another daemon would. The ledger does not watch for the end of that daemon. */
 struct store *open_other(struct fixture *f);
 void on_done(void *ctx, int status, const struct error *err);
 void on_id(void *ctx, int status, int64_t id, const struct error *err);

@@ -204,7 +204,7 @@ static void a_stop_carries_out_earlier_requests(void **state)
     free(t);
 }
 
-/* The second request comes before the first answer. */
+/* The second request comes before the ledger answers the first. */
 static void a_brought_row_does_not_replace_a_row_under_way(void **state)
 {
     struct bench b;
@@ -330,7 +330,8 @@ static void news_of_other_daemons_are_told(void **state)
     assert_string_equal(b.kinds, "");
 }
 
-/* A daemon that asks for a lease, or for a key's state, gets all earlier changes as news first. */
+/* Before the ledger answers a request for a lease or a key's state, it gives the daemon all earlier
+ * changes as news. */
 static void news_come_before_a_lease(void **state)
 {
     struct fixture *f = *state;
@@ -422,7 +423,7 @@ static void missed_news_have_all_read_anew(void **state)
     end(&b);
 }
 
-/* Another daemon has put the file back: the file may lack rows that this daemon knows. */
+/* Another daemon has replaced a removed file: the new file may lack rows that this daemon knows. */
 static void another_file_is_read_anew(void **state)
 {
     struct fixture *f = *state;

@@ -92,8 +92,8 @@ static void a_full_disk_stops_nothing(void **state)
     free(t);
 }
 
-/* An unsaved key is evicted, then the ledger ends with two rows that were never saved: it gives
- * the notice "lost". */
+/* An unsaved key is evicted. Then the ledger stops while two rows are unsaved, and gives the notice
+ * "lost". */
 static void unsaved_bests_are_evicted_or_told(void **state)
 {
     struct fixture *f = *state;

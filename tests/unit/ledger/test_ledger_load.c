@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local ledger's bests, loaded page by page, and found while that goes on. */
+/* The local ledger loads bests page by page, and finds single bests during the load. */
 #include "tests/unit/ledger/rig.h"
 
 static void loads_in_pages(void **state)
@@ -72,7 +72,7 @@ static void lists_are_patient(void **state)
     fill_bests(*state, MANY);
     assert_ok(begin(&b, *state, &err));
     record_init(filter);
-    /* no index has this column: a list reads the whole table */
+    /* no index contains the column `source`: a list reads the whole table */
     record_put_text(filter, "source", "none");
     for (int i = 0; i < LISTS; i++) {
         CALL_OK(&b, list, 1, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);

@@ -231,7 +231,7 @@ static int differences(const char *a, const char *b)
     int n = key_differences(key.bytes, key.len, other.bytes, other.len);
     size_t class = strlen("another") + 1, longer = strlen(h200) + 2;
     assert_int_equal(n, key_differences(other.bytes, other.len, key.bytes, key.len));
-    /* the cache keeps keys without the class */
+    /* the daemon's cache stores keys without the field `class` */
     assert_int_equal(n,
                      key_differences(key.bytes, key.len - longer, other.bytes, other.len - class));
     return n;

@@ -215,7 +215,8 @@ static void test_cache_dirs_refused(void **state)
     assert_int_equal(chown(in_base("/cache"), 12345, 12345), 0);
     expect_cache_dir("0", other, "belongs to user 12345, not to us (54321)");
     expect_cache_dir("0", 0, "belongs to user 12345, not to us (0)");
-    expect_cache_dir("1", other, "belongs to user 12345"); /* we would run that user's code */
+    expect_cache_dir("1", other,
+                     "belongs to user 12345"); /* that user could replace the cached kernels */
     expect_cache_dir("1", 0, "belongs to user 12345");
     assert_int_equal(chmod(in_base("/cache"), 0757), 0);
     expect_cache_dir("1", 0, "belongs to user 12345");
@@ -227,7 +228,7 @@ static void test_links(void **state)
     assert_int_equal(mkdir(in_base("/real"), 0700), 0);
     assert_int_equal(symlink("real", in_base("/link")), 0);
     assert_int_equal(symlink("nowhere", in_base("/dangling")), 0);
-    /* our own link to a moved directory is accepted */
+    /* a link that this user made to a moved directory is accepted */
     assert_ok(err, paths_make_dir(in_base("/link"), 0700, &err));
     assert_int_equal(chmod(in_base("/real"), 0777), 0);
     assert_error(err, ERROR_DENIED, "written to by others",

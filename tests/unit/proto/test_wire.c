@@ -227,7 +227,7 @@ static void test_not_one_object(void **state)
     assert_null(wire_doc_free(NULL));
 }
 
-/* Random objects come back as they were, also after an arena has been large. */
+/* Random objects decode to the written values, also when the arena was large before. */
 static void put_random(struct wire_buf *b, struct rng *rng, int depth)
 {
     char text[40];

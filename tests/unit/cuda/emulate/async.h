@@ -26,7 +26,7 @@ enum emulate_kind { OP_LOAD, OP_STORE, OP_ADD, OP_COPIES, OP_WGMMA };
 
 struct emulate_op {
     enum emulate_kind kind;
-    int actor; /* LOAD: unused; STORE, COPIES: thread; WGMMA: warpgroup */
+    int actor; /* number of the issuing thread (STORE, COPIES) or warpgroup (WGMMA); LOAD: unused */
     uint32_t group;
     uint32_t shared, bar;
     struct emulate_map map;
@@ -36,7 +36,7 @@ struct emulate_op {
     float *d[128];
 };
 
-struct emulate_asked { /* a box, for L2 */
+struct emulate_asked { /* a box that a thread prefetched into L2 */
     struct emulate_map map;
     int at[5];
 };
@@ -44,19 +44,19 @@ struct emulate_asked { /* a box, for L2 */
 struct emulate_mbarrier {
     uint32_t at, expected, pending;
     int64_t bytes;
-    int by;           /* thread */
+    int by;           /* the thread that initialised the mbarrier */
     int is_announced; /* a fence made it visible to TMA and to other blocks of the cluster */
-    int is_told;      /* has counted bytes that threads of other blocks sent */
+    int is_told;      /* 1: has counted bytes that threads of other blocks sent */
     struct emulate_meeting phases;
     char what[40];
 };
 
 static struct {
     struct emulate_op *ops;
-    uint32_t n_ops, laziness; /* an operation is run with 1 : laziness */
+    uint32_t n_ops, laziness; /* each round, an operation runs with a chance of 1 in laziness */
     struct emulate_mbarrier barriers[EMULATE_BARRIERS_MAX];
     uint32_t n_barriers;
-    struct emulate_asked asked[EMULATE_ASKED_MAX]; /* and not loaded yet */
+    struct emulate_asked asked[EMULATE_ASKED_MAX]; /* prefetched boxes that no load has read yet */
     uint32_t n_asked;
     struct emulate_meeting named[EMULATE_BLOCKS * EMULATE_NAMED];
     struct emulate_meeting warpgroups[EMULATE_THREADS_MAX / 128];
@@ -67,7 +67,7 @@ static struct {
     char memory[EMULATE_BLOCKS * EMULATE_SHARED_MAX]; /* shared memory as TMA and wgmma see it */
 } async_;
 
-/* May be called outside any fiber: does not switch. */
+/* Notes a fault without a switch of fibers, so that code outside any fiber may call it. */
 static void async_fail(const char *what, uint64_t value)
 {
     if (!emulate.failed) {
@@ -77,7 +77,7 @@ static void async_fail(const char *what, uint64_t value)
     emulate.failed = 1;
 }
 
-/* A thread wrote here: until a fence TMA and wgmma may see the new or the old bytes. */
+/* A thread wrote these bytes: until a fence TMA and wgmma may see the new or the old bytes. */
 static void async_dirty(uint32_t at)
 {
     memset(async_.memory + at / 16 * 16, 0xff, 16);

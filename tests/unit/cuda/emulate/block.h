@@ -29,12 +29,12 @@ enum {
     EMULATE_WORDS = 12,
     EMULATE_COPIES_MAX = 1024,
     EMULATE_COPIES4_MAX = 4,
-    EMULATE_LINGER_CHANCE = 16, /* 1 in so many: a thread that signals others pauses; */
-    EMULATE_LATE_CHANCE = 256,  /* 1 in so many: a thread that has waited for an mbarrier pauses; */
-    EMULATE_LINGER_MOST = 16,   /* both pauses are shorter than so many rounds */
-    EMULATE_BEGUN_CHANCE = 4,   /* 1 in so many: a thread that signals its block's begin pauses; */
-    EMULATE_BEGUN_MOST = 64,    /* this pause is shorter than so many rounds */
-    EMULATE_PAUSE_CHANCE = 64,  /* 1 in so many, in each round of the warps: a block stands still */
+    EMULATE_LINGER_CHANCE = 16, /* 1 in 16 threads that signal other threads pauses */
+    EMULATE_LATE_CHANCE = 256,  /* 1 in 256 threads that have waited for an mbarrier pauses */
+    EMULATE_LINGER_MOST = 16,   /* both pauses are shorter than 16 rounds */
+    EMULATE_BEGUN_CHANCE = 4,   /* 1 in 4 threads that signal their block's begin pauses */
+    EMULATE_BEGUN_MOST = 64,    /* this pause is shorter than 64 rounds */
+    EMULATE_PAUSE_CHANCE = 64,  /* a block stands still with a chance of 1 in 64 each round */
 };
 
 struct emulate_copy {
@@ -54,9 +54,9 @@ struct emulate_thread {
     struct emulate_fiber fiber;
     char *stack;
     int done;
-    const struct emulate_meeting *waits_for; /* NULL: can run */
-    uint32_t round;                          /* waits for the end of this round */
-    int groups;                              /* committed */
+    const struct emulate_meeting *waits_for; /* NULL: the thread can run */
+    uint32_t round;                          /* the thread waits for the end of this round */
+    int groups;                              /* number of copy groups that it has committed */
     uint32_t n_copies, n_copies4;
     struct emulate_copy copies[EMULATE_COPIES_MAX], copies4[EMULATE_COPIES4_MAX];
 };
@@ -74,7 +74,7 @@ static struct {
     struct emulate_fiber scheduler;
     int current;
     int block[3], blocks;           /* the first block of a cluster; count of blocks */
-    uint32_t pause[EMULATE_BLOCKS]; /* rounds that a block stands still */
+    uint32_t pause[EMULATE_BLOCKS]; /* number of rounds that each block still pauses */
     struct emulate_meeting rounds;
     uint64_t random;
     int failed;
@@ -269,7 +269,7 @@ static int emulate_round(int warps)
     return 1;
 }
 
-/* A block, or the blocks of a cluster. */
+/* Runs a block, or the blocks of a cluster. */
 static void emulate_block(void)
 {
     int n = (int)emulate.l.threads * emulate.blocks, warps = n / 32;

@@ -38,7 +38,7 @@ static struct {
     struct emulate_sent sent[EMULATE_SENT_MAX]; /* messages under way, in no order */
     uint32_t n, laziness; /* each round, a message arrives with a chance of 1 in laziness */
     uint8_t is_due[EMULATE_BLOCKS * EMULATE_SHARED_MAX / EMULATE_WORD];
-    struct emulate_meeting barrier; /* of all threads; thread i has arrived arrivals[i] times */
+    struct emulate_meeting barrier; /* barrier.cluster; thread i has arrived arrivals[i] times */
     uint32_t arrivals[EMULATE_THREADS_MAX];
 } cluster_;
 

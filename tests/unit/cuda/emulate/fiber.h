@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fibers: each runs a thread of a block. swapcontext makes a system call for each switch; on known
- * machines a few instructions switch without a system call.
+ * processors a few instructions switch without a system call.
  */
 #ifndef GEMMD_TESTS_EMULATE_FIBER_H
 #define GEMMD_TESTS_EMULATE_FIBER_H

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * mbarriers: arrivals and bytes that are expected, and the phase that a thread waits for.
- */
+/* mbarriers: the expected arrivals and bytes, and the phase that a thread waits for. */
 #ifndef GEMMD_TESTS_EMULATE_MBARRIER_H
 #define GEMMD_TESTS_EMULATE_MBARRIER_H
 
@@ -58,7 +56,8 @@ static void mbarrier_arrive(struct emulate_mbarrier *b)
     mbarrier_changed(b);
 }
 
-/* Bytes of another block may arrive before they are expected. */
+/* Counts arrived bytes. Another block's bytes may arrive before a thread announces (expects) them.
+ */
 static void mbarrier_bytes(struct emulate_mbarrier *b, int64_t bytes)
 {
     b->bytes -= bytes;

@@ -102,7 +102,7 @@ static uint64_t policy_evict_unchanged(void)
     return 3;
 }
 
-/* A prefetch has no effect, but the same block of threads must load the same box later. */
+/* Notes a prefetch, which has no effect: the same thread block must load the same box later. */
 static void ask(const struct tensor_map *map, const int at[5])
 {
     if (!map->map.base || async_.n_asked == EMULATE_ASKED_MAX) {
@@ -132,7 +132,7 @@ static void policy_check(uint64_t policy)
     }
 }
 
-/* A thread's write without a fence might land after the bytes of TMA. */
+/* Fails on writes of threads without a fence: they might land after the bytes of TMA. */
 static void check_clean(uint32_t shared, uint32_t bytes)
 {
     if (memchr(&async_.is_dirty[shared / 16], 1, (bytes + 15) / 16)) {
@@ -197,7 +197,8 @@ static void load_5d(uint32_t to, const struct tensor_map *map, int x, int y, int
     load(to, map, (int[5]){x, y, z, w, v}, bar);
 }
 
-/* Loads a box to the same place of all blocks of the cluster; each block's own barrier counts. */
+/* Loads a box to the same place of all blocks of the cluster; each block's mbarrier counts bytes.
+ */
 static void issue_to_all(uint32_t shared, const struct tensor_map *map, const int at[5],
                          uint32_t bar)
 {
