@@ -10,11 +10,11 @@ enum { KINDS_MAX = 64, KIND_NAME_MAX = 48 };
 /* Selects kinds and configs. Patterns are fnmatch's; NULL matches all. */
 struct kinds_setup {
     const char *target, *arch;
-    const char *compiler; /* version: part of the hashes */
+    const char *compiler; /* version of the compiler, which the hashes include */
     const char *kind;     /* pattern of kind names */
     const char *config;   /* pattern of config texts */
     const char *with;     /* fields added to each config, where legal; NULL: no fields */
-    uint64_t seed;        /* of the samples */
+    uint64_t seed;        /* draws entry.random */
 };
 
 struct entry { /* a variant */
@@ -40,7 +40,7 @@ struct kinds {
     uint32_t n_kinds;
     struct kind kinds[KINDS_MAX];
     uint32_t n, room;
-    struct entry *entries; /* owned; grouped by kind; by hash, distinct in a kind */
+    struct entry *entries; /* owned; kind by kind, sorted by hash, each hash once in a kind */
 };
 
 /* Returns 0 or ERROR_*. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table. Results of variants that left the space (new source or rules) are not counted. */
+/* The table counts only variants of today's space, not results of earlier sources or rules. */
 #include "tests/compile/summary.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table of the results: a row per kind of problem, then the reasons of refusals. */
+/* A table of the compiler's results: a row per kind of problem, then the reasons of refusals. */
 #ifndef GEMMD_TESTS_COMPILE_SUMMARY_H
 #define GEMMD_TESTS_COMPILE_SUMMARY_H
 

@@ -157,7 +157,8 @@ STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, 
                            c->smem, params[0]);
 }
 
-/* Checks like the driver. Stores a struct emulate_map, for tests/unit/cuda/emulate_hopper.h. */
+/* Checks arguments as the driver does. Writes a struct emulate_map into `map`, which
+ * tests/unit/cuda/emulate_hopper.h reads. */
 STUB_EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base,
                                           const uint64_t *size, const uint64_t *stride,
                                           const unsigned *box, const unsigned *step, int interleave,

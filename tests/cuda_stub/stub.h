@@ -14,7 +14,7 @@
  *   GEMMD_STUB_FREE=<n>       free GPU memory in bytes (default 1 GiB).
  *   GEMMD_STUB_NO_CONTEXT=1   no context is current until the caller creates a context.
  *   GEMMD_STUB_NVRTC=<n>      version of NVRTC, 1000 * major + 10 * minor (default 13000).
- *   GEMMD_STUB_LOG=<text>     the log of every compile.
+ *   GEMMD_STUB_LOG=<text>     NVRTC's log (messages) of every compile.
  *   GEMMD_STUB_TALLY=<file>   each compile appends a byte.
  *   GEMMD_STUB_PIDS=<file>    each compile appends a line with the process ID.
  *   GEMMD_STUB_MS=<n>         each compile sleeps n ms (default 0).
@@ -38,7 +38,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Variable from the cuBLAS stub to the libcuda stub: the next measurement's microseconds. */
+/* The cuBLAS stub sets this variable for the libcuda stub: microseconds of the next measurement. */
 #define STUB_TIME   "GEMMD_STUB_TIME_IS"
 #define STUB_EXPORT __attribute__((visibility("default")))
 

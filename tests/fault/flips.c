@@ -78,7 +78,7 @@ static uint64_t cell_hash(uint64_t hash, sqlite3_stmt *st, int c)
     return hash64(part, sizeof(part)) | 1;
 }
 
-/* Continues the hash with the rows of a query; 0: unreadable. */
+/* Adds the rows of a query to the hash. Returns 0 if the rows are unreadable. */
 static uint64_t query_hash(uint64_t hash, sqlite3 *h, const char *sql)
 {
     sqlite3_stmt *st;
@@ -194,7 +194,7 @@ struct served {
     bool seen[KEYS];
 };
 
-/* Drops a reference to a lost row; all other fields must be unchanged. */
+/* Compares a loaded best with the original. Only a reference to a lost row may be missing. */
 static int see_best(void *ctx, const struct best *b)
 {
     struct served *x = ctx;
@@ -463,7 +463,7 @@ static int look_up(const struct fixture *f, const struct kept *k, bool by_id)
     return r;
 }
 
-/* Looks up everything. Returns the number of bytes on stderr. */
+/* Looks up all modules. Returns the number of bytes that the look-ups wrote to stderr. */
 static off_t said_by_looking(const struct fixture *f, const struct kept kept[MODULES], int *misses)
 {
     struct stat st;

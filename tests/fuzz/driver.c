@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A main() that passes files, and all files of folders, to a fuzz target. */
+/* A main() that passes the content of files, also of all files in folders, to a fuzz target. */
 #include <dirent.h>
 #include <sys/stat.h>
 

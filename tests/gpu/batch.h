@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiling many variants on all cores, each once. */
+/* Compiles many variants on all cores, each variant once. */
 #ifndef GEMMD_TESTS_GPU_BATCH_H
 #define GEMMD_TESTS_GPU_BATCH_H
 

@@ -46,7 +46,7 @@ struct point {
     struct record config;
     int image;
     double us, predicted;
-    const char *failed; /* NULL, or the reason for no time */
+    const char *failed; /* the reason why the point has no time; NULL: it has one */
 };
 
 static struct {
@@ -115,8 +115,8 @@ static int by_time(const void *a, const void *b)
     return isnan(x) || isnan(y) ? isnan(x) - isnan(y) : x < y ? -1 : x > y;
 }
 
-/* Points come in order of time. Returns the best time among the first n by prediction, over the
- * best of all. */
+/* `points` are sorted by measured time. Returns the best measured time of the n points that are
+ * predicted fastest, divided by the best time of all points. */
 static double regret(const struct point *points, uint32_t n_points, uint32_t n)
 {
     double limit = INFINITY, below = -INFINITY, best = INFINITY;

@@ -41,16 +41,17 @@ struct case_shape {
     bool shared_dy;
 };
 
-/* `fields` as "mode=dX permute_x=true dtype_in=bf16". */
+/* Makes a case. `fields`: fields of the problem, such as "mode=dX permute_x=true dtype_in=bf16". */
 void case_make(struct gpu_case *c, const char *fields, const struct case_shape *shape,
                uint64_t seed);
 void case_free(struct gpu_case *c);
-/* Adds the reference to the batch; computes the expected output. */
+/* case_reference_add puts the reference kernel into the batch, and returns its place there;
+ * case_reference_run launches the compiled kernel, which computes the expected output. */
 int case_reference_add(struct batch *p, const char *arch);
 void case_reference_run(struct gpu_case *c, const struct image *reference);
 
 struct grouped_gemm_args case_args(const struct gpu_case *c, bool wide);
-/* Poisons (or clears) the output of the next launch. */
+/* Fills the output with NaN before the next launch. */
 void case_poison(const struct gpu_case *c, bool wide, gpu_stream stream);
 /* Downloads the output as dense rows; NULL if a launch wrote guards or gaps. */
 const void *case_fetch(struct gpu_case *c, bool wide);

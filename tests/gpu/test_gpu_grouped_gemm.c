@@ -435,7 +435,7 @@ static void two_streams(struct golden *a, struct golden *b)
     gpu_stream_free(second);
 }
 
-/* The capture contains the first launch of a module, which must neither allocate nor wait. */
+/* Captures the first launch of a module, which must neither allocate nor wait. */
 static void capture(struct golden *g)
 {
     struct launcher *fresh = load(&g->c, &g->other);

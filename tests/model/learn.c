@@ -10,17 +10,16 @@
 #include "kernels/devices/replay/replay.h"
 #include "kernels/space.h"
 
-static const double
-    FAR =
-        1.25, /* points measured and predicted slower than this many times the best teach nothing */
-    NEAR = 0.06,  /* a point that takes 1 + NEAR times the best weighs 1/e */
+static const double FAR = 1.25, /* points whose measured and predicted times exceed the best so many
+                                   times are not used */
+    NEAR = 0.06,                /* a point that takes 1 + NEAR times the best weighs 1/e */
     RIDGE = 0.01, /* the ridge of a trait: a higher value keeps corrections smaller (a landscape's
                      weights sum to 1) */
     RIDGE_ASPECT = 0.03; /* the ridge of the change of a trait's correction with the problem */
 
 /* ---- landscapes ------------------------------------------------------------------------------ */
 
-/* Recorded points of today's space. */
+/* Takes the landscape's points that are in today's space. */
 static bool take_points(struct lecture *to, const struct landscape *l, const struct space *s)
 {
     to->tiles = calloc(s->n + 1, sizeof(*to->tiles));

@@ -162,7 +162,7 @@ static const char *const head =
     " * SM, in bytes or flops per microsecond, unless it says otherwise. */\n"
     "#define HOPPER_CONSTANTS(X)";
 
-/* Holds all constants except the named, separated by commas. False: an unknown name. */
+/* Keeps all constants unchanged except `names`, separated by commas. False: an unknown name. */
 static bool hold_others(const char *names, bool held[FIT_CONSTANTS])
 {
     memset(held, 1, FIT_CONSTANTS * sizeof(held[0]));
@@ -210,7 +210,7 @@ static int fit_to(const char *path, const char *only)
     return fclose(f) ? 1 : 0;
 }
 
-/* Each model's constants: fitted, or the held constants from an earlier OUT. */
+/* Judges each model by constants fitted without it; held constants come from an earlier OUT. */
 static int leave_out(const char *path, const char *from, const bool held[])
 {
     const char *models[MODELS_MAX];

@@ -41,7 +41,7 @@ struct cost {
     double ms, restart_ms;
 };
 
-/* Unreported images that the second life may find. */
+/* The unreported images that the second process (life) finds in the cache. */
 struct images {
     uint32_t n;
     const struct module *modules[SEEN_MAX]; /* borrowed */
@@ -105,7 +105,7 @@ static void add_images(const char *folder, const struct whole *w, const struct c
     }
 }
 
-/* Core time of a child's modules that an earlier process compiled. */
+/* Returns the compile time of the child's modules that an earlier process compiled. */
 static double found(const struct child *c, const struct images *there)
 {
     double ms = 0;

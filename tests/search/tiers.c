@@ -62,7 +62,7 @@ static double recorded_us(const struct recorded *r, const struct record *config)
     return e && e->status == 0 ? e->us : NAN;
 }
 
-/* The best config, if possible among configs that were measured often. */
+/* Finds the fastest recorded config, if possible among configs with many samples. */
 static bool find_best(struct recorded *r, struct error *err)
 {
     struct space s;
@@ -276,7 +276,7 @@ static bool is_pair(const struct recorded *a, const struct recorded *b, bool *ro
     return a != b && same_card(a, b) && record_equal(&x, &y);
 }
 
-/* No landscape that the model learnt from is of the same weights. */
+/* True: the model learnt from no landscape of these weights. */
 static bool is_held_out(const struct recorded *r)
 {
     static const char *const names[] = {"N", "K", "experts", "topk"};

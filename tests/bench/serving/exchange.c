@@ -198,7 +198,7 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *format, ...)
     return out;
 }
 
-/* How many of a message's `bytes` are left for a part when its other parts take `other` bytes. */
+/* Returns the bytes that are left of a message of `bytes` when other fields take `other` bytes. */
 static int room(size_t bytes, size_t other)
 {
     if (bytes <= other) {

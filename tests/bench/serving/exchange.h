@@ -4,10 +4,11 @@
  * measures all servers, and compares each reply.
  *
  *   gemmd      requests as libgemmd sends them; a first pass finds and checks the replies;
- *   many       the same, all problems in get_many requests of MANY_MAX;
- *   raw        as many bytes, to echo.c;
+ *   many       as gemmd, with MANY_MAX problems in each get_many request;
+ *   raw        messages of the sizes of gemmd's, to echo.c;
  *   memcached, redis
- *              as many bytes: a longer key, a value of the rest; a first pass stores the values.
+ *              messages of these sizes, too: the key and the value fill them; a first pass stores
+ *              the values.
  */
 #ifndef GEMMD_TESTS_SERVING_EXCHANGE_H
 #define GEMMD_TESTS_SERVING_EXCHANGE_H
@@ -20,8 +21,8 @@ struct exchange {
     size_t request_n, reply_n;
 };
 
-/* Each function ends the program with an error message when the server does something else.
- * malloc'ed, n of them. The sizes are whole messages. */
+/* Each function returns a malloc'ed array of n exchanges; sizes are of whole messages. It ends the
+ * program with an error message when the server's reply is unexpected. */
 struct exchange *exchanges_gemmd(int fd, int n);
 struct exchange *exchanges_many(int fd, int problems, int *n);
 struct exchange *exchanges_raw(int n, size_t request_bytes, size_t reply_bytes);

@@ -4,7 +4,8 @@
  *
  *   job table SOCKET PROBLEMS ROUNDS    ns of a gemmd_get that the job's own table answers;
  *   job many SOCKET PROBLEMS ROUNDS     ms of one gemmd_get_many of all problems, no answer from
- * the table; job storm SOCKET PROCESSES QUERIES  PROCESSES processes connect and ask at once.
+ *                                       the table;
+ *   job storm SOCKET PROCESSES QUERIES  PROCESSES processes connect and ask at once.
  */
 #include <errno.h>
 #include <stdio.h>

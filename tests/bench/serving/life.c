@@ -5,8 +5,8 @@
  *   life start SOCKET PROBLEM GEMMD OPTION...   ms from exec to the first hello, to the right
  *                                               answer to PROBLEM, to the end of loading; then
  *                                               stops gemmd
- *   life idle SOCKET COUNT PID                  COUNT open connections; memory of process PID for
- * each
+ *   life idle SOCKET COUNT PID                  opens COUNT connections; KiB of memory that process
+ *                                               PID uses for each
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +67,7 @@ static double cpu_ms(pid_t pid)
     return (double)(user + kernel) * 1e3 / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Waits until the process uses no CPU time. */
+/* Waits until the process `pid` uses no more CPU time. */
 static double wait_quiet(pid_t pid, double began)
 {
     double quiet_since = now_us(), last = cpu_ms(pid);

@@ -8,18 +8,18 @@
 
 struct tile {
     const char *name;
-    int r, c, warps; /* r rows and c columns of the output, also with swap_ab */
+    int r, c, warps; /* a tile has r rows and c columns of the output, also with swap_ab */
     bool pingpong;
     int stages, staging, in_flight;
     bool skip_rows;
     int ksplit;   /* number of parts that each sum is split into; 0 means 1 */
     bool dynamic; /* tile_scheduler */
-    bool swap;    /* swap_ab: not of dW */
+    bool swap;    /* swap_ab; dW ignores it */
     int ahead;    /* value of l2_ahead; forward and dX leave it out where x or dy is gathered */
-    int loaders;  /* load_warps; 0: left out */
-    const char *cluster;      /* cluster_shape_mn; NULL: left out */
+    int loaders;  /* value of load_warps; 0: the config leaves it out */
+    const char *cluster;      /* value of cluster_shape_mn; NULL: the config leaves it out */
     int slabs;                /* value of store_slabs in dW; 0: the config leaves it out */
-    int stage_rows;           /* the same */
+    int stage_rows;           /* value of stage_rows in dW; 0: the config leaves it out */
     bool staggered, deferred; /* schedule */
 };
 extern const struct tile tiles[];
@@ -32,12 +32,13 @@ struct kind {
     bool permute_x, permute_y, fuse;
     bool copy; /* permute_copy */
     bool fp16, out_fp32, accumulate, no_tma_store;
-    bool soak; /* the stage "check" also soaks this kind, shortly */
+    bool soak; /* the stage "check" also repeats launches of this kind (a short soak) */
 };
 extern const struct kind kinds[];
 extern const int n_kinds;
 int kind_named(const char *name); /* -1: none */
-/* Returns the kind with these fields that leaves all choices to the config; -1: there is none. */
+/* Returns the index of the kind with the problem's fields and default values otherwise; -1: none.
+ */
 int kind_of_problem(const struct grouped_gemm_problem *v);
 bool kind_gathers(const struct kind *kind); /* by the producer's threads */
 /* True if the order of threads affects a launch more than usual: the case is launched more
@@ -52,7 +53,7 @@ enum indices {
 
 struct shape {
     int experts, n, k, topk;
-    const int *rows; /* repeated over the experts */
+    const int *rows; /* rows per expert: n_rows numbers, repeated for further experts */
     int n_rows;
     bool strided; /* operands have gaps between rows and between experts */
     enum indices indices;
@@ -61,12 +62,12 @@ struct shape {
     bool nothing;    /* the launch has no rows at all */
     int nan;         /* number of the expert whose data are all NaN; 0: no expert */
     bool soak;
-    bool shared_dy; /* permute_y in dX and dW: dy has a row for each token, named topk times */
+    bool shared_dy; /* permute_y in dX and dW: dy has a row per token, shared by its topk rows */
 };
 extern const struct shape shapes[];
 extern const int n_shapes;
-/* Shapes by [which][mode]: many short tiles for each thread block, of any size; few tiles with long
- * sums, for configs that are not legal there; whole slabs, which clusters share. */
+/* Shapes by [which][mode]: 0 has many short tiles per thread block, of any size; 1 has few tiles
+ * with long sums, for configs that are illegal for 0; 2 has whole slabs (64 rows), for clusters. */
 enum { SOAK_SHAPES = 3 };
 extern const struct shape soak_shapes[SOAK_SHAPES + 1][3]; /* the last row's shapes have one expert;
                                                               it has no shape for dW */

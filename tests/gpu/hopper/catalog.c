@@ -16,7 +16,8 @@ int catalog_open(void)
     struct error err = ERROR_NULL;
     struct kinds_setup setup = {.target = "hopper",
                                 .arch = "sm_90a",
-                                .compiler = "bench", /* cubins.c names them without a compiler */
+                                .compiler =
+                                    "bench", /* cubins.c names cubins without the compiler */
                                 .kind = options.variants,
                                 .seed = options.seed};
     if (order) {

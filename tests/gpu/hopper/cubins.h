@@ -18,8 +18,8 @@ enum cubin {
 void cubins_open(void); /* makes the folder; exits on failure */
 void cubin_hash(const struct variant *v, char out[HASH_HEX]);
 bool cubin_known(const struct variant *v); /* here or refused */
-/* From the folder, else compiled and stored there. The caller frees `data`, which is NULL unless
- * the result is CUBIN_HERE; `why` then has the compiler's reason. */
+/* Reads the cubin from the folder, or compiles and stores it. CUBIN_HERE: the caller frees `data`.
+ * Other results: `data` is NULL, and `why` has the compiler's reason. */
 enum cubin cubin_get(const struct variant *v, void **data, char *why, size_t size);
 
 #endif

@@ -62,13 +62,13 @@ void data_poison(
     struct data *d); /* fills the output with NaN, or with the values that accumulate adds to */
 void data_compare(struct data *d, struct gpu_module *tools, struct findings *f);
 void data_save(struct data *d, int which);
-/* Compares the output with a saved output, and poisons it. Asynchronous: data_differed() returns
- * the number of different units of 16 bytes. */
+/* Compares the output with the saved output `which`, then restores the output as before a launch.
+ * Asynchronous: data_differed() waits, and returns the number of different units of 16 bytes. */
 void data_again(struct data *d, struct gpu_module *tools, int which);
 void data_again_begin(struct data *d);
 uint32_t data_differed(struct data *d);
 
-/* In reference.c: data_make's part that makes the expected output */
+/* These parts of data_make, in reference.c, make the expected output. */
 void reference_poison(struct data *d, const struct shape *shape);
 void reference_make(struct data *d, struct gpu_module *tools);
 /* Allocates a buffer that data_free frees. */

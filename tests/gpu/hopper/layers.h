@@ -11,7 +11,7 @@ struct layer {
     char model[32], name[32], mode[12];
     int tokens, experts, topk;
     long m, n, k;
-    bool free; /* the shape comes from the command line: peers' times were not recorded */
+    bool free; /* true: the shape comes from --shape, without recorded times of peers */
     double floor_us, dense_us, torch_us, torch_permute_us, deepgemm_us, unsloth_us; /* 0: none */
 };
 

@@ -9,7 +9,8 @@
  *   hopper_bench --cubins DIR [--stages check,time] [options].
  *
  *   check      every tile x kind x shape against a reference in double precision, guards, NaN;
- *   soak       many launches of each, bit-identical (--soak N: 500; twenty times that for some)
+ *   soak       --soak N launches of each variant (500; of some twenty times as many), whose results
+ *              must be bit-identical
  *   variants   every variant of the space once, against the reference
  *   sample     a few variants for compute-sanitizer (--sample N; sanitize.sh);
  *   time       the rows of moe.csv: single launches after an idle gap, behind a spinning kernel,
@@ -20,21 +21,23 @@
  *
  *   --out FILE               a copy of the output;
  *   --kind NAMES, --tile NAMES  some of the first set's kinds, tiles (cases.c), commas between;
- *   --seconds S              at most, for each of soak, variants and time; --limit S: for all
- *   --journal FILE           soak, variants: verdicts, a line each; the next run skips these;
- *   --shard I/N              check (of its shapes), soak, variants: this part of N;
- *   --variants PATTERN       of the space's kinds, such as 'dW*.bf16*'
+ *   --seconds S              limit of each of the stages soak, variants and time;
+ *   --limit S                limit of all stages together;
+ *   --journal FILE           soak, variants: a line per variant's verdict; the next run skips these
+ *                            variants;
+ *   --shard I/N              check, soak, variants: only part I of N (check: of its shapes);
+ *   --variants PATTERN       only matching kinds of the space, such as 'dW*.bf16*';
  *   --seed N                 draws the soaked tenth of the space, the sample, and values that a
  *                            variant leaves open;
- *   --json FILE              time: every time as a record;
- *   --tokens N, --shapes CSV time: rows with N tokens (0: all), of this file;
+ *   --json FILE              time: a record for every measured time;
+ *   --tokens N, --shapes CSV time: only rows with N tokens (0: all); rows of this file;
  *   --shape "M N K E topk"   time: this shape instead; repeatable;
  *   --with FIELDS            time: adds fields to each config, such as "w_eviction=evict_first";
  *                            illegal configs are not timed;
- *   --samples N, --gap-ms G  time: samples of each, idle time before each;
+ *   --samples N, --gap-ms G  time: samples per config, idle ms before each sample;
  *   --silence S              a child without a finished step for S seconds hangs (10);
  *   --fork no                everything in one process, for debuggers and sanitizers;
- *   --splits no              sample: no split sums
+ *   --splits no              sample: no variants that split sums
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,9 +14,9 @@ struct options {
     enum command command;
     const char *cubins;  /* folder */
     const char *out;     /* a copy of the output goes to this file */
-    const char *json;    /* every time, a record each */
+    const char *json;    /* file with a record for each measured time */
     const char *journal; /* file with a line per variant's verdict; a resumed run reads it */
-    const char *stages;  /* with commas between */
+    const char *stages;  /* names of stages, with commas between */
     const char *shapes_file;
     const char *free_shapes[FREE_SHAPES_MAX];
     int n_free_shapes;
@@ -25,11 +25,11 @@ struct options {
     const char *with;        /* stage time: fields added to each config; NULL: none */
     int shard, shards;
     uint64_t seed;
-    int soak;    /* launches of a variant */
-    int sample;  /* variants under a sanitizer */
-    int samples; /* of a time */
-    int jobs;    /* processes that compile */
-    int tokens;  /* rows of moe.csv; 0: all */
+    int soak;    /* number of launches of a variant in stage soak */
+    int sample;  /* number of variants in stage sample */
+    int samples; /* stage time: number of samples of a config */
+    int jobs;    /* number of processes that compile */
+    int tokens;  /* stage time: only layers of so many tokens; 0: all layers */
     double seconds, limit, gap_ms;
     double silence; /* seconds without a finished step after which a child counts as hung */
     bool fork;

@@ -18,7 +18,8 @@ struct pool_list {
 };
 
 void pool_start(const struct pool_list lists[], int n);
-/* Returns when variant `i` of a list is in the folder, or will not come; calls `wait` meanwhile. */
+/* Waits until a worker has compiled variant `i` of a list, or has given up. Calls `wait` meanwhile.
+ */
 void pool_wait(int list, int i, void (*wait)(void));
 void pool_leave(int list); /* workers compile no further variants of the list */
 /* Waits for all workers; prints refused variants; returns the number of variants that did not

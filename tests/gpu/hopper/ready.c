@@ -23,7 +23,8 @@ static int make_plan(struct launch_plan *plan, struct data *d, const struct reco
     return r;
 }
 
-/* In reverse order: the last may enlarge the workspace, whose address is part of a plan. */
+/* Makes the plans, and the real plan again if the workspace was enlarged: plans hold its address.
+ */
 static int make_plans(struct ready *r, struct data *d, const struct record *config,
                       const struct device_info *info, int few, struct error *err)
 {

@@ -44,7 +44,7 @@ static bool may_be(const struct tile *tile, int step, bool any)
            tile->dynamic == (!any && step % 4 < 2);
 }
 
-/* Depends only on the step and the seed. Negative: no tile is legal. */
+/* Draws a tile, which depends only on the step and the seed. Negative: no tile is legal. */
 static int draw_tile(int step, const struct kind *kind, const struct problem *p,
                      const struct device_info *info, struct record *config, struct variant *v)
 {

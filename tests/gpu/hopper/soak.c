@@ -35,7 +35,7 @@ static const double SAY_SECONDS = 10,
 struct item {
     int kind, tile; /* tile -1: the item is `member` of the rest of the space */
     int member;
-    int which; /* number of the problem; SOAK_SHAPES: the problem with one expert */
+    int which; /* row of soak_shapes; SOAK_SHAPES: the row with one expert */
     int launches;
     char hash[HASH_HEX];
 };

@@ -158,8 +158,8 @@ static void say_time(const struct layer *l, const struct timed *t)
         t->least, layer_flops(l) / t->us * 1e-6);
 }
 
-/* False: store_evict_first is off by default (other modes, stores by threads), and was measured
- * so. */
+/* Turns store_evict_first off in the config. False: it is off by default (other modes, stores by
+ * threads), so the config has been measured that way. */
 static bool store_first_off(const struct problem *p, struct record *config)
 {
     struct grouped_gemm_problem v;
@@ -215,7 +215,7 @@ static bool config_of(struct lab *lab, const struct data *d, const struct timed 
            hopper_variant(&d->problem, config, "sm_90a", v, &err) == 0;
 }
 
-/* out->kind and out->tile are given. */
+/* Times the config of out->kind and out->tile, which the caller has set. */
 static bool time_one(struct lab *lab, struct data *d, const struct layer *l, int run_time,
                      double hopeless, struct timed *out)
 {
@@ -321,7 +321,7 @@ static void time_layer(struct lab *lab, const struct layer *l)
         best.us > 0 ? l->torch_us / best.us : 0);
 }
 
-/* A shape of the command line: the kinds of --kind, or the mode's plain kind. */
+/* Times a shape of the command line in the kinds of --kind, or in the mode's plain kind. */
 static void time_free(struct lab *lab, const struct layer *l)
 {
     for (int k = 0; k < n_kinds; k++) {

@@ -35,13 +35,13 @@ struct bench_progress { /* memory shared by the child and its watcher */
     struct {
         volatile int next; /* the step that a new child begins with */
         volatile bool ended;
-        volatile double used; /* seconds */
+        volatile double used; /* seconds that the stage has taken */
         volatile int count[TALLIES];
     } stages[STAGES_MAX];
-    volatile int stage, at; /* being done */
+    volatile int stage, at; /* the current stage and its current step */
     volatile long beats;
     volatile int failed;      /* number of wrong, hung or dead steps in all stages */
-    volatile bool incomplete; /* time was over too soon */
+    volatile bool incomplete; /* true: the time ended before all steps were done */
     volatile char bad[KINDS_MAX]
                      [TILES_MAX]; /* true: leave out this kind and tile of the first set */
     volatile int kind,
@@ -50,11 +50,11 @@ struct bench_progress { /* memory shared by the child and its watcher */
 };
 extern struct bench_progress *progress;
 
-/* Reports the current work, in case the child reports nothing more. */
+/* Notes the child's current work, which the watcher blames if the child hangs or dies. */
 void progress_on(int kind, int tile, const char *hash, const char *what);
 void progress_beat(void);
 void progress_count(enum tally t);
-int progress_counted(enum tally t); /* in this stage */
+int progress_counted(enum tally t); /* number of progress_count(t) calls in this stage */
 double progress_used(void); /* seconds that this stage has used up to the last finished step */
 
 bool watch_knows(const char *stage);

@@ -469,8 +469,8 @@ static void unsaved_answers_become_saved(void **state)
     assert_string_equal(f->b.stamp, f->a.stamp);
 }
 
-/* The cache has 300 keys. The database has lost every third key, a key is not saved yet, and a
- * key is put while the database is read. */
+/* The cache has 300 keys. The database has lost every third key. One key is not yet in the
+ * database, and one is put while the database is read. */
 static void what_the_database_has_no_more_is_swept(void **state)
 {
     struct fixture *f = *state;

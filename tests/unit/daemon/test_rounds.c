@@ -100,7 +100,7 @@ static void who_comes_late_waits_for_one_round(void **state)
     assert_string_equal(order(f), "c1 a2 d1 b2 a3 c2 b3 a4 b4 a5 b5 b6 b7");
 }
 
-/* User b's client sends the next query after each answer. */
+/* User c sends the next query after each answer. */
 static void a_user_who_comes_again_gets_no_extra_turns(void **state)
 {
     struct fixture *f = *state;

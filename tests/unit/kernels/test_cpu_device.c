@@ -270,8 +270,8 @@ static void test_compilers_that_fail(void **state)
     compile_fails(VERSION "exit 0", ERROR_COMPILE, "wrote no output");
 }
 
-/* A signal kills a child of cc (cc1, as), and cc ends normally with a message. The compile fails,
- * but the variant is not marked as refused. */
+/* cc ends normally, with a message that its part (cc1, ld) was killed or had no memory. The compile
+ * fails, but the variant is not marked as refused. */
 static void test_a_part_of_the_compiler_that_was_killed_refuses_nothing(void **state)
 {
     (void)state;
