@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""C sources look as .clang-format has it: fails with the lines that do not.
+"""Checks that C sources are formatted by .clang-format; prints the lines that are not.
 
-    tests/form.py          looks
-    tests/form.py --fix    puts them right
+    tests/form.py          checks
+    tests/form.py --fix    formats the files
 
 Releases of clang-format apply the same rules differently, so only this release will do: where this release is
 not installed, the test is skipped. Device code (.cu) is laid out by hand, between lines of assembly.

@@ -71,7 +71,7 @@ def includes(file):
 
 
 def faults_of_order():
-    """Includes against the order inside a folder, and files without a place in the order."""
+    """Finds includes that break the order inside a folder, and files that the order does not name."""
     for folder, names in ORDER.items():
         known = {name: i for i, name in enumerate(names.split())}
         for file in sorted((ROOT / folder).glob("*.[ch]")):

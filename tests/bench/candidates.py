@@ -60,7 +60,7 @@ def torch_plain(torch, row, w, i):
 
 
 def torch_permuted(torch, row, w, i):
-    """torch_plain's functions, with the layer's permute before or after the product."""
+    """The functions of torch_plain, with the layer's permute before or after the product."""
     mm, wt, offs = torch._grouped_mm, w.transpose(-2, -1), i.offsets
     return {
         ("forward", "permute_x"): lambda: mm(i.x_own.index_select(0, i.tokens), wt, offs=offs),
@@ -77,7 +77,7 @@ def is_scattered(row):
 
 
 def torch_dense(torch, row, w, i):
-    """A single expert's matrix for all rows: M x N x K, in the layouts of the mode."""
+    """A dense product of all rows with the matrix of a single expert, in the mode's layouts."""
     a, b = {"forward": (i.x, w[0].t()), "dX": (i.dy, w[0]), "dW": (i.dy.t(), i.x)}[row.mode]
     out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
     return lambda: torch.mm(a, b, out=out)
@@ -106,7 +106,7 @@ def stream_of(torch, device):
 
 
 def ours_launch(torch, row, w, i, kernel, out, fused):
-    """(function, objects that must outlive the function)"""
+    """Returns (the launching function, objects that must outlive the function)."""
     x, dy = (i.x_own, i.dy_own) if fused else (i.x, i.dy)
     args = gemmd_ffi.Args(
         x=x.data_ptr() if row.mode != "dX" else None, w=w.data_ptr() if row.mode != "dW" else None,

@@ -42,7 +42,7 @@ class CublasLtError(Exception):
 
 
 def open_library(cuda_version):
-    """Once torch.cuda is in use, the name finds PyTorch's library."""
+    """Opens the cuBLASLt that PyTorch has loaded, so torch.cuda must be in use."""
     name = f"libcublasLt.so.{(cuda_version or '13').split('.')[0]}"
     failures = []
     for path in (name, f"/usr/local/cuda/lib64/{name}"):
@@ -75,7 +75,8 @@ class CublasLt:
             raise CublasLtError(f"{name}: status {status}")
 
     def plans(self, x, w, out, stream):
-        """Functions that compute the product, in the heuristic's order. They keep their data alive."""
+        """Returns functions that compute the product, one per algorithm, in the heuristic's order. They keep
+        their operands alive."""
         return Matmul(self, x, w, out).plans(stream)
 
 

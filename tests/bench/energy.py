@@ -10,7 +10,7 @@ import measure
 
 WARM_S = 0.3
 BATCH_S = 0.02  # seconds of launches between two readings of the counter
-STEP_S = 1.0    # seconds: a counter that does not change for so long does not count
+STEP_S = 1.0    # seconds: if the counter does not change for so long, it does not work
 
 
 class CannotMeasure(measure.CannotTime):
@@ -18,7 +18,7 @@ class CannotMeasure(measure.CannotTime):
 
 
 class Meter:
-    """`millijoules`: () to the counter's reading; `sync`: () waits for the device."""
+    """`millijoules()` reads the energy counter; `sync()` waits for the device."""
 
     def __init__(self, millijoules, sync, clock=time.monotonic):
         self.read, self.sync, self.clock = millijoules, sync, clock
@@ -29,7 +29,7 @@ class Meter:
         self.sync()
 
     def _batch_size(self, op):
-        """Launches for about BATCH_S, found while the device becomes warm."""
+        """Returns the number of launches that take about BATCH_S; these launches warm up the device."""
         count, launches, began = 1, 0, self.clock()
         while self.clock() - began < WARM_S:
             self._batch(op, count)
@@ -38,7 +38,7 @@ class Meter:
         return count
 
     def _to_step(self, op, count):
-        """(reading, time, launches until then) at the counter's next step."""
+        """Launches until the counter changes. Returns (reading, time, number of launches)."""
         before, launches, until = self.read(), 0, self.clock() + STEP_S
         while (now := self.read()) == before:
             if self.clock() > until:

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def said(value):
-    """A path as it stands in a public record: the part below this tree, else the name."""
+    """Shortens a path for a published record: the part below this tree, or else the file's name."""
     path = pathlib.Path(str(value))
     if not path.is_absolute():
         return str(value)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """meeting.py [--news 200] [--idle-s 60] [--hits 5000] > result.json
 
-The cost of meeting in a database for daemons. Prints three figures:
+The cost for daemons of sharing a database. Prints three figures:
 
   news   from the answer to a put at a daemon until a second daemon answers the key, in ms;
   idle   wake-ups of an idle daemon in a second: its voluntary context switches;
@@ -65,7 +65,7 @@ def idle(m, seconds):
 
 
 def hits(clients, n):
-    """Median of each, in us; they take turns, so that all see the same machine."""
+    """Median latency of each client's hits, in us. Clients take turns, so that all see the same load."""
     times = [[] for _ in clients]
     for _ in range(n):
         for c, of_client in zip(clients, times):

@@ -25,8 +25,8 @@ gemmd is started in a temporary folder and asked with wait=tuned; --store begins
     moe_peers.py --build build --store s.tar.gz --tune-only --tune-seconds 500 --out-store s.tar.gz
     moe_peers.py --build build --store s.tar.gz --no-tune --json moe.json
 
-    moe_peers.py --results FILE [LATER_FILE]    results of a run, by today's verdicts; with two files also our later
-                                                times over the first
+    moe_peers.py --results FILE [LATER_FILE]    results of a run, by today's verdicts; with two files also the ratios
+                                                of our times, later / first
 
 Exit status: 0 all rows measured, with any verdicts; 1 a wrong result or another failure; 3 rows are
 missing, and listed; 77 no PyTorch, CUDA or GPU.
@@ -135,7 +135,7 @@ def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
     for kind, (name, torch_name, _) in verdicts.KINDS.items():
         asked = wanted.get((row.name, kind))
         if not asked:
-            if kind == "fused":  # plain torch is always measured: the table's peers are compared with it
+            if kind == "fused":  # plain torch is measured in any case, as the yardstick for recorded peers
                 del ops[torch_name]
             continue
         result["tuned"][name] = asked.record()

@@ -73,7 +73,7 @@ class Wanted:
     name: str
     problem: gemmd_ffi.Problem
     answer: object = None
-    reason: str = ""  # for a missing answer
+    reason: str = ""  # why the answer is missing
     kernel: object = None
     asked_s: float = 0.0
 
@@ -121,7 +121,7 @@ def _query(options, left_s):
 
 
 def _with_module(ask, wanted, answer, left_s):
-    """A store without kernels: the winner is compiled and measured once more, alone."""
+    """Returns the answer if the store has its kernel. Otherwise gemmd compiles and measures this config again."""
     try:
         ask.module(answer.module)
         return answer
@@ -174,7 +174,7 @@ def new_record(program, options):
 
 
 def _tune(service, wanted, options, record):
-    """The store is written even after a failure, to keep finished tunings."""
+    """Tunes the wanted kernels. Writes the store even after a failure, to keep finished tunings."""
     record["gemmd"] = {"hello": service.hello(), "library": said(service.library.path)}
     try:
         record["asked_s"] = round(ask_all(service, wanted, options), 1)
@@ -224,8 +224,8 @@ def run(torch, options, wanted, record, conclude, bench):
 
 @contextlib.contextmanager
 def watched(result, record, options):
-    """A kernel that never ends cannot be stopped, and the host waits for ever. Then the record is
-    written and the process exits."""
+    """Watches a row, since a kernel that never ends cannot be stopped: after HANG_S it writes the record and ends the
+    process."""
     def give_up():
         result["wrong"]["row"] = f"something hangs: not done after {HANG_S} s"
         print(f"!! {result['name']}: {result['wrong']['row']}; giving up", flush=True)
@@ -242,7 +242,7 @@ def watched(result, record, options):
 
 
 def _plain(value):
-    """JSON has no NaN and no infinity."""
+    """Replaces NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -251,7 +251,7 @@ def _plain(value):
 
 
 def write_json(path, record):
-    """Lists of numbers on a single line each, because people read and compare the file, too."""
+    """Writes the record. Each list of numbers is on a single line, because people read and compare the file, too."""
     if path:
         text = json.dumps(_plain(record), indent=1, default=str, allow_nan=False)
         text = re.sub(r"\[[-+.\w,\s]*?\]", lambda m: " ".join(m.group().split()), text)

@@ -18,7 +18,7 @@ import types
 
 
 def _commit(checkout):
-    """Empty if the folder lies inside another checkout instead of being a checkout."""
+    """Returns the checkout's commit; empty if the folder is only a part of another checkout."""
     try:
         done = subprocess.run(["git", "-C", checkout, "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True,
                               timeout=20)

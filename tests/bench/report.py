@@ -7,7 +7,7 @@ def cell(value, form):
 
 
 def table(header, rows):
-    """Columns as wide as they must be; the first is text, to the left."""
+    """Aligns the columns: the first, which is text, to the left, all others to the right."""
     lines = [header, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     return "\n".join("  ".join(line[i].ljust(w) if i == 0 else line[i].rjust(w)

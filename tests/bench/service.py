@@ -54,7 +54,7 @@ def unpack_store(store, database, cache):
 
 
 def pack_store(store, database, cache, modules):
-    """`modules`: ids of the kernels to take along."""
+    """Writes a store with the database and the kernels whose ids are in `modules`."""
     wanted = {p.name for p in (cache / "modules").glob("*.*") if p.name.split(".")[0] in modules}
     links = {p.name: os.path.basename(os.readlink(p)) for p in (cache / "variants").glob("*")
              if p.is_symlink()}
@@ -74,7 +74,7 @@ def pack_store(store, database, cache, modules):
 
 
 def _alive(pid):
-    """A zombie holds nothing any more."""
+    """True if the process runs. A zombie does not count: it has released its resources."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -82,7 +82,7 @@ def _alive(pid):
 
 
 class Service:
-    """start() to stop(). `ask` is a connection in between."""
+    """A gemmd that runs from start() to stop(). `ask` is a connection to it."""
 
     def __init__(self, library, gemmd, device, store=None, options=(), log=None):
         self.library, self.program, self.device = library, pathlib.Path(gemmd), device

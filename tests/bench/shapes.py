@@ -45,8 +45,8 @@ class Row:
         return 2 * self.m * self.n * self.k
 
     def bytes(self, active, fused=False):
-        """Each operand and the output once. A gathered X has a row for each token; dW's output has
-        all experts, W is only read for experts with rows."""
+        """Bytes that a launch must move: each operand and the output once. A gathered X has a row for each token;
+        dW's output has all experts, W is only read for experts with rows."""
         x_rows = self.tokens if fused and self.permute == "permute_x" else self.m
         weights = self.experts if self.mode == "dW" else active
         x, dy = x_rows * self.k, self.m * self.n
@@ -75,8 +75,8 @@ def read_rows(path=MOE_CSV):
 
 
 def by_inputs(rows):
-    """Rows that share W, and of these, rows that share the activations too: lists of lists of rows,
-    in the order of the file."""
+    """Groups the file's rows by W, and each group by activations. Returns lists of lists of rows, in the order of the
+    file."""
     layers = {}
     for row in rows:
         layer = layers.setdefault((row.model, row.layer, row.experts, row.n, row.k), {})

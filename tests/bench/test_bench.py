@@ -200,7 +200,7 @@ def test_differences_with_torch():
 # ---- energy --------------------------------------------------------------------------------------
 
 class FakeCard:
-    """Launches take `us`, at so many watts; the counter, of millijoules, steps every 90 ms."""
+    """A device whose launches take `us` at so many watts. Its counter of millijoules changes every 90 ms."""
 
     def __init__(self, us, watt):
         self.us, self.watt, self.now = us, watt, 0.0
@@ -585,7 +585,7 @@ def test_without_what_it_needs_a_program_skips(program, tmp_path):
 
 @pytest.mark.parametrize("program", ["moe_peers", "dense_peers"])
 def test_recorded_results_are_said_again(program, tmp_path):
-    """Rows of an H200, without their samples. Where a row is wrong, or took longer, the program says so."""
+    """Reads recorded rows of an H200, without samples. The program names rows that are wrong or took longer."""
     recorded = HERE / "data" / f"{program}.json"
     record, changed = json.loads(recorded.read_text()), tmp_path / "changed.json"
 

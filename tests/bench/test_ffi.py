@@ -82,7 +82,7 @@ def ints(values):
 
 
 def run_small(kernel):
-    """Y[i] = X[g[i] / topk] W[e]^T, by the kernel and in Python."""
+    """Computes Y[i] = X[g[i] / topk] W[e]^T by the kernel and in Python; both must agree."""
     m, n, k, topk = (SMALL[f] for f in ("m", "n", "k", "topk"))
     r = shapes.route(m // topk, SMALL["experts"], topk, 3)
     draw = random.Random(4)

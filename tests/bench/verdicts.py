@@ -73,7 +73,7 @@ def derive(result, floors):
 # ---- checks --------------------------------------------------------------------------------------
 
 def _check(name, wanted, rows, value_of, limit_of, mean):
-    """`rows`: all that the promise is about, measured or not."""
+    """Checks a promise. `rows`: all rows that the promise is about, measured or not."""
     values = {r["name"]: value_of(r) for r in rows}
     known = {name: v for name, v in values.items() if v is not None}
     if mean:
@@ -149,7 +149,7 @@ def moe_checks(results, floors):
 
 
 def dense_peer(us):
-    """The faster of the two ways to cuBLASLt."""
+    """The time in us of the faster dense product: torch.mm, or the best proposal of cuBLASLt."""
     return min((us[p] for p in ("torch_mm", "cublaslt") if us.get(p) is not None), default=None)
 
 
@@ -181,7 +181,8 @@ RATIOS = {
 
 
 def means(results):
-    """[(name, rows measured, {ratio: geometric mean or None})] by mode, tokens, both, and all."""
+    """Returns [(name, number of measured rows, {ratio: geometric mean or None})]: for each mode, each number of tokens,
+    each mode with each number, and all rows."""
     def some(mode=None, tokens=None):
         return [r for r in results if mode in (None, r["mode"]) and tokens in (None, r["tokens"])]
 
@@ -208,8 +209,7 @@ def untuned(results):
 
 
 def later(first, second):
-    """Ratios of our times in a later run to the first run's: ({row and candidate: ratio}, {mode: geometric
-    mean})."""
+    """Ratios of our times, second run / first run: ({row and candidate: ratio}, {mode: geometric mean})."""
     before = {r["name"]: r["us"] for r in first["rows"]}
     ratios, of_mode = {}, {}
     for r in second["rows"]:

@@ -67,7 +67,7 @@ def state_of(answer):
 
 
 class Key:
-    """A problem and its possible states: `acked`, or any of `maybe`, requested since."""
+    """A problem and its possible states: `acked`, the last acknowledged state, or a later requested state in `maybe`."""
 
     def __init__(self, problem):
         self.problem, self.acked, self.maybe, self.configs = problem, None, [], []
@@ -89,7 +89,7 @@ class Client(threading.Thread):
 
     def __init__(self, harness, daemon, keys, rng, counts, enough):
         super().__init__()
-        self.enough = enough  # an event: all clients stop after their current request
+        self.enough = enough  # an event; when it is set, all clients stop after their current request
         self.harness, self.daemon, self.keys, self.rng = harness, daemon, keys, rng
         self.counts, self.error = counts, None
 
@@ -235,7 +235,7 @@ class Storm:
             d.process.wait()
 
     def hears(self, d):
-        """A surviving daemon soon holds everything that the killed daemon acknowledged."""
+        """Checks that the surviving daemon d soon has all rows that the killed daemon acknowledged."""
         deadline = time.monotonic() + 20 * self.harness.PATIENCE
         with d.connect() as c:
             for key in (k for keys in self.sets for k in keys):

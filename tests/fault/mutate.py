@@ -133,7 +133,7 @@ class Tree:
         run(["nice", "ninja", "-C", self.build, *target]) # only the build is nice: some tests check priorities
 
     def test(self, guard):
-        """(passed, failed or skipped; the output)"""
+        """Runs the guard's test. Returns ("passed", "failed" or "skipped"; the output)."""
         if guard.in_python():
             command = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
                        self.source / self.file_of(guard)]

@@ -37,7 +37,7 @@ def load(name):
 
 
 class Holder:
-    """The process that holds the commit lock."""
+    """Finds the process that holds the commit lock."""
 
     def __init__(self, database):
         self.file = open(f"{database}.lock", "r+")

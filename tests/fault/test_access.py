@@ -15,7 +15,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 
 
 def refuses(folder, path, env=None):
-    """gemmd must not start there. Returns its stderr."""
+    """Asserts that gemmd does not start on this socket path. Returns its stderr."""
     result = subprocess.run(
         list(map(str, [GEMMD, "--device", SYNTHETIC, "--runner", RUNNER, "--database",
                        folder / "d.db", "--cache-dir", folder / "cache",

@@ -377,7 +377,7 @@ def test_jumps_of_the_clock_hurry_and_delay_nothing(daemon, folder):
         running = c.send("get", problem=gemm(n=512), budget=60, iters=20)
         eventually(lambda: d.status()["runner"]["state"] == "busy")
         offset.write_text(str(YEARS))
-        time.sleep(1.1) # a sweep of deadlines
+        time.sleep(1.1) # meanwhile the daemon checks deadlines once
         offset.write_text(str(-YEARS))
         began = time.monotonic()
         with d.connect() as other:

@@ -43,7 +43,7 @@ def test_root_loads_no_kernels_from_a_cache_of_another_user(folder):
 
 @ROOT_ONLY
 def test_root_loads_no_kernel_that_another_user_put_into_its_cache(daemon, folder):
-    """The folder was once open to others."""
+    """Another user put the kernel there while the folder was open to others."""
     d = daemon("cpu", own_cache=True)
     with d.connect() as c:
         module = c.call("get", problem=gemm(n=64, k=64, dtype_in="fp32"), budget=1)["module"]

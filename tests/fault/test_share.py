@@ -412,7 +412,7 @@ def peak_bytes(d):
 
 
 def test_lists_of_a_pinned_job_are_as_heavy_as_their_keys(daemon):
-    """Each key improved since is a question to the ledger; a request has 256 keys."""
+    """Each key that was improved after the pin costs a read by the ledger; a request has 256 keys."""
     d = daemon()
     with d.connect() as c:
         problems = [{"op": "custom:mine", "n": i} for i in range(2048)]
@@ -436,7 +436,7 @@ def test_lists_of_a_pinned_job_are_as_heavy_as_their_keys(daemon):
 
 
 def test_what_is_read_for_pinned_jobs_is_bounded(daemon):
-    """Each generation has its own answers: the least recently used are read again."""
+    """The daemon keeps a limited number of old answers for pinned jobs, and reads the least recently used again."""
     d = daemon()
     with d.connect() as c:
         problems = [{"op": "custom:mine", "n": i} for i in range(256)]
@@ -617,7 +617,7 @@ def test_bytes_that_one_user_records_are_bounded_for_others_to_have_room(daemon)
     d = daemon(options=["--user-mib", "1"])
     body = ("n = 0\n"
             "for i in range({n}):\n"
-            "    with Client(socket) as c:\n" # a new connection gets no new share
+            "    with Client(socket) as c:\n" # a new connection does not enlarge the user's share
             "        try: n += c.call('record', problem={{'op': 'custom:much', 'n': {key}}}, trials=[\n"
             "            {{'config': {{'A': 'x' * 400, 'B': 40 * i + k}}, 'time_us': 5}} for k in range(40)])['recorded']\n"
             "        except RpcError as e: print(e.name, '--user-mib' in e.message); break\n"
@@ -636,7 +636,8 @@ def test_bytes_that_one_user_records_are_bounded_for_others_to_have_room(daemon)
 
 @ROOT_ONLY
 def test_lists_that_one_user_does_not_read_are_bounded(daemon):
-    """An answer is charged before it is read: many concurrent reads are many megabytes."""
+    """The bytes of a list count in the user's share before the daemon reads the rows: many concurrent lists would take
+    many megabytes."""
     d = daemon(options=["--user-mib", "4"])
     with d.connect() as c:
         for i in range(256):

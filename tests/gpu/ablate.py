@@ -57,31 +57,31 @@ EDITS = {
         ("ptx.cu", 'prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) :',
          'prefetch.L2.global.L2::cache_hint [%0], %1, %2;"\n'
          '                 :: "l"(from), "r"(bytes), "l"(policy_evict_last()) :')],
-    "no_gather_fence": [  # gathered operands are multiplied without a fence before
+    "no_gather_fence": [  # no fence between gathering operands and multiplying them
         ("mainloop.cu", "    if (GATHER)\n        async_fence();\n", "")],
     "no_gathering": [  # threads signal that they have copied rows, but copy nothing
         ("ptx.cu", '    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"',
          '    if (to == 1)\n        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"'),
         ("ptx.cu", '    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"',
          '    if (to == 1)\n        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"')],
-    "store_ends": [  # staging buffers are waited for until they have been written, not only read
+    "store_ends": [  # a staging buffer is reused after its store has written, not after it has only read the buffer
         ("ptx.cu", "cp.async.bulk.wait_group.read %0;", "cp.async.bulk.wait_group %0;")],
     "rest_waits": [  # REST_LATE: a single consumer waits for a block before the next tile
         ("mainloop.cu", "#define REST_LATE (", "#define REST_LATE (0 && ")],
-    "apart": [  # the compiler does not see that lanes are together where they multiply
+    "apart": [  # the compiler does not see that a warp's lanes multiply together
         ("mainloop.cu", "    if (SAY_TOGETHER)\n", "    if (0)\n"),
         ("scheduler.cu", "CALLED void order_experts(", "INLINE void order_experts(")],
-    "first_more": [  # of each expert's swapped tiles the first have a grain more
+    "first_more": [  # swap_ab: odd experts, too, give their extra grains of rows to the first tiles
         ("scheduler.cu", "t->expert & 1 ? tiles - more : 0", "0")],
     "by_sm": [  # tiles are dealt by an SM's number; the hardware gives adjacent thread blocks to the SMs of a GPC
         ("scheduler.cu", "#define WALKER BLOCK\n",
          'INLINE int sm_id(void)\n{\n    int r;\n    asm volatile("mov.u32 %0, %%smid;" : "=r"(r));\n    return r;\n}\n'
          "#define WALKER sm_id()\n")],
-    "asks_nothing": [  # consumers of one expert do not ask L2 for operands
+    "asks_nothing": [  # in kernels for one expert, consumers do not prefetch operands into L2
         ("one_expert.cu", "#define ASKS_FIRST (LOCATE_EARLY &&", "#define ASKS_FIRST (0 && LOCATE_EARLY &&")],
     "row_by_row": [  # permute_copy does not copy by token
         ("host/launch.c", "return v->gather_x && v->topk > 1 &&", "return v->gather_x && v->topk > 1 << 30 &&")],
-    "first_rows_first": [  # permute_copy copies them in their order
+    "first_rows_first": [  # permute_copy copies rows from the first to the last
         ("permute.cu", "int i = p.rows - 1 - PERMUTE_WARP; i >= 0; i -= PERMUTE_WARPS",
          "int i = PERMUTE_WARP; i < p.rows; i += PERMUTE_WARPS")],
 }

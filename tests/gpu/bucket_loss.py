@@ -59,7 +59,7 @@ def measure(daemon, row, options):
                      "--samples", options.samples, "--budget", options.budget, "--quiet", "--json",
                      check=False)
     if run.stderr:
-        print(run.stderr.strip())  # a failed shape; the others count
+        print(run.stderr.strip())  # a failed shape does not end the run
     result = json.loads(run.stdout) if run.stdout else {"rows": [], "summary": []}
     seconds = round(time.monotonic() - began, 1)
     print(f"{row['model']:14} {row['layer']:8} {row['mode']:8} {row['tokens']:>5} tokens: " +

@@ -71,14 +71,14 @@ class Landscape:
         return found
 
     def point(self, config):
-        """Where a config is; None: not in this space."""
+        """Returns the indices of the config's values; None: a value is not in this space."""
         try:
             return tuple(p["values"].index(config[p["name"]]) for p in self.params)
         except (KeyError, ValueError):
             return None
 
     def time_us(self, point):
-        """(microseconds, whether of few samples); None: never measured."""
+        """(microseconds, True if of few samples only); None: never measured."""
         if point in self.many:
             return statistics.median(self.many[point]) / 100, False
         return (statistics.median(self.few[point]) / 100, True) if point in self.few else None
@@ -112,7 +112,7 @@ def measure_again(store, row, key, configs):
 
 
 def ratios_to_winner(runs):
-    """The median over the runs of each config's time / the first's; None: never measured together."""
+    """For each config the median over the runs of: its time / the first config's time. None: never measured together."""
     ratios = ([run[i] / run[0] for run in runs if run[0] and run[i]] for i in range(len(runs[0])))
     return [statistics.median(of_config) if of_config else None for of_config in ratios]
 

@@ -6,9 +6,9 @@ Routing weights multiply after the second product, or before it in gemmd's form 
 `torch_early`.
 
 torch._grouped_mm wants rows in expert order, so its forms permute:
-torch_index      x[token], as first written; its gradient is a scattered sum
-torch_gather     as written after measurements: both permutes and their gradients are gathers, by the
-                 permutation and its inverse; the sum over a token's experts is a plain sum
+torch_index      x[token], the obvious code; its gradient is a scattered sum
+torch_gather     tuned code: both permutes and their gradients are gathers, by the permutation and its
+                 inverse; the sum over a token's experts is a plain sum
 sums_written_out torch_early with gemmd's own sums over a token's experts, for which inductor makes faster
                  kernels. Only products and permutes still differ from gemmd's form. Users do not write this
                  form, and it is not among torch's forms.
@@ -128,7 +128,7 @@ def loop(layer, x, dtype=None):
     weights, ids = route(layer.router(x), layer.topk)
     rows = x if dtype is None else x.to(dtype)
     out = torch.zeros_like(rows)
-    # unbind: the gradient of w[e] would be a whole tensor of zeros around the expert's
+    # unbind, because the gradient of w[e] would be a tensor of all experts, with zeros for the other experts
     for e, (gate_up, down) in enumerate(zip(layer.gate_up.unbind(), layer.down.unbind())):
         token, slot = torch.where(ids == e)
         gate, up = (rows[token] @ gate_up.to(rows.dtype).t()).chunk(2, dim=-1)

@@ -149,7 +149,7 @@ class Bench:
         return holds
 
     def block_ms(self, run):
-        """Milliseconds of a step, over a block of them."""
+        """Runs a block of steps. Returns the mean milliseconds of a step."""
         n = self.options.block
         if self.device.type == "cpu":
             began = time.perf_counter()
@@ -240,7 +240,7 @@ def ready(b, name, run):
 
 
 def runnable(b, tokens):
-    """{name: a step}, compiled and not."""
+    """{name: a function that runs a step}, of all forms, compiled and eager."""
     x, upstream = b.inputs(tokens, 3)
     forms = b.compiled_forms(tokens)
     forms.update((f"{name}_eager", form) for name, form in b.forms.FORMS.items()
@@ -251,7 +251,7 @@ def runnable(b, tokens):
 
 
 def loop_ms(b, tokens):
-    """Separately: the loop leaves the host's memory in a state that slows the next block down."""
+    """Times the loop alone: it leaves the host's memory in a state that slows the next block down."""
     x, upstream = b.inputs(tokens, 3)
     name = "loop_eager"
     return b.times({name: lambda: b.forms.step(b.forms.FORMS["loop"], b.layer, x, upstream)},
@@ -259,7 +259,7 @@ def loop_ms(b, tokens):
 
 
 def ratio(b, ms, suffix=""):
-    """The best of torch's forms / gemmd's, for this suffix; None if either is missing."""
+    """The time of the fastest torch form / the time of gemmd's form, for this suffix; None if either is missing."""
     theirs = [ms[name + suffix] for name in b.forms.FORMS
               if name.startswith("torch") and name + suffix in ms]
     mine = ms.get("gemmd" + suffix)

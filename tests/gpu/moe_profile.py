@@ -32,7 +32,7 @@ class Event(NamedTuple):
     end: float
 
 
-# ---- what is made of events ----------------------------------------------------------------------
+# ---- evaluation of events ------------------------------------------------------------------------
 
 def kind(name):
     return next(k for k, pattern in KINDS if re.search(pattern, name))
@@ -112,8 +112,8 @@ def is_ours(b, e):
 
 
 def collect(b, form, x, upstream):
-    """The events of some steps. Not of the host: recording the host would slow it down and make
-    gaps."""
+    """Returns the device's events of some steps. Recording the host's events would slow the host down, and make gaps on
+    the device."""
     profiler = b.torch.profiler
     activity = profiler.ProfilerActivity
     wanted = activity.CUDA if b.device.type == "cuda" else activity.CPU

@@ -216,7 +216,7 @@ def eventually(find, what):
 # ---- what must hold ------------------------------------------------------------------------------
 
 def gpus():
-    """[(uuid, MiB used)], as nvidia-smi has them; [] without a driver."""
+    """[(uuid, MiB used)] of all GPUs, from nvidia-smi; [] without a driver."""
     try:
         text = subprocess.run(["nvidia-smi", "--query-gpu=uuid,memory.used",
                                "--format=csv,noheader,nounits"], capture_output=True, text=True,

@@ -34,7 +34,7 @@ def matches(config, conditions):
 
 
 def trials(store):
-    """By key: (time by the reference's, config, variant) of each config that was right."""
+    """Returns for each key: (time / the reference's time, config, variant) of each config with right results."""
     found = collections.defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(store) as archive:
@@ -42,7 +42,7 @@ def trials(store):
         db = sqlite3.connect(next(pathlib.Path(folder).rglob("*.db")))
         names = {key: f"{mode} M={m} N={n} K={k} experts={e} topk={t}" for key, mode, m, n, k, e, t in
                  db.execute("select key, mode, M, N, K, experts, topk from best_readable")}
-        length = len(next(iter(names), ""))  # length of the abbreviated keys that trials have here
+        length = len(next(iter(names), ""))  # trials name keys by a prefix of this length
         for key, ratio, config, variant in db.execute(
                 "select key, ratio, config, variant from trial where status = 'ok' and stage = 'measure'"):
             if key[:length] in names and ratio:

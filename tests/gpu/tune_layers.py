@@ -84,7 +84,7 @@ def problem_options(row):
 
 
 def rows_of(answer):
-    """gemmctl prints a document: a list of answers, or a single answer."""
+    """The answers in a JSON document of gemmctl, which is a list of answers or a single answer."""
     return answer if isinstance(answer, list) else answer.get("answers", [answer])
 
 

@@ -81,7 +81,7 @@ class Store:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def compiled(self):
-        """The cost of compiling; stops the daemon."""
+        """Stops the daemon, and returns the cost of compiling."""
         self.daemon.stop()
         with sqlite3.connect(self.path / "cache.db") as db:
             tried = db.execute("SELECT count(DISTINCT variant) FROM trial").fetchone()[0]

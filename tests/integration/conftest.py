@@ -168,7 +168,7 @@ class Daemon:
             try:
                 os.kill(runner, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # the runner dies with its parent
+                pass  # the runner has ended with its parent
 
     def stop(self):
         if self.process and self.process.poll() is None:
@@ -264,7 +264,7 @@ def gemm(mode="forward", m=256, n=256, k=256, experts=4, topk=2, **more):
 
 
 class Watched:
-    """A program as seen by a user: stderr is a terminal, stdout goes nowhere."""
+    """A program that a user watches: its stderr is a terminal, its stdout is discarded."""
 
     def __init__(self, command, env):
         self.terminal, its = os.openpty()

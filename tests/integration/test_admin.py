@@ -58,7 +58,7 @@ def test_an_unknown_group_is_refused(folder):
 def test_more_connections_than_allowed_are_answered_busy(daemon):
     d = daemon(options=["--max-connections", "3"])
     held = [d.connect()]
-    # asked on a connection that stays open: a new connection might still count after its close
+    # this connection stays open: a connection for this call alone might still be counted after its close
     eventually(lambda: held[0].call("status")["connections"] == 1)
     held += [d.connect() for _ in range(2)]
     for c in held:
@@ -317,7 +317,7 @@ def test_it_leaves_when_idle_if_told_to(daemon):
 
 
 def test_a_socket_from_systemd(folder, shared_cache):
-    """LISTEN_FDS: the socket belongs to the manager, and outlives the daemon."""
+    """With LISTEN_FDS the socket belongs to the service manager, and stays after the daemon's end."""
     import socket
     path = folder / "unit.sock"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -261,7 +261,7 @@ def text(word, head):
                          ids=["a map", "too many"])
 @pytest.mark.parametrize("forms", [b"\xa8\xa8", b"\xa8\xd9", b"\xd9\xa8", b"\xd9\xd9"], ids=bytes.hex)
 def test_an_argument_given_twice(daemon_of_module, forms, second):
-    """A short text has two encodings: readers by name and readers by bytes could disagree."""
+    """A short text has two encodings. Code that compares names and code that compares bytes could take different fields."""
     params = b"\x82" + text(b"problems", forms[:1]) + b"\x90" + text(b"problems", forms[1:]) + second
     with daemon_of_module.connect() as c:
         c.socket.sendall(b"\x94\x00\x01\xa8get_many" + params)

@@ -65,7 +65,7 @@ def test_losses_are_those_of_the_trials(daemon):
         with d.connect() as c:
             times = {str(t["config"]): t for t in c.list("trials", key=key, status="ok")}
         best = next(r for r in shape if r["same"])
-        for r in shape:  # each config was measured on the exact shape
+        for r in shape:  # times of each config at the exact shape
             ratio = times[str(r["config"])]["ratio"] / times[str(best["config"])]["ratio"]
             assert r["loss_percent"] == pytest.approx(100 * max(0, ratio - 1), abs=8)
     jobs = d.status()["jobs"]["done"]

@@ -76,7 +76,7 @@ def problem_text(**fields):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """Compiled kernels, for tests that do not count compiles."""
+    """A cache of compiled kernels, for tests that do not count compiles."""
     with tempfile.TemporaryDirectory(prefix="gemmd-stubbed-") as path:
         yield pathlib.Path(path)
 
@@ -144,7 +144,7 @@ def test_what_a_search_begins_with_is_compiled_while_the_device_is_opened(stubbe
 
 
 def test_openings_are_compiled_one_search_after_the_other(stubbed):
-    d = stubbed(cache=None, computes=False, GEMMD_STUB_MS="20")  # slow, so that the files' times differ
+    d = stubbed(cache=None, computes=False, GEMMD_STUB_MS="20")  # slow compiles, so that file times differ
     searches = [{"problem": gemm(M=m, N=128, K=256), "target": "portable",
                  "restrict": {"num_stages": stages}} for m, stages in ((128, 2), (256, 3))]
     d.runner("--precompile", "--problems", "--openings", "--compile-threads", "1",
@@ -230,7 +230,7 @@ def test_a_search_gives_way_by_what_compilers_took_so_far(stubbed):
         keys = [c.wait(r)["key"] for r in requests]
         aside = [e["text"] for e in c.list("events", kind="set_aside")]
         assert aside and {text[:32] for text in aside} <= set(keys)
-        # any phase is right: on a busy machine a search may be set aside before it has waited for compilers
+        # any phase is right: on a busy machine a search may be interrupted before it has waited for compilers
         assert all(re.search(r"in the runner: [a-z]", text) for text in aside), aside
         for key in keys:
             configs = [repr(t["config"]) for t in c.list("trials", key=key, stage="measure")]
@@ -307,7 +307,7 @@ def traces(d):
 def test_a_key_is_not_measured_again_while_another_process_has_a_context_on_the_gpu(doubted):
     d = doubted
     for times in (1, 2, 3):  # gemmd puts a measurement off at most three times
-        d.tune(M=64, N=64, K=64)  # a tuning, after which the idle time begins anew
+        d.tune(M=64, N=64, K=64)  # after this tuning the idle time begins again
         before = traces(d)
         eventually(lambda: d.text().count(": put off after") == times, 30)
         assert traces(d) == before
@@ -523,8 +523,8 @@ def test_cublas_is_measured_when_nothing_else_is_to_be_done(stubbed):
 
 
 def test_trials_of_several_keys_go_by_what_they_are_compared_with(stubbed):
-    """A key was compared with cuBLAS, which took twice as long: its trials are the best overall,
-    also against the key without a baseline."""
+    """One key has a baseline: cuBLAS took twice as long as its best config. In a list of all keys sorted by speedup, its
+    trials come before those of the key without a baseline."""
     d = stubbed(["--no-baseline"])
     d.tune(M=96, N=64, K=64, experts=4)
     assert d.stop() == 0

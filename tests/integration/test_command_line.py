@@ -35,7 +35,7 @@ def ctl(d, *args, code=0, env=None, **more):
     ["evict", b"custom:x name=\xff"],
 ], ids=lambda args: args[0])
 def test_what_is_no_text_is_not_left_out(daemon_of_module, args):
-    """Without the dropped config or filter, gemmctl would tune or list everything."""
+    """If gemmctl ignored such a config or filter, it would tune or list everything."""
     _, said = ctl(daemon_of_module, *args, code=2)
     assert "is not UTF-8" in said
 
@@ -187,7 +187,7 @@ def test_nothing_is_verified_of_no_tokens(daemon_of_module, args, said):
 @pytest.mark.parametrize("words,lacks,give", [([], "N and K", "--n and --k"), (["--n", "512"], "K", "--k"),
                                               (["--k", "256"], "N", "--n")], ids=str)
 def test_a_file_of_aiters_whose_name_says_no_sizes_is_named(daemon_of_module, folder, words, lacks, give):
-    """Also among several files: the name of the first file has its sizes."""
+    """gemmctl names the file also among several files. The name of the first file has its sizes."""
     source = DATA / "exchange" / "GEMM-A16W16-N=512-K=256.json"
     path = folder / "DEFAULT.json"
     path.write_bytes(source.read_bytes())
@@ -239,7 +239,7 @@ def test_a_deadline_holds_for_a_daemon_that_hangs(folder):
         result = subprocess.run([GEMMCTL, "get", *SIZE, "--deadline-ms", "200", "--socket",
                                  str(folder / "s")], capture_output=True, text=True)
         took = time.monotonic() - began
-    # A command takes a second at least; the message has the time left after connecting.
+    # The deadline of a command is at least a second; the message names the rest of it after connecting.
     said = re.search(r"did not answer `hello` within (\d+) ms", result.stderr)
     assert result.returncode == 3 and said and 0 < int(said[1]) <= 1000, result
     assert 1 <= took < 3 * PATIENCE
@@ -256,7 +256,7 @@ def test_a_stopped_daemon_is_named_with_what_to_do(daemon, words):
 
 
 def test_a_daemon_that_stops_while_it_is_asked_is_named(daemon):
-    """gemmctl notices the silence also without a deadline."""
+    """gemmctl notices that the daemon is silent, also without a deadline."""
     d = daemon()
     with subprocess.Popen([GEMMCTL, "tune", *SIZE, "--budget", "200", "--iters", "100"], text=True, stderr=subprocess.PIPE,
                           env={**d.env, "GEMMD_SOCKET": str(d.socket)}, stdout=subprocess.DEVNULL) as asks:
@@ -352,7 +352,7 @@ def test_who_is_denied_is_told_by_the_commands_name(daemon, folder):
 
 
 def test_what_failed_of_given_configs_is_said(daemon_of_module, folder):
-    """The winner alone would hide the failures. An earlier run's failures do not count."""
+    """gemmctl prints failed configs beside the winner, but no failures of an earlier run."""
     d = daemon_of_module
     good, size = d.ctl_json("get", *SIZE, "--budget", "4")[0]["config"], ["--m", "256", "--n", "256", "--k", "512"]
     (folder / "configs").write_text(json.dumps([good, {**good, "BLOCK_SIZE_M": 77}]))
@@ -376,7 +376,7 @@ def headings(d, *args):
 
 
 def test_rows_of_several_devices_can_be_told_apart(daemon, folder):
-    """GPUs of several kinds share a database; another power limit is another class, too."""
+    """Lists name the device of each row: GPUs of several kinds, or with different power limits, may share a database."""
     hopper = (DATA / "synthetic-hopper.jsonl").read_text()
     (folder / "weak.jsonl").write_text(hopper.replace('"power_limit_w": 700', '"power_limit_w": 500'))
     for n, device in enumerate((SYNTHETIC, f"replay:{DATA}/synthetic-hopper.jsonl", f"replay:{folder}/weak.jsonl")):
@@ -548,7 +548,7 @@ def test_a_daemon_of_ones_own_beside_a_closed_one(folder):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_a_closed_landscape_is_not_said_to_be_missing(daemon, folder):
-    """A user who may not connect is told so, because a daemon of that name exists."""
+    """The error says that the user may not connect, because a daemon of the landscape's device exists."""
     d = daemon(f"replay:{DATA}/synthetic-hopper.jsonl")
     folder.chmod(0o755)
     d.socket.chmod(0o600)

@@ -61,7 +61,7 @@ def problems(n):
 
 
 def keys_tuned(m):
-    """The number of tunings of each key."""
+    """Returns the number of tunings of each key."""
     return m.sql("SELECT key, count(*) FROM best WHERE source = 'tuned' GROUP BY key")
 
 
@@ -131,7 +131,7 @@ def test_two_clients_of_two_daemons_one_tuning(host):
         first = a.send("get", problem=gemm(), budget=12)
         eventually(lambda: one.status()["runner"]["state"] == "busy")
         second = b.send("get", problem=gemm(), budget=12)
-        other = b.call("get", problem=gemm(m=1024), budget=4)  # keeps its device busy
+        other = b.call("get", problem=gemm(m=1024), budget=4)  # keeps b's device busy
         answer = a.wait(first)
         assert answer == b.wait(second) and other["key"] != answer["key"]
     assert sorted(keys_tuned(one)) == sorted([(answer["key"], 1), (other["key"], 1)])
@@ -225,7 +225,7 @@ def test_ranks_cold(host, daemons, record_property):
 
 @pytest.mark.parametrize("asked", [0, 1])
 def test_the_misses_of_one_daemon_spread_over_all(host, asked):
-    """A job that uses only one daemon, while the others are idle."""
+    """A job queries only one daemon. The other daemons, which are idle, tune a part of the keys."""
     members = host(4, env={"GEMMD_REPLAY_SPEED": "4"})
     wanted = problems(40)
     run_ranks(members[asked:asked + 1], 2, wanted)
@@ -424,7 +424,7 @@ def test_what_a_person_asks_for_is_refused_and_not_done_later(host):
 
 
 def test_a_pinned_generation_does_not_see_what_has_none(host):
-    """The pinned connection keeps the key's answer of its pin."""
+    """A pinned connection gets the answer of its generation, not a later unsaved answer without a number."""
     one, two = host(2)
     before = put(one, 1, 7)
     eventually(lambda: answers(two, 1))

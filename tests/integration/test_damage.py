@@ -67,7 +67,7 @@ def limit_file(d, size=None):
 
 
 def flip(database, text):
-    """Flips a bit of a row."""
+    """Flips a bit in the row that contains `text`."""
     leaf_pages(database)
     data = bytearray(database.read_bytes())
     data[data.index(text) + 2] ^= 1
@@ -146,7 +146,7 @@ def test_a_bad_row_is_written_again_from_memory(daemon):
 
 
 def test_what_is_evicted_meanwhile_stays_out(daemon):
-    """Evicts keys during the whole rewrite."""
+    """Keys that are evicted while lost rows are written again must stay removed."""
     d = daemon()
     keys = [a["key"] for a in put_many(d, 3000)]
     evicted = 0
@@ -193,7 +193,7 @@ def test_a_rebuild_without_room_is_made_when_there_is_some(daemon):
 
 
 def test_what_one_finds_damaged_it_writes_again_for_all(host):  # noqa: F811
-    """The daemon knows the other daemon's rows from its changes."""
+    """A daemon also restores rows of the other daemon, which it knows from the table of changes."""
     one, other = host(2)
     put_many(one)
     known = [answers(one, n) for n in range(MANY)]
@@ -212,7 +212,7 @@ def test_what_one_finds_damaged_it_writes_again_for_all(host):  # noqa: F811
 
 @pytest.mark.parametrize("page", ["bests", "events"])
 def test_who_missed_news_believes_a_damaged_file(host, page):  # noqa: F811
-    """Rows in its memory may have been removed or replaced in the meantime."""
+    """A daemon that missed changes restores no rows: rows in its memory may have been removed or replaced meanwhile."""
     away, next_one = stop_one(host)
     with next_one.connect() as c:
         keys = [a["key"] for a in (c.call("get", problem={**CUSTOM, "n": n}, wait="cached") for n in range(50))]

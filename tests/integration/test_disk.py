@@ -57,7 +57,7 @@ def test_serves_and_tunes_on_without_room(daemon):
 
 
 def test_idle_is_not_who_has_what_no_disk_has(daemon):
-    """An idle exit would lose answers that are only in memory."""
+    """A daemon with unsaved answers does not exit when idle: it would lose them."""
     d = daemon(options=["--idle-exit-s", "1"])
     with d.connect() as c:
         assert c.call("get", problem=gemm(), budget=4)["saved"]
@@ -72,7 +72,7 @@ def test_idle_is_not_who_has_what_no_disk_has(daemon):
 
 
 def test_gemmctl_says_what_is_not_saved(daemon, folder):
-    """An export is a user's copy: gemmctl must report missing rows while the daemon still has them."""
+    """An export contains saved rows only: gemmctl must report unsaved rows while the daemon still has them in memory."""
     d = daemon()
     size = ["--m", 256, "--k", 256]
     assert "saved" not in d.ctl("get", *size, "--n", 256, "--budget", 4).stderr
@@ -221,7 +221,7 @@ def test_a_stop_without_room_says_what_is_lost(daemon):
 
 
 def test_words_without_room_end_nothing(daemon):
-    """The daemon's log cannot be written, because the limit applies to the log, too: the daemon goes on."""
+    """The daemon goes on although it cannot write its log file, which has the same limit of size."""
     d = daemon(options=["--log-level", "debug"])
     hard = resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (64, hard))

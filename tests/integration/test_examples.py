@@ -22,7 +22,7 @@ def test_a_step_in_c_with_measured_kernels(daemon, folder):
     lines = run(folder, "cpu", d.socket).stdout.splitlines()
     assert len([line for line in lines if " exact " in line and " tuned " in line]) == 6
     assert len([line for line in lines if "relative error" in line]) == 6
-    assert not (folder / "own").exists()  # the job compiled no kernel
+    assert not (folder / "own").exists()  # the job's own cache is missing, so it compiled no kernel
     assert d.status()["jobs"]["done"] == 6
 
 

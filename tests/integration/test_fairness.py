@@ -65,7 +65,7 @@ def test_a_show_and_a_put_do_not_wait_for_lists(filled):
 
 def test_a_client_that_stops_sending_and_is_not_read_from_gets_all_answers(filled):
     with filled.connect() as c:
-        waiting = [slow_list(c) for _ in range(70)]  # a session has at most 64 at once
+        waiting = [slow_list(c) for _ in range(70)]  # a session may have at most 64 open requests
         c.socket.shutdown(socket.SHUT_WR)
         assert [c.wait(request)["total"] for request in waiting] == [0] * len(waiting)
         with pytest.raises(EOFError):

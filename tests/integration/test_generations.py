@@ -165,7 +165,7 @@ def test_a_row_of_ones_own_does_not_take_the_place_of_the_shared_one(daemon):
             assert rank.call("get", problem=CUSTOM) == shared
             assert rank.call("get", problem=CUSTOM, wait="cached") == shared
             assert rank.call("get_many", problems=[CUSTOM])["answers"] == [shared]
-        # a request that waits gets the first of the two later rows; a request that does not wait gets no answer
+        # with wait=tuned the job gets the first of the two later rows, without waiting no answer
         assert nothing_yet.call("get", problem=CUSTOM) == shared
         with pytest.raises(RpcError, match="nothing was known in the pinned generation"):
             nothing_yet.call("get", problem=CUSTOM, wait="cached")
@@ -245,7 +245,7 @@ def test_ranks_at_several_daemons_agree(host):  # noqa: F811
 
 
 def test_a_number_is_known_where_its_news_has_not_arrived_yet(host):  # noqa: F811
-    """A rank tells the others the job's generation, faster than the daemons read changes."""
+    """One rank sends the job's generation to the other ranks. Their daemons may not have read this change yet."""
     one, two = host(2)
     done = threading.Event()
 
@@ -296,7 +296,7 @@ def test_improvements_are_announced_to_those_who_want_them(host):  # noqa: F811
 
 
 def test_what_could_not_be_read_once_is_read_again(host):  # noqa: F811
-    """A key's answer in a generation must be the same at all daemons."""
+    """After a failed read the daemon reads again: a key's answer in a generation must be the same at all daemons."""
     one, two = host(2)
     with one.connect() as c:
         old = c.call("put", problem=CUSTOM, config={"A": 1}, time_us=5)

@@ -27,7 +27,7 @@ def trials(**times):
 
 
 def rank(socket, barrier, outcomes):
-    """A process of a job: acquires, and measures when it gets the lease."""
+    """Runs a process of a job: it calls `acquire`, and measures if it gets the lease."""
     with Client(socket) as c:
         barrier.wait()
         got = c.call("acquire", problem=PROBLEM, configs=CONFIGS)
@@ -68,7 +68,7 @@ def elsewhere(daemon):
 
 
 def test_a_job_whose_results_were_exported_and_imported_times_nothing_again(daemon, elsewhere, folder):
-    """Row and trials are exported: for a custom op, trials of all named configs give an answer."""
+    """An export has the row and its trials. `acquire` answers a custom op when all named configs have trials."""
     a, b = daemon(), elsewhere
     many = [{"config": {"BLOCK": i}, "status": "compile", "reason": "no " * 90} for i in range(1000, 1300)]
     with a.connect() as c:
@@ -118,7 +118,7 @@ def test_a_config_more_is_one_measurement_more(daemon):
 
 
 def test_what_answers_the_key_has_not_failed(daemon):
-    """Other facts on the config do not matter: no time, or a failure before the put."""
+    """A put config answers also if it has no time, or failed before the put."""
     d = daemon()
     with d.connect() as c:
         c.call("put", problem=PROBLEM, config={"BLOCK": 64})  # put without a time
@@ -240,11 +240,11 @@ def test_who_waits_is_answered_when_the_key_is_known_by_another_way(daemon):
         for request in asked:
             got = waiting.wait(request)
             assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 64}
-        # the holder goes on, as does the request that wants all its configs known
+        # the holder keeps its lease, and the request that needs a result for each config still waits
         holder.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9, BLOCK_128=4, BLOCK_256=6))
         assert holder.call("release", problem=PROBLEM)["released"]
         assert late.wait(of_configs)["answer"]["config"] == {"BLOCK": 128}
-        # an answer that holds for all users ends the waiting, too
+        # an answer for all users ends the wait of requests, too
         holder.call("acquire", problem=other)
         request = waiting.send("acquire", problem=other)
         waiting.call("hello")
@@ -450,7 +450,7 @@ def test_who_records_while_the_database_takes_nothing_is_told(daemon):
 
 
 def test_a_stop_while_trials_are_read_for_a_lease(daemon):
-    """The trials read for two waiters of one key arrive after the end of all leases."""
+    """The daemon reads trials for two waiters of one key. They arrive after the stop has ended all leases."""
     for pause in range(4):
         d = daemon()
         key = {"op": "custom:mine", "n": 3}

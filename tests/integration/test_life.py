@@ -208,7 +208,7 @@ def test_two_daemons_on_one_device(daemon, folder):
 
 
 def test_an_offline_daemon_beside_another_one(daemon):
-    """Equal daemons: each reads the other's changes."""
+    """Two daemons on one database, one of them offline: each reads the other's changes."""
     d = daemon()
     mine = {"op": "custom:mine", "n": 1}
     command = [GEMMD, "--device", SYNTHETIC, "--offline", "--database", d.database, "--cache-dir", d.cache]
@@ -281,7 +281,7 @@ def test_settings_that_cannot_be_written():
 
 
 def test_an_indented_configuration(folder):
-    """Each line is a separate key, as in gemmd(8)."""
+    """Indented lines are settings of their own, as gemmd(8) says."""
     file = folder / "gemmd.conf"
     file.write_text(f"  [gemmd]\n\tdatabase = {folder}/db\n    ; a remark\n\n   log-level = error\n")
     run = subprocess.run([GEMMD, f"--config={file}", "--print-config"], capture_output=True, text=True)
@@ -291,7 +291,7 @@ def test_an_indented_configuration(folder):
 
 
 def test_nobody_else_can_take_a_lock(daemon, folder):
-    """flock(2) only needs a file that is open for reading."""
+    """Other users must not read lock files: flock(2) only needs a file that is open for reading."""
     d = daemon()
     lock = folder / "cache.db.lock"
     assert {p.stat().st_mode & 0o777 for p in folder.glob("*.lock")} == {0o600}

@@ -135,7 +135,7 @@ def test_many_again_are_the_same_and_follow_what_changes(large):
             c.next_id += 1
             c.socket.sendall(msgpack.packb([0, c.next_id, "get_many", form]))
             assert c.wait(c.next_id) == first
-        name = b"\xd9\x08problems"  # a longer header than needed
+        name = b"\xd9\x08problems"  # text with a header of two bytes, where one is enough
         c.next_id += 1
         c.socket.sendall(b"\x94\x00" + msgpack.packb(c.next_id) + msgpack.packb("get_many") +
                          b"\x81" + name + msgpack.packb(problems))
@@ -151,8 +151,8 @@ def test_many_again_are_the_same_and_follow_what_changes(large):
 
 
 def test_known_bytes_that_are_no_whole_message_wait_for_their_rest(daemon):
-    """The daemon knows problems of get_many and whole requests by their bytes, and keeps them
-    apart."""
+    """The daemon remembers the bytes of problems in get_many, and of whole requests. It must not take the bytes of a
+    problem for a whole request."""
     d = daemon()
     with d.connect() as c:
         c.call("get", problem=gemm(), budget=4)

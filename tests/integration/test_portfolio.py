@@ -77,7 +77,7 @@ def test_it_answers_between_near_and_default(daemon):
     why = d.call("why", problem=asked)
     assert why["answer"]["tier"] == "portfolio" and why["confidence"] == "low"
     assert why["row"]["key"] == member["key"]
-    # other types and modes have no members
+    # keys of other dtypes and modes have no portfolio
     assert tier_of(d, gemm(permute_x=True, dtype_in="fp16"))["tier"] == "default"
     assert tier_of(d, gemm("dX", permute_x=True))["tier"] == "default"
     assert d.stop() == 0

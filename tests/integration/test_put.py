@@ -80,7 +80,7 @@ def test_a_user_s_row_answers_this_user_and_gives_way_to_the_owner_s(open_daemon
         config = config_of(c, gemm())
     kind, theirs = as_user(OTHER, lambda: d.call("put", problem=gemm(), config=config, time_us=3))
     assert kind == "ok" and theirs["source"] == "imported"
-    assert d.call("get", problem=gemm(), wait="cached")["source"] == "model"  # root is another user
+    assert d.call("get", problem=gemm(), wait="cached")["source"] == "model"  # root, another user, gets the default
     assert as_user(OTHER, lambda: d.call("get", problem=gemm(), wait="cached"))[1]["source"] == "imported"
     again = as_user(OTHER, lambda: d.call("put", problem=gemm(), config=config, time_us=2))
     assert again[0] == "ok" and again[1]["generation"] > theirs["generation"]

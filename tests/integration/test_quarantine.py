@@ -87,7 +87,7 @@ def test_taken_out_of_quarantine_it_answers_again(daemon, crashing):
         assert c.call("get", problem=gemm(), wait="cached")["tier"] != "exact"
         assert pinned.call("get", problem=gemm(), wait="cached")["tier"] == "default"
     assert d.stop() == 0
-    with d.start().connect() as c:  # known since the start
+    with d.start().connect() as c:  # the restarted daemon knows the quarantine
         eventually(lambda: c.call("get", problem=gemm(), wait="cached")["tier"] != "exact")
         c.call("unquarantine", variant=variant)
         assert c.call("get", problem=gemm(), wait="cached") == best
@@ -95,7 +95,7 @@ def test_taken_out_of_quarantine_it_answers_again(daemon, crashing):
 
 
 def test_where_it_was_measured_it_answers_with_a_doubt_and_nowhere_else(daemon, crashing):
-    """A failing device quarantines whatever it tries: other keys must keep their answers."""
+    """A failing device quarantines every variant that it runs. Keys where the variant was measured keep their answers."""
     d = daemon()
     with d.connect() as c:
         best = c.call("get", problem=gemm(), budget=20)
@@ -138,7 +138,7 @@ def test_a_default_whose_kernel_crashed_is_another_one(daemon, crashing):
         assert other["tier"] == "default"
         assert compiled(other["config"]) != compiled(usual["config"])
         assert c.call("check", problem=gemm(), config=other["config"])["valid"]
-        # moving the default to an allowed config does not choose the variant
+        # the search for an allowed default does not choose the quarantined variant
         part = {k: v for k, v in usual["config"].items() if k != "GROUP_SIZE_M"}
         only = c.call("get", problem=OTHER, wait="cached", restrict=part)
         assert compiled(only["config"]) != compiled(usual["config"])

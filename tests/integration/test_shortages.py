@@ -15,7 +15,7 @@ FLOATS = {"dtype_in": "fp32", "dtype_out": "fp32"}
 
 
 def compiler(folder, before):
-    """A compiler that first runs `before`, when it compiles."""
+    """A C compiler that runs the shell code `before` at the begin of each compile."""
     script = folder / "slowcc"
     script.write_text(f'#!/bin/sh\ncase " $* " in *" -o "*) {before} ;; esac\nexec cc "$@"\n')
     script.chmod(0o755)

@@ -12,7 +12,7 @@ MOE = dict(m=4096, n=1536, k=2048, experts=128, topk=8)
 
 
 def is_hopper(config):
-    return "schedule" in config  # only that target has this parameter
+    return "schedule" in config  # only the target hopper has this parameter
 
 
 def target_of(row):

@@ -103,7 +103,7 @@ def test_tolerances_and_restricted_winners(known):
 
 
 def test_a_key_of_a_bucket_of_its_own(daemon):
-    """A key with sizes that the database's scheme would round."""
+    """The key has exact sizes, which the database's bucket scheme would round."""
     d = daemon()
     answer = d.call("get", problem=gemm(m=200), bucket="exact", budget=4)
     w = d.call("why", key=answer["key"])
@@ -128,7 +128,7 @@ def test_a_search_of_other_kernels_that_was_made_before(daemon):
 
 
 def test_a_row_that_no_tuning_takes_up(daemon):
-    """A row of kernels that the device no longer chooses."""
+    """The row is of a target that the device no longer chooses, so no tuning replaces it."""
     d = daemon(f"replay:{DATA / 'synthetic-hopper.jsonl'}")
     config = d.call("get", problem=BASE, target="portable", budget=4)["config"]
     d.call("evict", problem=BASE)

@@ -118,7 +118,7 @@ def named(model, layer, tokens, mode, shapes):
 
 
 def shape_of(model, layer, tokens, mode, shapes):
-    """A dense product's layer has its sizes."""
+    """The sizes of a row: from the layer's name if it is a dense product, else from moe.csv."""
     if model == "dense":
         m, n, k = layer.split("x")
         return {"M": m, "N": n, "K": k, "experts": 1, "topk": 1}
@@ -140,7 +140,7 @@ def read_record(r):
 
 
 def problem_of_text(text):
-    """Without fields of usual values, so that the text equals other sources'."""
+    """Leaves out fields with default values, so that equal problems of all sources have equal texts."""
     fields = dict(word.split("=", 1) for word in text.split()[1:])
     usual = {"family": "grouped_gemm", "dtype_acc": "fp32", "dtype_out": fields["dtype_in"],
              "quant": "none", "scale_block": "none", "routing": "uniform"}
@@ -161,7 +161,7 @@ def times_of_variant(record, params, slow):
 
 
 class Drift:
-    """How slow the device was, by the reference kernel's turns."""
+    """How slow the device was at each moment: the reference kernel's time over its median."""
 
     def __init__(self, records, reference_us):
         self.turns = [(r["at_ms"], statistics.median(r["reference"]) / 100 / reference_us)

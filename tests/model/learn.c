@@ -10,9 +10,9 @@
 #include "kernels/devices/replay/replay.h"
 #include "kernels/space.h"
 
-static const double FAR = 1.25, /* points whose measured and predicted times exceed the best so many
-                                   times are not used */
-    NEAR = 0.06,                /* a point that takes 1 + NEAR times the best weighs 1/e */
+static const double FAR =
+                        1.25, /* ignores points measured and predicted above 1.25 times the best */
+    NEAR = 0.06,              /* a point that takes 1 + NEAR times the best weighs 1/e */
     RIDGE = 0.01, /* the ridge of a trait: a higher value keeps corrections smaller (a landscape's
                      weights sum to 1) */
     RIDGE_ASPECT = 0.03; /* the ridge of the change of a trait's correction with the problem */

@@ -44,7 +44,7 @@ FORMS = {"60 pipelined": (1, 60), "16 connections": (16, 16)}
 # ---- what is asked ----------------------------------------------------------------------------------
 
 def known(i):
-    """As tests/bench/serving/problems.c."""
+    """Problem i of tests/bench/serving/problems.c."""
     return {"op": "grouped_gemm", "mode": ("forward", "dX", "dW")[i % 3], "M": 32768,
             "N": 128 * (1 + i // 3 % 256), "K": 128 * (1 + i // 768), "experts": 128, "topk": 8}
 
@@ -162,7 +162,7 @@ def result_of(child, reading):
 
 
 def ask_hits(path, seconds):
-    """Latencies in ms of a hit, asked again and again."""
+    """Queries a known key repeatedly for so many seconds. Returns the latencies in ms."""
     s = connect(path)
     message = msgpack.packb([0, 1, "get", {"problem": known(0)}])
     s.sendall(message)
@@ -316,7 +316,7 @@ def main():
     try:
         daemon, path = started(args.build.resolve(), folder, args.keys)
         if realtime:
-            in_front(daemon.pid)  # only the loop's thread
+            in_front(daemon.pid)  # this raises only the main thread, which runs the loop
         print(f"{'load':26} {'form':15} {'quiet p50':>10} {'p99':>8} {'loaded p50':>11} {'p99':>8} "
               f"{'most':>8}   ms", flush=True)
         for name in names:

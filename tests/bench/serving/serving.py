@@ -85,7 +85,7 @@ def median(blocks, field):
 
 
 def alternate(args, running, loads, cpu, connections, pipeline):
-    """Blocks of each server in turn: {name: {"p50_us", "p99_us", "per_s"}}, medians."""
+    """Measures blocks of each server in turn. Returns {name: {"p50_us", "p99_us", "per_s"}}, medians."""
     blocks = {name: [] for name in loads}
     for _ in range(args.rounds):
         for name, load in loads.items():
@@ -97,7 +97,7 @@ def alternate(args, running, loads, cpu, connections, pipeline):
 
 
 def start_peers(args, folder, sizes):
-    """The other installed servers, with a client each."""
+    """Starts the other installed servers, each with a client."""
     commands = {"ping-pong": [args.programs / "serving_echo", folder / "ping-pong.sock", *sizes],
                 "memcached": servers.memcached_command(folder),
                 "redis": servers.redis_command(folder)}
@@ -113,7 +113,7 @@ def start_peers(args, folder, sizes):
 
 
 def messages(args, folder, gemmd):
-    """One connection, 50, 50 pipelined: gemmd beside the other servers."""
+    """Measures gemmd beside the other servers: by one connection, by 50, and by 50 with pipelined requests."""
     first = Load(args, "gemmd", gemmd.socket, args.problems)
     running, loads = start_peers(args, folder, first.sizes)
     running, loads = {"gemmd": gemmd, **running}, {"gemmd": first, **loads}
@@ -132,7 +132,7 @@ def messages(args, folder, gemmd):
 
 
 def many(args, gemmd):
-    """ms of a whole pass over all problems by get_many: the wire alone, and through libgemmd."""
+    """Measures get_many over all problems, in ms: messages alone, and through libgemmd."""
     load = Load(args, "many", gemmd.socket, args.problems)
     requests = -(-args.problems // 256)
     blocks = [load.measure(CLIENT_CPU if args.pin else -1, 1, 1, args.seconds)

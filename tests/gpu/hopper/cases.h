@@ -37,8 +37,8 @@ struct kind {
 extern const struct kind kinds[];
 extern const int n_kinds;
 int kind_named(const char *name); /* -1: none */
-/* Returns the index of the kind with the problem's fields and default values otherwise; -1: none.
- */
+/* Returns the index of the kind with these fields, without permute_copy, that may store by TMA;
+ * -1: there is none. */
 int kind_of_problem(const struct grouped_gemm_problem *v);
 bool kind_gathers(const struct kind *kind); /* by the producer's threads */
 /* True if the order of threads affects a launch more than usual: the case is launched more
@@ -67,7 +67,7 @@ struct shape {
 extern const struct shape shapes[];
 extern const int n_shapes;
 /* Shapes by [which][mode]: 0 has many short tiles per thread block, of any size; 1 has few tiles
- * with long sums, for configs that are illegal for 0; 2 has whole slabs (64 rows), for clusters. */
+ * with long sums, for configs that are illegal for 0; 2 has multiples of 64, for clusters. */
 enum { SOAK_SHAPES = 3 };
 extern const struct shape soak_shapes[SOAK_SHAPES + 1][3]; /* the last row's shapes have one expert;
                                                               it has no shape for dW */

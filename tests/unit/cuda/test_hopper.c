@@ -626,7 +626,7 @@ static void test_stage_rows(void **state)
     }
 }
 
-/* dW with few rows per expert stores two slabs (64-column parts of a tile) at once if possible. */
+/* dW with few rows per expert stores two slabs (128 bytes of a row each) at once if possible. */
 static void test_store_slabs(void **state)
 {
     (void)state;
