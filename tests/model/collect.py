@@ -161,7 +161,7 @@ def times_of_variant(record, params, slow):
 
 
 class Drift:
-    """How slow the device was at each moment: the reference kernel's time over its median."""
+    """How slow the device was at each moment: the reference kernel's time / reference_us."""
 
     def __init__(self, records, reference_us):
         self.turns = [(r["at_ms"], statistics.median(r["reference"]) / 100 / reference_us)

@@ -52,7 +52,7 @@ def environment(**more):
 
 @pytest.fixture(scope="session")
 def shared_cache():
-    """The daemon and this process find each other's compiled kernels."""
+    """A cache directory in which the daemon and this process find each other's compiled kernels."""
     path = pathlib.Path(_cache.name) / "gemmd"
     path.mkdir(mode=0o700, exist_ok=True)
     return path

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launches and allocations in inductor's code of a layer's step. For the CPU that is
-C++ instead of Triton; fusions, copies and allocations around an op that inductor does not know
-is decided by the same code. The C++ is not compiled, and nothing runs."""
+C++ instead of Triton; the same code decides fusions, copies and
+allocations around an op that inductor does not know. The C++ is not compiled, and nothing runs."""
 import math
 import re
 import types
@@ -45,7 +45,7 @@ def read(source):
 
 
 class _Enough(Exception):
-    """Raised where the compiled code would run."""
+    """Raised instead of running the compiled code."""
 
 
 def _stop(args):

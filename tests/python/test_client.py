@@ -153,7 +153,7 @@ def test_what_a_kernel_is_loaded_by_goes_back_whole():
 # ---- errors --------------------------------------------------------------------------------------
 
 def test_a_kernel_is_not_loaded_for_another_problem(cpu):
-    """The kernel would read and write operands that the problem lacks."""
+    """Such a kernel would read and write operands that the other problem lacks."""
     others = ({"dtype_in": "bf16"}, {"permute_x": False}, {"mode": "dW"},
               {"permute_x": False, "permute_y": True}, {"experts": 1, "topk": 1})
     with client(cpu) as g:
@@ -543,7 +543,7 @@ def test_parts_are_imported_at_their_first_use():
 
 @pytest.mark.no_library
 def test_a_package_without_its_library_has_no_version():
-    """Code that asks all modules for their version expects a string."""
+    """gemmd.__version__ is then missing, not None: code that reads the versions of all modules expects a string."""
     program = "import gemmd; print(getattr(gemmd, '__version__', 'none'))"
     done = subprocess.run([sys.executable, "-c", program], env=environment(GEMMD_LIBRARY="/nowhere.so"), text=True,
                           capture_output=True)

@@ -28,7 +28,7 @@ def x():
 
 
 def weighted_after(layer, x):
-    """The layer with grouped_gemm() only: the weights multiply the output."""
+    """The layer by grouped_gemm() alone: routing weights multiply the output in a separate op."""
     weights, ids = gt.route(layer.router(x), layer.topk)
     m_sizes, gather = gt.sort_by_expert(ids, layer.experts)
     h = gt.grouped_gemm(x, layer.gate_up, m_sizes, gather, layer.topk, permute_x=True)

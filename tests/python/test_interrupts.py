@@ -159,7 +159,7 @@ def test_others_who_wait_for_the_same_are_not_disturbed(cpu):
 
 
 def test_a_call_in_another_thread_goes_on(cpu):
-    """KeyboardInterrupt is the main thread's."""
+    """Ctrl-C raises KeyboardInterrupt in the main thread only; a call in another thread goes on."""
     with gemmd.Client(cpu.socket) as g:
         other = Other(g)
         ctrl_c = Signal(is_tuning(cpu))

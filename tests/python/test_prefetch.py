@@ -72,7 +72,7 @@ def test_a_model_more_is_a_line_more(tmp_path, monkeypatch):
 
 
 class Asked(Exception):
-    """Raised where a Client would be made; its argument is the Client's device."""
+    """Raised instead of making a Client; its argument is the Client's device."""
 
 
 @pytest.mark.no_library
@@ -195,7 +195,7 @@ def test_products_that_cannot_be_are_a_warning(cpu):
 
 @pytest.mark.parametrize("which", [{}, {"bucket": "exact"}])
 def test_a_daemon_that_hangs_costs_no_more_than_the_deadline(cpu, which):
-    """The warning names the argument and the remedy."""
+    """After the deadline a warning names the argument and the remedy."""
     os.kill(cpu.process.pid, signal.SIGSTOP)
     began = time.monotonic()
     try:

@@ -50,7 +50,7 @@ def test_gradients_of_half_precision_are_rounded_once():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_routing_weights_of_any_floating_type(dtype):
-    """transformers' routers give them in the model's type; each gradient is in its operand's."""
+    """Routers of transformers give weights in the model's type. Each gradient has the type of its operand."""
     h, weights, da = operands(33, 40, True, torch.bfloat16)
     weights = weights.detach().to(dtype).requires_grad_()
     y = swiglu(h, weights)

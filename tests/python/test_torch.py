@@ -590,7 +590,7 @@ def test_what_depends_on_constants_alone_has_no_gradient(tuned):
 
 
 def test_gradients_where_operands_are_made_again(tuned):
-    """torch.utils.checkpoint hands saved tensors out once."""
+    """torch.utils.checkpoint computes saved tensors again, and returns each only once."""
     m_sizes, gather = routing()
     x, w = operands()
 
@@ -609,7 +609,7 @@ def test_gradients_where_operands_are_made_again(tuned):
 @pytest.mark.parametrize("of", ["x", "w", "weights"])
 @pytest.mark.parametrize("how", ["jvp", "jacfwd", "make_dual"])
 def test_forward_mode_is_an_error(tuned, of, how):
-    """A tangent of zeros would be a derivative that is wrong, and nobody would know."""
+    """gemmd.torch refuses forward-mode derivatives: a tangent of zeros would be silently wrong."""
     m_sizes, gather = routing()
     given = {**dict(zip("xw", operands())), "weights": torch.rand(T)}
 
@@ -702,7 +702,7 @@ def test_a_daemon_that_hangs(cpu):
         took = time.monotonic() - began
     finally:
         os.kill(cpu.process.pid, signal.SIGCONT)
-    compiling = 6 * 3  # this test is about waiting: a single deadline, not six
+    compiling = 6 * 3  # seconds to compile six kernels; the six products may wait for one deadline only
     within = re.search(r"within (\d+) ms", said[0])  # what is left of the deadline after connecting
     assert len(said) == 1 and 300 <= int(within[1]) <= 400 and took < 0.4 + compiling
     waited = [p for p in gt.status() if "within" in p["reason"]]
@@ -758,7 +758,8 @@ def test_a_daemon_of_another_version(folder, kind):
 @pytest.mark.parametrize("name, code, how", [("no_memory", -24, "compiled here"),
                                              ("quarantined", -31, "plain")])
 def test_one_refused_key_is_not_taken_for_no_daemon(folder, name, code, how):
-    """A product with a quarantined default runs no kernel at all."""
+    """The refusal of one key does not make gemmd.torch stop asking. A product whose default is quarantined runs plain
+    PyTorch."""
     asked = []
 
     def result(method, params):
@@ -824,7 +825,7 @@ def test_a_gpu_s_call_never_gets_a_kernel_of_the_cpu(monkeypatch):
     call = Call("forward", torch.device("cuda", 1), torch.bfloat16, 8, 8, 8, 1, Flags(1, False, False),
                 False)
     plans.Plans()._compile(call, None)
-    assert made == ["cuda:1"]  # the right device is asked for, also where no driver is found
+    assert made == ["cuda:1"]  # the Client is for the tensor's device, also without a driver
 
 
 def test_no_wait_at_all_before_gemmd_is_asked_again(tmp_path):

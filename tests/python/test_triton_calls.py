@@ -152,7 +152,7 @@ def test_what_reaches_the_compiler_is_in_the_row(row, one, other):
 
 @pytest.mark.no_library
 def test_a_number_that_is_no_key_counts_as_triton_compiles_it(row, monkeypatch):
-    """Triton compiles in that an argument is 1, or a multiple of 16."""
+    """Triton compiles other code for arguments that are 1 or multiples of 16: such arguments have rows of their own."""
     def asked(n):
         return row(tune=lambda configs, key, **more: gemmd.triton.autotune(configs, [], **more), n=n)
 
@@ -253,7 +253,7 @@ def test_an_error_of_the_caller_s_is_no_trial(triton, cpu):
     (RuntimeError("PassManager::run failed"), "compile"), (RuntimeError("Triton Error [CUDA]: invalid argument"), "crashed"),
 ])
 def test_a_compiler_that_was_killed_is_tried_again_and_a_refusal_is_not(triton, cpu, error, status):
-    """Until then the job uses another config."""
+    """A config whose compiler was killed is tried again by a later job; until then the job uses another config."""
     trouble = [True]
 
     def body(HEAD, BLOCK):

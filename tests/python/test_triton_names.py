@@ -77,7 +77,7 @@ def put_in_place(monkeypatch, version):
 
 @pytest.mark.no_library
 def test_a_triton_that_is_too_old_is_told(monkeypatch):
-    """3.0 and 3.1 have another autotuner."""
+    """The import fails with Triton 3.0 and 3.1, which have another autotuner."""
     put_in_place(monkeypatch, "3.1.0")
     with pytest.raises(ImportError, match="needs Triton 3.2 or newer, and this is 3.1.0"):
         import gemmd.triton  # noqa: F401

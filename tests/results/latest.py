@@ -45,7 +45,7 @@ def group(row):
 
 
 def kept(rows):
-    """The rows of the latest runs of each workload and peer, newest run first."""
+    """Returns the rows of the two latest dates of each workload and peer, newest first."""
     order = list(dict.fromkeys(map(group, rows)))
     dates = {g: sorted({r["date"] for r in rows if group(r) == g}, reverse=True)[:RUNS_KEPT] for g in order}
     return [r for g in order for date in dates[g] for r in rows if group(r) == g and r["date"] == date]
@@ -61,7 +61,7 @@ def percentile_95(values):
 
 
 def append(bench, card, figures, date=None):
-    """`figures`: (workload, peer, case, ours, theirs, unit)."""
+    """Adds figures of a run to the CSV file. `figures`: (workload, peer, case, ours, theirs, unit)."""
     date = date or datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M")
     new = [dict(zip(FIELDS, [date, workload, peer, case, number(ours), number(theirs), unit]))
            for workload, peer, case, ours, theirs, unit in figures if ours is not None]
@@ -85,7 +85,7 @@ MODES = ("forward", "dX", "dW")
 
 
 def moe_peers(record):
-    """Times of single kernels, in us."""
+    """Figures of moe_peers.py: times of single kernels, in us."""
     for r in record["rows"]:
         us, mode, case = r["us"], r["mode"], r["name"]
         for ours, peer, theirs in (("ours", TORCH, "torch"), ("ours_fused", TORCH_PERMUTED, "torch_fused")):

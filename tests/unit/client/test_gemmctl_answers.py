@@ -265,7 +265,7 @@ SHOWN = [["show", PROBLEM], ["why", PROBLEM], ["trials", PROBLEM], ["list"], ["e
 
 @pytest.mark.parametrize("args", SHOWN, ids=lambda args: args[0])
 def test_only_answers_are_of_a_generation(fake, args):
-    """Without the refusal a pinned command would read today's rows, or fail on a number that is too large."""
+    """gemmctl refuses a pinned generation for these commands: they would read today's rows, or fail on a large number."""
     fake.answers["hello"] = {**fake.answers["hello"], "pinned": 22}
     fake.answers["show"] = {"key": BEST[0]["key"], "best": BEST[0], "answer": ANSWER, "problem": {}}
     fake.answers["list"] = rows_of([])

@@ -247,7 +247,7 @@ def test_which_of_two_answers_decides_a_class_of_aiters(fake, folder, rows, deci
 
 @pytest.fixture
 def hints(fake):
-    """The rows that an import of a foreign file would send."""
+    """Returns a function that imports a file as hints, and returns the rows that gemmctl sends."""
     fake.answers["get"] = {**ANSWER, "tier": "default", "stamp": "src=1 target=portable compiler=x"}
     fake.answers["check"] = {"valid": True, "target": "portable"}
 

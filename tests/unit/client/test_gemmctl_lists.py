@@ -44,7 +44,7 @@ def test_list_filters(fake):
     (["export", "0123456789", "--where", "key=~01"], "its own key"),
     (["tune", "M=1 N=1 K=1", "--restrict", "A=1", "--restrict", "A=2"], "A=64,128")])
 def test_of_two_values_the_last_does_not_win(fake, args, sentence):
-    """A filter has a single value for a column."""
+    """gemmctl refuses two values for one column of a filter."""
     assert sentence in ctl(fake, *args, code=2).stderr
     assert fake.asked == []
 

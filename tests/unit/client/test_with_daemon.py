@@ -109,7 +109,7 @@ def test_a_pinned_rank_keeps_its_answers(new_home):
     assert home.json("get", problem)[0]["config"] == {"A": 1}
     assert home.json("get", problem, "--generation", "now")[0]["config"] == {"A": 2}
     assert "not there yet" in home.ctl("get", problem, "--generation", 99, code=1).stderr
-    home.env["GEMMD_GENERATION"] = "999"  # for example of another database
+    home.env["GEMMD_GENERATION"] = "999"  # a number that this database lacks
     assert home.json("status")["generation"] > first and home.json("list")
     assert home.json("show", problem)["best"]["config"] == {"A": 2}
     assert home.json("evict", problem)["removed"] > 0
@@ -136,7 +136,7 @@ def test_a_persons_session(new_home):
     assert home.json("unpin", hit["key"])["config"] == tuned["config"]
     sizes = next(p["values"] for p in home.json("space", *PROBLEM)["params"]
                  if p["name"] == "BLOCK_SIZE_M")
-    best = tuned["config"]["BLOCK_SIZE_M"]  # small space, CPU: noise decides
+    best = tuned["config"]["BLOCK_SIZE_M"]  # on the CPU noise decides which config wins
     within, = home.json("get", *PROBLEM, "--restrict", f"BLOCK_SIZE_M={best}")
     assert within["source"] == "tuned" and within["config"] == tuned["config"]
     other = next(size for size in sizes if size != best)

@@ -18,8 +18,8 @@
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-/* In memory if possible: a search makes thousands of files, and a disk's file system takes longer
- * for each than the search. */
+/* The folder is in memory if possible: a search makes thousands of files, which take longer on a
+ * disk than the search itself. */
 static const char *folder_pattern(void)
 {
     struct statvfs s;

@@ -22,7 +22,7 @@ struct child {
     uint32_t n_trials, n_modules, n_attempts, n_progress;
     struct trial *trials;     /* owned, SEEN_MAX */
     struct module *modules;   /* owned, SEEN_MAX */
-    struct attempt last;      /* attempt */
+    struct attempt last;      /* the last attempt message */
     bool attempted[5];        /* indexed by stage: prepare, compile, load, verify, time */
     struct progress progress; /* the last progress message */
     struct runner_hello hello;
@@ -32,11 +32,11 @@ struct child {
     uint32_t module_before_trial; /* number of trials whose module was sent before the trial */
     /* The response. */
     bool answered;
-    struct error error; /* code 0: result holds */
+    struct error error; /* code 0: `result` is valid */
     struct tune_result result;
 };
 
-/* A folder of the test's own; removed by folder_remove. */
+/* Makes a folder for this test, which folder_remove removes. */
 char *folder_make(void);
 void folder_remove(char *path);
 /* Writes a file into the folder; the path is static until the next call. */
@@ -55,12 +55,12 @@ int child_end(struct child *c);
 int child_ended(struct child *c);
 void child_send_cancel(struct child *c, int64_t job);
 void child_send_ping(struct child *c, uint32_t id);
-/* Sends an order, as child_send_order does; the same write says that other jobs wait for the
- * device. */
+/* Sends an order like child_send_order, and in the same write the message that other jobs wait for
+ * the device. */
 void child_send_contended(struct child *c, const struct tune_order *o);
 void child_send_raw(struct child *c, const void *bytes, size_t n);
 
-/* An order for a problem, defaults filled in. */
+/* Makes an order to tune a problem, with default settings. */
 struct tune_order *order_new(const char *problem);
 void order_free(struct tune_order *o);
 void order_restrict(struct tune_order *o, const char *name, int64_t value);

@@ -159,7 +159,7 @@ static inline void check_best(const struct child *c)
     assert_true(r->device_ms > 0 && r->wall_ms >= 0);
 }
 
-/* A reference's turn in the finals, if any. */
+/* Finds the trial of the reference in the finals; NULL: it had none. */
 static inline const struct trial *last_turn(const struct child *c, const struct trial *reference)
 {
     const struct trial *turn = find_trial(c, &reference->config, "final");

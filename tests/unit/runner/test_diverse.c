@@ -116,7 +116,7 @@ static void test_far_slower_ones_wait(void **state)
     arrange(n);
     assert_permutation(n);
     for (uint32_t i = 80; i < n; i++) {
-        assert_int_equal(order[i].point, i); /* behind the rest, in the old order */
+        assert_int_equal(order[i].point, i); /* these points come last, in the order of the space */
     }
     bool mixed = false;
     for (uint32_t i = 0; i < 40; i++) {

@@ -166,7 +166,8 @@ static void test_a_long_reason_is_cut_behind_a_word(void **state)
 
 /* ---- results of an earlier run --------------------------------------------------------------- */
 
-/* The runner died in a load after its reference was measured, or went away. */
+/* An earlier run ended after it had measured its reference: its ratios are of another load of the
+ * device. */
 static void test_a_ratio_of_another_load_wins_nothing(void **state)
 {
     (void)state;
@@ -265,7 +266,7 @@ static void run_anew(struct child *c, struct tune_order *o)
     run(c, o);
 }
 
-/* Trials, their order and their times. */
+/* Two runs with the same seed have the same trials in the same order, with the same times. */
 static void test_the_same_seed_is_the_same_run(void **state)
 {
     (void)state;

@@ -290,7 +290,8 @@ static void count_done(void *ctx, const struct build *b)
     *(int *)ctx += b->state == BUILD_READY;
 }
 
-/* A paused pool begins no compile; unused requests can be dropped; each end is reported. */
+/* A paused pool begins no compile. A caller may drop unused requests. The pool reports the end of
+ * each compile. */
 static void test_many_without_a_holder(void **state)
 {
     (void)state;
@@ -336,8 +337,8 @@ static void test_many_without_a_holder(void **state)
     folder_remove(cache);
 }
 
-/* A compile of another process is deferred, then awaited; a lock without a living owner does not
- * count. */
+/* The pool defers a variant that another process compiles, and at the end waits for that process.
+ * It ignores locks of dead processes. */
 static void test_put_off(void **state)
 {
     (void)state;

@@ -404,7 +404,7 @@ static void test_resume_measures_nothing_twice(void **state)
     child_end(&second);
 }
 
-/* Trials outside a restriction do not use up its budget. */
+/* Trials of configs outside a restriction do not count in the restricted search's budget. */
 static void test_resume_restricted(void **state)
 {
     (void)state;
@@ -472,7 +472,7 @@ static void test_one_target_per_job(void **state)
     tune_target(&c, LARGE, "portable");
     must_work(&c);
     check_targets(&c, false);
-    assert_true(c.result.time_us > own_us); /* each target's times come from its own model */
+    assert_true(c.result.time_us > own_us); /* replayed times come from each target's own model */
     tune_target(&c, LARGE, "hopper");
     must_work(&c);
     check_targets(&c, true);

@@ -101,7 +101,7 @@ static void test_random_is_its_seed(void **state)
     assert_memory_not_equal(a, c, N * sizeof(a[0]));
 }
 
-/* Measured device parameters change ranks; the same seed still means the same configs. */
+/* Measured device parameters change the model's ranks, but not the configs that a seed draws. */
 static void test_random_is_of_the_space(void **state)
 {
     (void)state;

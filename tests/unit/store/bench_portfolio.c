@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long the writer thread is kept by a portfolio: 2,000 keys with 50 trials each.
+ * How long a portfolio occupies the writer thread: 2,000 keys with 50 trials each.
  *
  *   bench_portfolio [KEYS [TRIALS]]
  */

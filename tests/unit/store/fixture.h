@@ -18,8 +18,8 @@ struct fixture {
     char dir[64];
     char path[96]; /* path of a database that no call has made yet */
     int notices;
-    char kind[32]; /* of the last notice */
-    char text[512];
+    char kind[32];  /* kind of the last notice */
+    char text[512]; /* text of the last notice */
 };
 
 int fixture_setup(void **state); /* *state: a struct fixture */
@@ -29,7 +29,7 @@ void fixture_notice(void *fixture, const char *kind, const char *text);
 /* Opens f->path with the fixture's notice; fails the test on an error. */
 struct store *fixture_open(struct fixture *f);
 struct store_options fixture_options(struct fixture *f);
-/* Every how many calls a call fails: GEMMD_TEST_APART, by default 1. */
+/* Returns n: tests let every nth call fail. From GEMMD_TEST_APART, by default 1. */
 long fixture_apart(void);
 void fixture_path(const struct fixture *f, const char *suffix,
                   char out[128]); /* f->path + suffix */

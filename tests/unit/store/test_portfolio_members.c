@@ -84,7 +84,7 @@ static int backwards(const void *a, const void *b)
     return x->shape != y->shape ? (x->shape < y->shape ? 1 : -1) : (x->config < y->config ? 1 : -1);
 }
 
-/* For any numbers in any order: bounded, complete, without a superfluous member. */
+/* Portfolios of random times cover every shape within the bound, without a superfluous member. */
 static void random_ones(void **state)
 {
     (void)state;

@@ -216,7 +216,7 @@ static void the_newest_row_of_a_key_is_read(void **state)
     store_close(b);
 }
 
-/* A store that brings back a missing row asks first if the key was evicted. */
+/* Before a daemon brings back a missing row, it asks the store if the key has changed since. */
 static void a_key_that_was_changed_since_is_known(void **state)
 {
     struct fixture *f = *state;

@@ -525,7 +525,7 @@ static void a_file_cut_to_nothing(void **state)
         store_close(s);
         assert_int_equal(n, logged ? BESTS : 0); /* only the log had rows */
     }
-    /* A log of later changes only: rows of its pages are kept, lost rows are reported. */
+    /* The log has only later changes: rows on its pages are kept, and lost rows are reported. */
     remove_all(f);
     write_file(f->path, o.bytes, o.n);
     s = fixture_open(f);
@@ -715,7 +715,7 @@ static void a_snapshot_gives_back_only_unchanged_keys(void **state)
     originals_make(f, &o);
     change_after_snapshot(f, gone, replaced);
     spoil_table(f, "best");
-    spoil_table(f, "trial"); /* opening repairs the other table before that */
+    spoil_table(f, "trial"); /* opening repairs the table `best` first */
     struct store *s = fixture_open(f);
     assert_non_null(strstr(f->text, "or in its snapshot"));
     assert_ok(store_each_best(s, see_best, &r, &err));

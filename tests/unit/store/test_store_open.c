@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening: places that will not do, locks, versions, and a disk that is full. */
+/* Opening a store: refused paths, locks, versions, and a full disk. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backups, checks, reading only, and the log. */
+/* Backups, integrity checks, read-only stores, and the size of the log. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -64,7 +64,7 @@ static void checks_find_bad_rows(void **state)
     store_close(s);
 }
 
-/* A bad current row must not bring back the row before. */
+/* When a key's current row is bad, the store must not return the key's older row. */
 static void a_bad_best_is_a_miss(void **state)
 {
     struct store *s = fixture_open(*state);
@@ -83,7 +83,7 @@ static void a_bad_best_is_a_miss(void **state)
     store_close(s);
 }
 
-/* The checksum is right: the writer had another idea of keys. This is no damage of the file. */
+/* A row with a right checksum but an invalid key was written so: the file is not damaged. */
 static void a_row_without_a_proper_key_is_left_out(void **state)
 {
     static const char *const keys[] = {"abcdef", "", "ABCDEF0123456789ABCDEF0123456789"};

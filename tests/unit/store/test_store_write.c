@@ -215,7 +215,7 @@ static void events_are_capped(void **state)
     assert_ok(store_commit(s, &err));
     assert_int_equal(e.id, 11000);
     assert_ok(db_int(&s->db, "SELECT min(id) FROM event", &n, &err));
-    assert_int_equal(n, 1); /* the only row of its kind */
+    assert_int_equal(n, 1); /* the only event of its kind is kept */
     assert_ok(db_int(&s->db, "SELECT count(*) FROM event", &n, &err));
     assert_in_range(n, STORE_EVENTS_MAX, STORE_EVENTS_MAX + 256);
     store_close(s);
@@ -437,7 +437,8 @@ static void a_bad_row_is_replaced_under_its_number(void **state)
     store_close(s);
 }
 
-/* A person's sqlite3 that holds the file is no end of writing. */
+/* While a person's sqlite3 locks the file, events cannot be added. A later group of writes works.
+ */
 static void an_event_that_cannot_be_written_ends_no_group(void **state)
 {
     struct fixture *f = *state;
@@ -465,7 +466,8 @@ static void an_event_that_cannot_be_written_ends_no_group(void **state)
     store_close(s);
 }
 
-/* A row that cannot be written is judged all the same: memory would serve it. */
+/* The store also judges an offer that it cannot write, because the daemon would serve the row from
+ * memory. */
 static void an_offer_to_a_locked_file_is_judged(void **state)
 {
     struct fixture *f = *state;
