@@ -115,7 +115,8 @@ struct local {
     uint64_t n_taken, n_carried;
     uv_cond_t carried; /* n_carried grew */
     int64_t lost_trials;
-    const struct request *listing; /* the list request that the writer carries out now; NULL: none */
+    const struct request
+        *listing; /* the list request that the writer carries out now; NULL: none */
     bool stopping, ended;
     /* a check of the file or a list runs in the store, and may be interrupted */
     bool checking, list_works;

@@ -74,7 +74,7 @@ def test_a_client_that_stops_sending_and_is_not_read_from_gets_all_answers(fille
 
 def test_puts_of_a_client_that_left_at_once_are_kept(filled):
     with filled.connect() as c:
-        for i in range(200):
+        for i in range(60):
             c.send("put", problem={"op": "custom:left", "n": i}, config="a=1", time_us=5.0)
     with filled.connect() as c:
-        eventually(lambda: len(c.list("best", op="custom:left")) == 200)
+        eventually(lambda: len(c.list("best", op="custom:left")) == 60)
