@@ -117,8 +117,11 @@ def draw(names, n, seed):
         lines = (ROOT / name).read_text().splitlines()
         first = text.strip().splitlines()[0].strip()
         at = next((k for k, line in enumerate(lines) if first[:60] in line), 0)
-        print(f"{i}. {name}:{at + 1}")
-        print("\n".join(f"   | {line}" for line in lines[max(0, at - 2):at + text.count(chr(10)) + 6]) + "\n")
+        begins = at
+        while name.endswith(".md") and begins and lines[begins - 1].startswith("|"):
+            begins -= 1
+        print(f"{i}. {name}:{at + 1}: {first}")
+        print("\n".join(f"   | {line}" for line in lines[max(0, min(begins, at - 2)):at + text.count(chr(10)) + 6]) + "\n")
 
 
 def table(names, by_file):
