@@ -40,8 +40,9 @@ int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struc
 int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counted,
                      struct error *err);
 void custom_took_room(struct daemon *d, const char *id, bool kept);
-/* Checks that a user may evict this key: the owner may, and the user that put or recorded the key's
- * rows. `p`: the key's problem if known, else NULL. ERROR_DENIED. */
+/* Checks that a user may evict this key. The daemon's owner may evict every key; another user may
+ * evict keys whose rows this user put or recorded. `p`: the key's problem if known, else NULL.
+ * ERROR_DENIED. */
 int custom_check_evict(struct daemon *d, const char *id, const struct problem *p, int64_t uid,
                        struct error *err);
 /* Turns a user's problem into the shared problem. False: the problem is shared already. */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh OUTDIR BUILD_DIR: every GPU test, logs into OUTDIR, a short summary last. Exit 0 when all
 # passed, 77 without a GPU. GEMMD_TEST_ALL=1 takes every variant of the space (minutes more);
-# GEMMD_BENCH_SECONDS is the landscape's time (default 60). On a Hopper GPU the first set of
+# GEMMD_BENCH_SECONDS: seconds for recording a landscape (default 60). On a Hopper GPU the first set of
 # variants is checked and shortly soaked (hopper/main.c has further stages), then sanitize.sh runs;
 # on other GPUs both are skipped.
 set -u

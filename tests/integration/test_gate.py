@@ -141,7 +141,7 @@ def test_a_quarantined_one_defends_nothing(key):
 
 
 def test_hints_and_pins_are_not_defended(key):
-    """A hint (a best of other kernels) is replaced for any gain, a pin for none."""
+    """Any gain replaces a hint (a best of other kernels). No gain replaces a pin."""
     landscape = key.folder / "landscape.jsonl"
     assert key.d.stop() == 0
     key.times([(OLD, 100.0), (NEW, 99.5)])

@@ -86,8 +86,9 @@ static int settle_reference(struct reader *r, double turns_us, struct error *err
     return 0;
 }
 
-/* The mean factor between the second and the first measurement of the finals: a config that is fast
- * in two samples is often just lucky. */
+/* Returns the mean of (second time / first time) over the configs that the recording measured
+ * twice; at least 1. The first time rests on two samples, and a config may be chosen because these
+ * were lucky. */
 static double luck_of(const struct landscape *l, const struct table *t)
 {
     double sum = 0;

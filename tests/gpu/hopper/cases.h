@@ -37,8 +37,8 @@ struct kind {
 extern const struct kind kinds[];
 extern const int n_kinds;
 int kind_named(const char *name); /* -1: none */
-/* Returns the index of the kind with these fields, without permute_copy, that may store by TMA;
- * -1: there is none. */
+/* Returns the index of the kind that has the fields of v, has permute_copy off, and may store by
+ * TMA; -1: no kind. */
 int kind_of_problem(const struct grouped_gemm_problem *v);
 bool kind_gathers(const struct kind *kind); /* by the producer's threads */
 /* True if the order of threads affects a launch more than usual: the case is launched more

@@ -115,8 +115,8 @@ static void doubts_add_up(void **state)
     assert_int_equal(c.n, 2);
 }
 
-/* `why`, notes and lists use the same confidence. A reason that the row's note already contains
- * does not change the confidence. */
+/* `why`, notes and lists use the same confidence. A row whose note already has the reason
+ * still has a low confidence, and the reason is not repeated. */
 static void a_row_that_is_low_says_so_and_stays_low(void **state)
 {
     (void)state;

@@ -216,7 +216,7 @@ static void turn_until(struct fixture *f, unsigned some, unsigned n)
 {
     for (int i = 0; i < 1000 && (messages != some || f->server.sessions.n != n); i++) {
         uv_run(&f->loop, UV_RUN_NOWAIT);
-        usleep(1000); /* the user's time is counted in ticks of the loop's clock */
+        usleep(1000); /* a user's time on the loop is limited for each ms of the loop's clock */
     }
     turn(f);
     assert_int_equal(messages, some);

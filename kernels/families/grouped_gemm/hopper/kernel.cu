@@ -87,7 +87,9 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
                     int consumer)
 {
     struct walk w = walk_begin(p, tiles);
-    u32 from = 0, ring = 0; /* counted over all tiles before this one: blocks; pieces (KSPLIT: tiles) */
+    /* from: blocks of all tiles before this tile; ring: pieces of the output of the same tiles, or with KSPLIT their
+     * number */
+    u32 from = 0, ring = 0;
     struct tile t = tile_early(p, s, w.id, tiles);
     set_up_for_consumers(p, &t, shared, consumer);
     if (PINGPONG && consumer == 1) {
