@@ -199,6 +199,14 @@ static inline void table_copy_answer(struct gemmd_answer *out, const struct tabl
 #define table_copy_answer table_copy_runs
 #endif
 
+/* The thread sanitizer does not support fences; in its builds readers take the lock. */
+static inline void table_fence(void)
+{
+#ifndef __SANITIZE_THREAD__
+    atomic_thread_fence(memory_order_acq_rel);
+#endif
+}
+
 /* False: not found, or the table was changed meanwhile. The thread sanitizer does not understand
  * this lock-free read, so a sanitizer build always takes the lock. */
 static inline bool table_get_unlocked(struct table *t, const struct question *q,
@@ -219,7 +227,7 @@ static inline bool table_get_unlocked(struct table *t, const struct question *q,
     }
     table_copy_answer(out, e);
     out->size = size;
-    atomic_thread_fence(memory_order_acquire);
+    table_fence();
     return atomic_load_explicit(&t->sequence, memory_order_relaxed) == before;
 }
 
@@ -292,7 +300,7 @@ static void table_change_entry(struct table *t, struct table_memory *m, const st
 {
     unsigned before = atomic_load_explicit(&t->sequence, memory_order_relaxed);
     atomic_store_explicit(&t->sequence, before + 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
+    table_fence();
     struct table_entry *e = table_find_entry(m, q);
     if (e) {
         table_set_answer(e, a);
