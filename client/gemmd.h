@@ -435,19 +435,22 @@ enum gemmd_dtype {
     GEMMD_INT32 = 4,
     GEMMD_INT64 = 5
 };
-enum { GEMMD_ACCUMULATE = 1 }; /* into bf16 or fp16: only when the problem has `accumulate` */
+enum {
+    GEMMD_ACCUMULATE = 1, /* dW only: out += result; into bf16 or fp16 when the problem says so */
+    GEMMD_ENDS = 2        /* m_sizes holds the experts' ends: the running sums of their sizes */
+};
 
 /* Arguments of a launch. T = rows routed. Strides in elements, 0 = dense. With permute_y, dX and dW
  * read row gather_indices[i] of dy: any row of dy, also twice, and also beyond T. Kernels rely on
  * indices below 2^30 and a dy below 64 GiB; the caller must ensure both. */
 struct gemmd_grouped_gemm_args {
     uint32_t size;
-    uint32_t flags;         /* GEMMD_ACCUMULATE: dW only, out += result */
+    uint32_t flags;         /* GEMMD_ACCUMULATE, GEMMD_ENDS */
     const void *x, *w, *dy; /* NULL for an operand that the mode does not read */
     void *out;              /* forward [T, N]; dX [T, K]; dW [experts, N, K] */
     int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
-    const void *m_sizes;        /* device, [experts]; the sum is `rows`; may be NULL for a single
-                                   expert */
+    const void *m_sizes; /* device, [experts]; the sum is at most `rows`, and no kernel touches
+                            the rows beyond; not read for a single expert: all rows */
     const void *gather_indices; /* device, [T]: flat (token, slot) index of each row */
     const void *topk_weights;   /* device, [T] in token order */
     uint32_t m_sizes_dtype, gather_dtype, weights_dtype, reserved; /* enum gemmd_dtype */

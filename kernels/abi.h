@@ -32,6 +32,10 @@ enum dtype {
  * gets kernels without this limit. */
 enum { GROUPED_GEMM_ACCUMULATE = 1u << 0 };
 
+/* m_sizes holds the row at which each expert ends, counted from the first row of all: the running
+ * sum of the sizes. PyTorch's `offs` has this form. */
+enum { GROUPED_GEMM_ENDS = 1u << 1 };
+
 /*
  * grouped_gemm. T = routed rows (tokens * topk), E experts, W is [E, N, K] in every mode; all
  * tensors row-major. Strides in elements; 0 means dense. Exact maths:
@@ -54,8 +58,9 @@ struct grouped_gemm_args {
     /* 0 means N in forward, K in dX; in dW the stride between rows n, 0 means K */
     int64_t out_stride;
     int64_t out_stride_expert; /* dW 0: N * out_stride */
-    const void *m_sizes; /* [E] rows of each expert, on the device; zeros allowed, sum = T. NULL,
-                            for all rows: only when experts = 1 */
+    /* [E] rows of each expert, on the device; zeros allowed, sum at most T: no kernel reads or
+     * writes the rows beyond the sum. Not read when experts = 1, where the expert has all rows. */
+    const void *m_sizes;
     const void *gather_indices; /* [T] flat (token, slot) index of each row in expert order, on the
                                    device; needed by permute_x, permute_y */
     const void *topk_weights; /* [T] in token order, dtype weights_dtype; needed by fuse_mul_post */

@@ -45,6 +45,8 @@ struct test_case {
     struct matrix x, w, dy, out;
     int64_t gather[4096];
     int32_t gather32[4096], rows32[EXPERTS_MAX];
+    int64_t ends[EXPERTS_MAX]; /* running sums of rows */
+    int32_t ends32[EXPERTS_MAX];
     float weights[4096];
     uint16_t weights16[4096];
     bool wide_gather, wide_rows, half_weights, strided;

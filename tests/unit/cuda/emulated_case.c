@@ -234,6 +234,8 @@ void case_fill(struct test_case *c)
     }
     for (int64_t e = 0; e < v->experts; e++) {
         c->rows32[e] = (int32_t)c->rows[e];
+        c->ends[e] = c->rows[e] + (e ? c->ends[e - 1] : 0);
+        c->ends32[e] = (int32_t)c->ends[e];
     }
 }
 

@@ -251,7 +251,7 @@ static void test_wrong_is_found(void **state)
                  "out[c] = TO_OUT(from[c] / (c - 5));", "the reference");
     /* overwrites instead of adding */
     expect_wrong("grouped_gemm mode=dW dtype_out=fp32 accumulate=true " SMALL,
-                 "if (p->accumulate) {", "if (p->accumulate > 1) {", "the reference");
+                 "if (p->flags & ACCUMULATE) {", "if (p->flags > ACCUMULATE) {", "the reference");
 }
 
 static void test_unwritten_is_found(void **state)

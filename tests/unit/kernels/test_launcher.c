@@ -150,6 +150,33 @@ static void test_forward_strided(void **state)
     compare();
 }
 
+/* Sizes as PyTorch gives them: the experts' ends, with rows after the last end, which nobody
+ * writes. */
+static void test_forward_ends(void **state)
+{
+    (void)state;
+    struct grouped_gemm_args a = forward_args();
+    int64_t ends[E], end = 0;
+    for (int64_t e = 0; e < E; e++) {
+        ends[e] = end += sizes[e];
+    }
+    assert_int_equal(end, T);
+    a.flags = GROUPED_GEMM_ENDS;
+    a.m_sizes = ends;
+    run(FORWARD, &a);
+    compare();
+
+    a = forward_args();
+    a.flags = GROUPED_GEMM_ENDS;
+    a.m_sizes = ends;
+    ends[E - 1] -= 1;
+    for (int64_t n = 0; n < N; n++) {
+        expected[(T - 1) * (N + GAP) + n] = -999;
+    }
+    run(FORWARD, &a);
+    compare();
+}
+
 /* A job holds the kernels of all its layers: each kernel stays valid when another is loaded. */
 static void test_two_at_once(void **state)
 {
@@ -470,11 +497,12 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward_strided), cmocka_unit_test(test_two_at_once),
-        cmocka_unit_test(test_dx_strided),      cmocka_unit_test(test_dw_strided),
-        cmocka_unit_test(test_other_rows),      cmocka_unit_test(test_two_roundings),
-        cmocka_unit_test(test_args_size),       cmocka_unit_test(test_bad_args),
-        cmocka_unit_test(test_bad_images),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_forward_strided), cmocka_unit_test(test_forward_ends),
+        cmocka_unit_test(test_two_at_once),     cmocka_unit_test(test_dx_strided),
+        cmocka_unit_test(test_dw_strided),      cmocka_unit_test(test_other_rows),
+        cmocka_unit_test(test_two_roundings),   cmocka_unit_test(test_args_size),
+        cmocka_unit_test(test_bad_args),        cmocka_unit_test(test_bad_images),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -314,7 +314,7 @@ static double gemm_cpu_predict(const struct problem *p, const struct record *con
 /* The kernel's single argument; the same struct stands in cpu/kernel.c.in. */
 struct params {
     uint32_t size;
-    uint32_t accumulate;
+    uint32_t flags; /* of the launch's args: 1 accumulate, 2 ends */
     const void *x, *w, *dy;
     void *out;
     int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
@@ -385,7 +385,7 @@ static int gemm_cpu_plan(const struct problem *p, const struct record *config,
     }
     struct params params = {
         .size = sizeof(params),
-        .accumulate = (a.flags & GROUPED_GEMM_ACCUMULATE) != 0,
+        .flags = a.flags,
         .x = a.x,
         .w = a.w,
         .dy = a.dy,

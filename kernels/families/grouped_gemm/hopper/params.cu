@@ -226,12 +226,13 @@ typedef unsigned short u16;
 #define FLAG_GATHER_64 2u
 #define FLAG_WEIGHTS_FP32 4u
 #define FLAG_ACCUMULATE 8u
-#define FLAG_RASTER_C 16u /* the tile order takes a group of column tiles before the next row tile */
-#define FLAG_SORT 32u     /* dW: experts with many rows are computed first */
-#define FLAG_WIDE_A 64u   /* dW: A's map is wide: one box loads all slabs of a tile (producer.cu) */
-#define FLAG_WIDE_B 128u
-#define FLAG_STORE_FIRST 256u /* dW: stores are the first to leave L2 */
-#define FLAG_W_FIRST 512u     /* forward and dX: weights are the first to leave L2 */
-#define FLAG_W_UNCHANGED 1024u /* loads of weights leave L2's eviction order unchanged */
+#define FLAG_ENDS 16u     /* m_sizes holds the experts' ends */
+#define FLAG_RASTER_C 32u /* the tile order takes a group of column tiles before the next row tile */
+#define FLAG_SORT 64u     /* dW: experts with many rows are computed first */
+#define FLAG_WIDE_A 128u   /* dW: A's map is wide: one box loads all slabs of a tile (producer.cu) */
+#define FLAG_WIDE_B 256u
+#define FLAG_STORE_FIRST 512u /* dW: stores are the first to leave L2 */
+#define FLAG_W_FIRST 1024u     /* forward and dX: weights are the first to leave L2 */
+#define FLAG_W_UNCHANGED 2048u /* loads of weights leave L2's eviction order unchanged */
 #define WIDE_A(p) (((p)->flags & FLAG_WIDE_A) != 0)
 #define WIDE_B(p) (((p)->flags & FLAG_WIDE_B) != 0)

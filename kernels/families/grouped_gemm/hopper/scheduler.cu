@@ -16,7 +16,7 @@ struct hopper_params { /* as in host/params.h; strides in bytes */
     struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
     const char *gathered;        /* the operand that is gathered by the producer's threads */
     char *out_data;
-    const void *m_sizes;         /* the sizes of the experts; not read with one expert, which has all rows */
+    const void *m_sizes;         /* the sizes of the experts, or their ends; not read with one expert, which has all rows */
     const void *gather;
     const void *weights;
     u32 *counter;                /* DYNAMIC: number of tiles drawn (ticket_draw) */
@@ -90,13 +90,18 @@ INLINE struct tables tables_at(char *shared, const struct hopper_params *p)
     return s;
 }
 
+INLINE int m_sizes_at(const struct hopper_params *p, int e)
+{
+    if (p->flags & FLAG_M_SIZES_64)
+        return (int)((const i64 *)p->m_sizes)[e];
+    return ((const int *)p->m_sizes)[e];
+}
+
 INLINE int expert_size(const struct hopper_params *p, int e)
 {
     if (e >= p->experts)
         return 0;
-    if (p->flags & FLAG_M_SIZES_64)
-        return (int)((const i64 *)p->m_sizes)[e];
-    return ((const int *)p->m_sizes)[e];
+    return m_sizes_at(p, e) - (p->flags & FLAG_ENDS && e ? m_sizes_at(p, e - 1) : 0);
 }
 
 /* The rows of an expert; a negative size counts as 0. add_rows() cuts sums at p->rows, so that wrong sizes cannot

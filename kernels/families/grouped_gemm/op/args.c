@@ -87,9 +87,10 @@ static int check_rest(const struct grouped_gemm_problem *v, const struct grouped
                          "topk %lld",
                          (long long)a->rows, GEMM_SIZE_MAX, (long long)v->topk);
     }
-    if (a->flags & ~(uint32_t)GROUPED_GEMM_ACCUMULATE) {
-        return error_set(err, ERROR_INVALID, "args.flags is 0x%x: only 0x%x (accumulate) is known",
-                         a->flags, GROUPED_GEMM_ACCUMULATE);
+    if (a->flags & ~(uint32_t)(GROUPED_GEMM_ACCUMULATE | GROUPED_GEMM_ENDS)) {
+        return error_set(err, ERROR_INVALID,
+                         "args.flags is 0x%x: only 0x%x (accumulate) and 0x%x (ends) are known",
+                         a->flags, GROUPED_GEMM_ACCUMULATE, GROUPED_GEMM_ENDS);
     }
     if ((a->flags & GROUPED_GEMM_ACCUMULATE) && v->mode != GEMM_DW) {
         return error_set(err, ERROR_CONFLICT,

@@ -1,6 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- portable, experts: their rows, and tiles ------------------------------------------------ */
 
+INLINE int m_sizes_at(const struct portable_params *p, int e)
+{
+    if (p->flags & FLAG_M_SIZES_64)
+        return (int)((const i64 *)p->m_sizes)[e];
+    return ((const int *)p->m_sizes)[e];
+}
+
+INLINE int expert_size(const struct portable_params *p, int e)
+{
+    if (!p->m_sizes)
+        return p->rows;
+    return m_sizes_at(p, e) - (p->flags & FLAG_ENDS && e ? m_sizes_at(p, e - 1) : 0);
+}
+
 /* start[e]: first row of expert e; start[experts]: the end of the last. ends[e]: number of tiles along r of experts
  * 0..e. The first warp calls this function. Sizes are cut at `rows`, so that wrong sizes cannot reach memory outside
  * the tensors. */
@@ -10,15 +24,7 @@ INLINE void scan_experts(const struct portable_params *p, int *start, int *ends)
     int rows = 0, tiles = 0;
     for (int base = 0; base < p->experts; base += 32) {
         const int e = base + lane;
-        int m = 0;
-        if (e < p->experts) {
-            if (!p->m_sizes)
-                m = p->rows;
-            else if (p->flags & FLAG_M_SIZES_64)
-                m = (int)((const i64 *)p->m_sizes)[e];
-            else
-                m = ((const int *)p->m_sizes)[e];
-        }
+        const int m = e < p->experts ? expert_size(p, e) : 0;
         u32 sum = m < 0 ? 0 : m; /* after the cut below at most 2^30, so a sum of two fits */
         sum = sum < (u32)p->rows ? sum : (u32)p->rows;
         for (int by = 1; by < 32; by <<= 1) {

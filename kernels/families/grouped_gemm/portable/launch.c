@@ -16,7 +16,8 @@ uint32_t cuda_flags_of(const struct grouped_gemm_args *a)
     return (a->m_sizes_dtype == DTYPE_INT64 ? CUDA_M_SIZES_64 : 0u) |
            (a->gather_dtype == DTYPE_INT64 ? CUDA_GATHER_64 : 0u) |
            (a->weights_dtype == DTYPE_FP32 ? CUDA_WEIGHTS_FP32 : 0u) |
-           (a->flags & GROUPED_GEMM_ACCUMULATE ? CUDA_ACCUMULATE : 0u);
+           (a->flags & GROUPED_GEMM_ACCUMULATE ? CUDA_ACCUMULATE : 0u) |
+           (a->flags & GROUPED_GEMM_ENDS ? CUDA_ENDS : 0u);
 }
 
 /* mul = ceil(2^shift / by) exceeds 2^shift / by by less than 1, which is small enough for every g

@@ -89,12 +89,13 @@ typedef unsigned short u16;
 #define FLAG_GATHER_64 2u
 #define FLAG_WEIGHTS_FP32 4u
 #define FLAG_ACCUMULATE 8u
+#define FLAG_ENDS 16u /* m_sizes holds the experts' ends */
 
 /* portable/launch.c has the same struct. Strides in bytes. */
 struct portable_params {
     const char *a, *b;
     char *out;
-    const void *m_sizes; /* the sizes of the experts; NULL: a single expert has all rows */
+    const void *m_sizes; /* the sizes of the experts, or their ends; NULL: a single expert has all rows */
     const void *gather;
     const void *weights;
     i64 a_stride, b_stride, out_stride; /* between rows as stored */

@@ -67,7 +67,8 @@ enum cuda_flags {
     CUDA_GATHER_64 = 2,
     CUDA_WEIGHTS_FP32 = 4,
     CUDA_ACCUMULATE = 8,
-    CUDA_FLAGS_NEXT = 16, /* a target's own flags begin with this bit */
+    CUDA_ENDS = 16,
+    CUDA_FLAGS_NEXT = 32, /* a target's own flags begin with this bit */
 };
 uint32_t cuda_flags_of(const struct grouped_gemm_args *a);
 

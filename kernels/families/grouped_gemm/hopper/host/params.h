@@ -15,12 +15,12 @@
 /* Flags, after the flags of portable/portable.h. */
 enum {
     HOPPER_RASTER_COLUMNS = CUDA_FLAGS_NEXT,
-    HOPPER_SORT = 32,
-    HOPPER_WIDE_A = 64,
-    HOPPER_WIDE_B = 128,
-    HOPPER_STORE_FIRST = 256,
-    HOPPER_W_FIRST = 512,
-    HOPPER_W_UNCHANGED = 1024,
+    HOPPER_SORT = CUDA_FLAGS_NEXT << 1,
+    HOPPER_WIDE_A = CUDA_FLAGS_NEXT << 2,
+    HOPPER_WIDE_B = CUDA_FLAGS_NEXT << 3,
+    HOPPER_STORE_FIRST = CUDA_FLAGS_NEXT << 4,
+    HOPPER_W_FIRST = CUDA_FLAGS_NEXT << 5,
+    HOPPER_W_UNCHANGED = CUDA_FLAGS_NEXT << 6,
 };
 
 struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
