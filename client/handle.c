@@ -54,14 +54,13 @@ static void unlock_handles(void)
 
 static void handle_unlock_all(void)
 {
-    start_after_fork(false);
+    start_after_fork();
     unlock_handles();
     loading_end(); /* the child resets the loading lock by itself */
 }
 
 static void handle_reset(struct gemmd *g)
 {
-    bool between_steps = g->steps.waiting; /* then no thread is inside the handle */
     g->steps.waiting = false;
     if (pthread_mutex_trylock(&g->lock) != 0) {
         /* A thread that the child lacks was inside a call; the buffers may be half changed. Leak
@@ -70,7 +69,6 @@ static void handle_reset(struct gemmd *g)
         g->session.link.rx_cap = 0;
         g->session.tx = g->steps.params = WIRE_BUF_NULL;
         g->session.doc = wire_doc_new();
-        g->session.way.start = between_steps ? g->session.way.start : NULL;
     }
     session_stop_connecting(&g->session);
     link_close(&g->session.link);
@@ -79,7 +77,7 @@ static void handle_reset(struct gemmd *g)
 
 static void handle_reset_all(void)
 {
-    start_after_fork(true);
+    start_after_fork();
     for (struct gemmd *g = handles; g; g = g->next) {
         handle_reset(g);
     }

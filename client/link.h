@@ -9,6 +9,9 @@
 #ifndef GEMMD_CLIENT_LINK_H
 #define GEMMD_CLIENT_LINK_H
 
+#include <sys/types.h>
+
+#include "proto/paths.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
 
@@ -47,29 +50,34 @@ int link_recv(struct link *l, struct wire_doc *doc, struct rpc_message *out, int
 
 /* ---- start.c -------------------------------------------------------------------------------- */
 
-/* Starts a gemmd in the background: a single daemon, even when many clients start at once. */
-struct start_order {
-    const char *device; /* for gemmd --device; "" or NULL: gemmd's own default */
-    const char *socket; /* the daemon's socket */
+/* Starts a gemmd in the background: a single daemon, even when many clients start at once. All
+ * zero: no start is under way. */
+struct start {
+    const char *socket; /* the daemon's socket, borrowed; NULL: no start is under way */
+    const char *device; /* for gemmd --device, borrowed; "": gemmd's own default */
     bool pass_socket;   /* start gemmd with --socket */
     int64_t deadline;
+
+    /* of start.c */
+    char program[PATHS_MAX], log[PATHS_MAX], lock[PATHS_MAX];
+    bool locked;
+    int held;       /* descriptor of the lock, when locked */
+    off_t log_from; /* size of the log before this start */
+    pid_t pid;      /* 0: not started */
 };
 
-struct start; /* a start under way */
 enum { START_WAITING = 1 };
 
-/* Begins a start (*s is NULL), or continues with the same order. 0: a daemon listens on the socket;
- * START_WAITING: `until` has passed, call again. ERROR_UNREACHABLE: no gemmd program, or gemmd
- * ended at once (the error message has its last line); ERROR_DEADLINE. *s becomes NULL, except with
- * START_WAITING. */
-int start_daemon(struct start **s, const struct start_order *o, int64_t until, struct error *err);
+/* Begins or continues a start. 0: a daemon listens on the socket; START_WAITING: `until` has
+ * passed, call again. ERROR_UNREACHABLE: no gemmd program, or gemmd ended at once (the error
+ * message has its last line); ERROR_DEADLINE. The start ends, except with START_WAITING. */
+int start_daemon(struct start *s, int64_t until, struct error *err);
 /* Releases the lock, so that other clients may start a daemon. A daemon that was started continues.
- * Returns NULL; s may be NULL. */
-struct start *start_free(struct start *s);
+ * May be called twice. */
+void start_end(struct start *s);
 
-/* A child of fork() closes its copies of the parent's locks: else nobody could start a daemon while
- * the child lives. */
+/* Around fork(): no start takes or releases its lock meanwhile. */
 void start_before_fork(void);
-void start_after_fork(bool in_child);
+void start_after_fork(void);
 
 #endif

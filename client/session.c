@@ -369,16 +369,13 @@ static int start_by(struct session *s, int64_t until, struct error *err)
     /* gemmd's spec is "cuda:GPU-..." where the socket's name is "GPU-...". */
     const char *name = s->places.device;
     bool gpu = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;
-    char spec[80];
-    snprintf(spec, sizeof(spec), "%s%s", gpu ? "cuda:" : "", name);
+    snprintf(s->way.spec, sizeof(s->way.spec), "%s%s", gpu ? "cuda:" : "", name);
     bool named = s->device && strcmp(s->device, "any") != 0;
-    struct start_order order = {
-        .device = named ? s->device : spec,
-        .socket = s->places.paths[0],
-        .pass_socket = s->places.device[0] == '\0',
-        .deadline = s->way.deadline,
-    };
-    int r = start_daemon(&s->way.start, &order, until, err);
+    s->way.start.device = named ? s->device : s->way.spec;
+    s->way.start.socket = s->places.paths[0];
+    s->way.start.pass_socket = name[0] == '\0';
+    s->way.start.deadline = s->way.deadline;
+    int r = start_daemon(&s->way.start, until, err);
     return r == START_WAITING ? SESSION_WAITING : r;
 }
 
@@ -390,7 +387,7 @@ static int session_reach_daemon(struct session *s, int64_t until, struct error *
             return r;
         }
     }
-    if (!s->way.start) {
+    if (!s->way.start.socket) {
         int r = open_by(s, until, err);
         /* The system's folder may be closed to this user, who may still start a daemon. */
         bool closed = r == ERROR_DENIED && s->places.n > 1;
@@ -522,7 +519,7 @@ void session_stop_connecting(struct session *s)
     if (s->way.greeting) {
         link_close(&s->link);
     }
-    start_free(s->way.start);
+    start_end(&s->way.start);
     s->way = (struct session_way){.deadline = 0};
 }
 

@@ -40,10 +40,11 @@ struct session_sent {
 struct session_way {
     int64_t deadline; /* limit for all steps of connecting; 0: not connecting */
     int64_t began;
-    bool starts;         /* a daemon is being started, which may take long */
-    struct pause pause;  /* before another attempt: the daemon had no room */
-    struct start *start; /* owned: the start under way, or NULL */
-    bool greeting;       /* `hello` was sent */
+    bool starts;        /* a daemon is being started, which may take long */
+    struct pause pause; /* before another attempt: the daemon had no room */
+    struct start start;
+    char spec[80]; /* start.device, when the options name no device */
+    bool greeting; /* `hello` was sent */
     struct session_sent hello;
 };
 

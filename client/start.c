@@ -6,7 +6,7 @@
  *
  * A file lock makes the start single: eight ranks that find no daemon start one daemon. The lock
  * belongs to the descriptor, so a child of fork() would hold the lock as long as the child lives.
- * Therefore the child closes its copies, also of locks that other threads of the parent took.
+ * Therefore the child ends its copies of all starts, also of other threads' (client/handle.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,17 +28,8 @@
 
 enum { POLL_MS = 10, LAST_WORDS_MAX = 300 };
 
-struct start {
-    const struct start_order *order;
-    char program[PATHS_MAX], log[PATHS_MAX], lock[PATHS_MAX];
-    int held;           /* descriptor of the lock; -1: not locked */
-    off_t log_from;     /* size of the log before this start */
-    pid_t pid;          /* 0: not started */
-    struct start *next; /* list of holders, borrowed */
-};
-
-static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct start *holders; /* all starts of this process that hold a lock */
+/* For `locked` and `held` of every start: a child of fork() must find both consistent. */
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
@@ -108,8 +99,8 @@ static int name_files(struct start *s, struct error *err)
                  : error_set(err, why.code, "%.300s; set XDG_STATE_HOME to another place",
                              why.text);
     }
-    const char *slash = strrchr(s->order->socket, '/');
-    const char *base = slash ? slash + 1 : s->order->socket;
+    const char *slash = strrchr(s->socket, '/');
+    const char *base = slash ? slash + 1 : s->socket;
     int length = (int)strcspn(base, ".");
     if (snprintf(s->log, PATHS_MAX, "%s/%.*s.log", dir, length, base) >= PATHS_MAX ||
         snprintf(s->lock, PATHS_MAX, "%s/%.*s.start", dir, length, base) >= PATHS_MAX) {
@@ -120,13 +111,10 @@ static int name_files(struct start *s, struct error *err)
 
 static int start_try_lock(struct start *s, struct error *err)
 {
-    pthread_mutex_lock(&holders_lock);
+    pthread_mutex_lock(&start_lock);
     int r = lockfile_take(s->lock, NULL, &s->held, err);
-    if (r == 0) {
-        s->next = holders;
-        holders = s;
-    }
-    pthread_mutex_unlock(&holders_lock);
+    s->locked = r == 0;
+    pthread_mutex_unlock(&start_lock);
     return r;
 }
 
@@ -134,7 +122,7 @@ static int take_lock(struct start *s, int64_t until, struct error *err)
 {
     int r;
     while ((r = start_try_lock(s, err)) == LOCKFILE_HELD) {
-        if (clock_ns() >= s->order->deadline) {
+        if (clock_ns() >= s->deadline) {
             return error_set(err, ERROR_DEADLINE,
                              "another process has been starting gemmd for too "
                              "long (it holds %s)",
@@ -148,31 +136,14 @@ static int take_lock(struct start *s, int64_t until, struct error *err)
     return r;
 }
 
-static void start_release_lock(struct start *s)
-{
-    pthread_mutex_lock(&holders_lock);
-    struct start **at = &holders;
-    while (*at != s) {
-        at = &(*at)->next;
-    }
-    *at = s->next;
-    close(s->held);
-    pthread_mutex_unlock(&holders_lock);
-}
-
 void start_before_fork(void)
 {
-    pthread_mutex_lock(&holders_lock);
+    pthread_mutex_lock(&start_lock);
 }
 
-void start_after_fork(bool in_child)
+void start_after_fork(void)
 {
-    for (struct start *s = in_child ? holders : NULL; s; s = s->next) {
-        close(s->held);
-        s->held = -1;
-    }
-    holders = in_child ? NULL : holders;
-    pthread_mutex_unlock(&holders_lock);
+    pthread_mutex_unlock(&start_lock);
 }
 
 /* Copies the last line that the daemon wrote to its log since the start, or "". */
@@ -224,16 +195,15 @@ static void prepare_attributes(posix_spawnattr_t *attributes)
 
 static int run_shell(struct start *s, int log, int pid_pipe)
 {
-    const struct start_order *o = s->order;
     const char *argv[10] = {"sh", "-c", "\"$@\" >&2 & echo $!", "gemmd-start", s->program};
     int n = 5;
-    if (o->device && *o->device) {
+    if (*s->device) {
         argv[n++] = "--device";
-        argv[n++] = o->device;
+        argv[n++] = s->device;
     }
-    if (o->pass_socket) {
+    if (s->pass_socket) {
         argv[n++] = "--socket";
-        argv[n++] = o->socket;
+        argv[n++] = s->socket;
     }
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -300,13 +270,13 @@ static bool start_has_ended(pid_t pid)
 static int wait_until_it_listens(const struct start *s, int64_t until, struct error *err)
 {
     char words[LAST_WORDS_MAX];
-    while (!link_listens(s->order->socket)) {
+    while (!link_listens(s->socket)) {
         if (start_has_ended(s->pid)) {
             start_read_last_words(s, words);
             return error_set(err, ERROR_UNREACHABLE, "gemmd ended at once%s%s (its log is %s)",
                              words[0] ? ": " : "", words, s->log);
         }
-        if (clock_ns() >= s->order->deadline) {
+        if (clock_ns() >= s->deadline) {
             return error_set(err, ERROR_DEADLINE,
                              "gemmd (pid %d) was started but does not answer "
                              "yet (its log is %s)",
@@ -322,34 +292,28 @@ static int wait_until_it_listens(const struct start *s, int64_t until, struct er
 
 /* ---- from step to step ---------------------------------------------------------------------- */
 
-static int start_new(struct start **out, const struct start_order *o, struct error *err)
+void start_end(struct start *s)
 {
-    struct start *s = calloc(1, sizeof(*s));
-    if (!s) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory to start gemmd");
+    pthread_mutex_lock(&start_lock);
+    if (s->locked) {
+        close(s->held);
     }
-    s->order = o;
-    s->held = -1;
-    int r = find_program(s->program, err);
-    r = r ? r : name_files(s, err);
-    *out = r ? start_free(s) : s;
-    return r;
-}
-
-struct start *start_free(struct start *s)
-{
-    if (s && s->held >= 0) {
-        start_release_lock(s);
-    }
-    free(s);
-    return NULL;
+    *s = (struct start){.pid = 0};
+    pthread_mutex_unlock(&start_lock);
 }
 
 static int start_advance_launch(struct start *s, int64_t until, struct error *err)
 {
-    int r = s->held < 0 ? take_lock(s, until, err) : 0;
+    int r = 0;
+    if (!s->program[0]) {
+        r = find_program(s->program, err);
+        r = r ? r : name_files(s, err);
+    }
+    if (r == 0 && !s->locked) {
+        r = take_lock(s, until, err);
+    }
     if (r == 0 && s->pid == 0) {
-        if (link_listens(s->order->socket)) { /* the previous holder has started the daemon */
+        if (link_listens(s->socket)) { /* the previous holder has started the daemon */
             return 0;
         }
         r = start_launch_daemon(s, err);
@@ -357,16 +321,11 @@ static int start_advance_launch(struct start *s, int64_t until, struct error *er
     return r ? r : wait_until_it_listens(s, until, err);
 }
 
-int start_daemon(struct start **s, const struct start_order *o, int64_t until, struct error *err)
+int start_daemon(struct start *s, int64_t until, struct error *err)
 {
-    int r = *s ? 0 : start_new(s, o, err);
-    if (r) {
-        return r;
-    }
-    (*s)->order = o;
-    r = start_advance_launch(*s, until, err);
+    int r = start_advance_launch(s, until, err);
     if (r != START_WAITING) {
-        *s = start_free(*s);
+        start_end(s);
     }
     return r;
 }
