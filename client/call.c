@@ -34,8 +34,10 @@ static bool changes_something(const char *method)
     return true;
 }
 
-static int end_call(struct gemmd *g, int r, const struct wire_obj *result, struct error *err)
+static int end_call(struct gemmd *g, int r, struct error *err)
 {
+    const struct wire_obj *result;
+    r = r ? r : session_decode(&g->session, &g->steps.request, &result, err);
     return r ? r : wire_to_json(result, g->steps.json, err);
 }
 
@@ -228,10 +230,10 @@ static int fetch_page(struct listing *l, struct error *err)
     if (r) {
         return r;
     }
-    const struct session_request q = {.method = "list",
-                                      .params = &params,
-                                      .repeatable = true,
-                                      .deadline = handle_deadline(l->g, 0, false)};
+    struct session_request q = {.method = "list",
+                                .params = &params,
+                                .repeatable = true,
+                                .deadline = handle_deadline(l->g, 0, false)};
     return handle_call(l->g, &q, call_append_page, l, err);
 }
 
@@ -308,11 +310,10 @@ int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem, const struct
     r = r ? r : ask_query(&a, query, &e);
     r = r ? r : why_pack_params(&params, &a, &e);
     if (r == 0) {
-        const struct session_request q = {.method = "why",
-                                          .params = &params,
-                                          .deadline =
-                                              handle_deadline(g, a.query.deadline_ms, false),
-                                          .repeatable = true};
+        struct session_request q = {.method = "why",
+                                    .params = &params,
+                                    .deadline = handle_deadline(g, a.query.deadline_ms, false),
+                                    .repeatable = true};
         r = handle_call(g, &q, why_take_result, result_json, &e);
     }
     return handle_result(r, &e, err);

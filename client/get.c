@@ -117,12 +117,11 @@ static int or_default(struct gemmd *g, const struct ask *a, int r, bool unreache
     return get_fall_back(g, a, &why, out, err);
 }
 
-static int end_tune(struct gemmd *g, int r, const struct wire_obj *result, struct error *err)
+static int end_tune(struct gemmd *g, int r, struct error *err)
 {
     struct steps *s = &g->steps;
     struct gemmd_answer answer;
-    (void)result; /* s->packed has the result */
-    r = r ? r : answer_read(&s->packed, g->session.doc, &answer, err);
+    r = r ? r : answer_read(&s->request.result, g->session.doc, &answer, err);
     if (r == 0) {
         get_keep(g, &s->ask.query, &s->ask.problem, &answer);
         answer_give(&answer, s->answer);
@@ -130,14 +129,15 @@ static int end_tune(struct gemmd *g, int r, const struct wire_obj *result, struc
     return r;
 }
 
-static int end_get(struct gemmd *g, int r, const struct wire_obj *result, struct error *err)
+static int end_get(struct gemmd *g, int r, struct error *err)
 {
-    r = end_tune(g, r, result, err);
-    return or_default(g, &g->steps.ask, r, g->steps.sent.unreached, g->steps.answer, err);
+    r = end_tune(g, r, err);
+    return or_default(g, &g->steps.ask, r, g->steps.request.unreached, g->steps.answer, err);
 }
 
-static int pack_ask(struct gemmd *g, struct error *err)
+static int pack_ask(void *ctx, struct error *err)
 {
+    struct gemmd *g = ctx;
     struct steps *s = &g->steps;
     wire_buf_clear(&s->params);
     return ask_pack(&s->params, &s->ask, get_told_ms(s->ask.query.deadline_ms, s->request.deadline),
@@ -153,18 +153,19 @@ static int get_ask_daemon(struct gemmd *g, const char *method, const struct ask 
     s->ask = *a;
     s->answer = out;
     s->end = is_get ? end_get : end_tune;
-    s->pack = pack_ask;
     /* A caller with a fallback waits long only for a running tuning, not for a place in the
      * queue. */
     bool bounded = is_get && deadline == CLOCK_NEVER && get_may_fall_back(g, &a->query);
-    s->patience = bounded ? handle_deadline(g, 0, false) : deadline;
-    s->request = (struct session_request){.method = method,
-                                          .params = &s->params,
-                                          .deadline = deadline,
-                                          .repeatable = is_get,
-                                          .packed = &s->packed,
-                                          .progress = a->query.progress,
-                                          .ctx = a->query.ctx};
+    s->request =
+        (struct session_request){.method = method,
+                                 .params = &s->params,
+                                 .deadline = deadline,
+                                 .repeatable = is_get,
+                                 .progress = a->query.progress,
+                                 .ctx = a->query.ctx,
+                                 .pack = pack_ask,
+                                 .pack_ctx = g,
+                                 .patience = bounded ? handle_deadline(g, 0, false) : deadline};
     if (a->query.flags & GEMMD_PROGRESS) {
         steps_report(g);
     }

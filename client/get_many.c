@@ -101,8 +101,6 @@ struct chunk {
     size_t index[MANY_MAX]; /* the caller's index of each problem of the chunk */
     struct wire_buf problems, params;
     struct session_request request;
-    struct session_sent sent;
-    struct pull packed; /* the result */
 };
 
 /* Adds the caller's problem i to the chunk. False: the chunk is full. */
@@ -185,7 +183,7 @@ static int take_one(struct get_many *m, size_t i, struct pull *p, struct error *
 
 static int take_answers(struct get_many *m, const struct chunk *c, struct error *err)
 {
-    struct pull p = c->packed;
+    struct pull p = c->request.result;
     size_t n = 0;
     if (!pull_find(&p, "answers") || !pull_array(&p, &n) || n != c->n) {
         return error_set(err, ERROR_MALFORMED, "gemmd gave %zu answers to %zu problems", n, c->n);
@@ -220,9 +218,8 @@ static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
         c->request = (struct session_request){.method = "get_many",
                                               .params = &c->params,
                                               .deadline = m->deadline,
-                                              .repeatable = true,
-                                              .packed = &c->packed};
-        session_start(&m->g->session, &c->request, &c->sent);
+                                              .repeatable = true};
+        session_start(&m->g->session, &c->request);
     }
     return r;
 }
@@ -236,11 +233,10 @@ static int ask_chunks(struct get_many *m, struct chunk both[2], struct error *er
     struct chunk *c = &both[0], *next = &both[1];
     int r = chunk_send(m, c, err);
     while (r == 0 && c->n > 0) {
-        const struct wire_obj *none;
         struct error e;
         chunk_fill(m, next);
-        r = session_finish(&m->g->session, &c->request, &c->sent, &none, err);
-        m->unreached = c->sent.unreached;
+        r = session_finish(&m->g->session, &c->request, err);
+        m->unreached = c->request.unreached;
         if (r == 0) {
             int sent = next->n > 0 ? chunk_send(m, next, &e) : 0;
             r = take_answers(m, c, err);

@@ -182,7 +182,7 @@ static int handle_open(struct gemmd **out, const struct gemmd_options *options, 
                 : error_set(&e, ERROR_INVALID, "there is no place for the handle (NULL)");
     if (r == 0) {
         g->lazy = lazy;
-        r = lazy ? 0 : session_connect(&g->session, handle_deadline(g, 0, false), CLOCK_NEVER, &e);
+        r = lazy ? 0 : session_connect(&g->session, handle_deadline(g, 0, false), &e);
     }
     if (out) {
         *out = r == 0 ? g : gemmd_close(g);
@@ -244,10 +244,13 @@ int handle_enter(struct gemmd *g, int64_t deadline, struct error *err)
     if (r == EDEADLK) {
         return error_set(err, ERROR_BUSY, "%s", own_call);
     }
-    return r ? error_set(err, ERROR_BUSY,
+    if (r) {
+        return error_set(err, ERROR_BUSY,
                          "another thread's call on this handle did not end in time; "
-                         "open a handle per thread that tunes")
-             : 0;
+                         "open a handle per thread that tunes");
+    }
+    g->session.until = CLOCK_NEVER;
+    return 0;
 }
 
 void handle_leave(struct gemmd *g)
@@ -255,7 +258,7 @@ void handle_leave(struct gemmd *g)
     pthread_mutex_unlock(&g->lock);
 }
 
-int handle_call(struct gemmd *g, const struct session_request *q,
+int handle_call(struct gemmd *g, struct session_request *q,
                 int (*take)(void *ctx, const struct wire_obj *result, struct error *err), void *ctx,
                 struct error *err)
 {
@@ -264,8 +267,11 @@ int handle_call(struct gemmd *g, const struct session_request *q,
     if (r) {
         return r;
     }
-    r = session_call(&g->session, q, &result, err);
-    r = r || !take ? r : take(ctx, result, err);
+    r = session_call(&g->session, q, err);
+    if (r == 0 && take) {
+        r = session_decode(&g->session, q, &result, err);
+        r = r ? r : take(ctx, result, err);
+    }
     handle_leave(g);
     return r;
 }
@@ -289,7 +295,7 @@ void gemmd_cancel(struct gemmd *g)
 {
     if (handle_waits(g)) {
         g->steps.waiting = false;
-        session_abandon(&g->session, &g->steps.request, &g->steps.sent);
+        session_abandon(&g->session, &g->steps.request);
         handle_leave(g);
     }
 }

@@ -22,20 +22,13 @@ struct steps {
     char phase[sizeof(((struct progress *)NULL)->phase)];
     char config[sizeof(((struct progress *)NULL)->config)];
 
-    struct wire_buf params; /* request.params of calls with params */
-    /* Packs `params` again, with the remaining time: while gemmd is `busy`, the request is repeated
-     * until `patience`. NULL: `busy` is not repeated. */
-    int (*pack)(struct gemmd *g, struct error *err);
-    int64_t patience;
-    struct pause pause; /* before the next attempt */
     struct session_request request;
-    struct session_sent sent;
-    struct pull packed; /* request.packed of calls that want undecoded results */
-    /* Makes the outcome from the result, or from the fault `r`; with the session's lock. */
-    int (*end)(struct gemmd *g, int r, const struct wire_obj *result, struct error *err);
+    struct wire_buf params; /* request.params of calls with params */
+    /* Makes the outcome from request.result, or from the fault `r`; with the session's lock. */
+    int (*end)(struct gemmd *g, int r, struct error *err);
 
-    /* Arguments for `pack` and `end`. The caller owns the memory behind the pointers, which stays
-     * valid until the call ends. */
+    /* Arguments for request.pack and `end`. The caller owns the memory behind the pointers, which
+     * stays valid until the call ends. */
     struct ask ask;
     struct gemmd_acquire acquire;
     struct gemmd_answer *answer;
@@ -62,7 +55,7 @@ void handle_leave(struct gemmd *g);
 bool handle_waits(struct gemmd *g);
 
 /* Makes a request, with the lock. `take` (may be NULL) reads the result, valid only in `take`. */
-int handle_call(struct gemmd *g, const struct session_request *q,
+int handle_call(struct gemmd *g, struct session_request *q,
                 int (*take)(void *ctx, const struct wire_obj *result, struct error *err), void *ctx,
                 struct error *err);
 

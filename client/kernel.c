@@ -88,7 +88,7 @@ static int fetch_chunk(struct gemmd *g, struct image_read *m, int64_t deadline, 
     if (asks) {
         wire_put_kv_str(&params, "key", m->key);
     }
-    const struct session_request q = {
+    struct session_request q = {
         .method = "module", .params = &params, .repeatable = true, .deadline = deadline};
     return handle_call(g, &q, take_chunk, m, err);
 }

@@ -32,8 +32,9 @@ static int lease_put_json(struct wire_buf *b, const char *name, const char *json
     return r ? error_prefix(err, "%s", name) : 0;
 }
 
-static int pack_acquire(struct gemmd *g, struct error *err)
+static int pack_acquire(void *ctx, struct error *err)
 {
+    struct gemmd *g = ctx;
     struct wire_buf *b = &g->steps.params;
     const struct gemmd_acquire *o = &g->steps.acquire;
     wire_buf_clear(b);
@@ -95,9 +96,11 @@ static int unpack_acquired(const struct wire_obj *result, enum gemmd_outcome *ou
     return r;
 }
 
-static int end_acquire(struct gemmd *g, int r, const struct wire_obj *result, struct error *err)
+static int end_acquire(struct gemmd *g, int r, struct error *err)
 {
     struct steps *s = &g->steps;
+    const struct wire_obj *result;
+    r = r ? r : session_decode(&g->session, &s->request, &result, err);
     return r ? r : unpack_acquired(result, s->outcome, s->answer, s->json, err);
 }
 
@@ -121,11 +124,14 @@ static int lease_acquire_key(struct gemmd *g, const struct gemmd_problem *proble
     }
     /* The request may be sent again on a new connection, because a lost connection also loses its
      * lease. */
-    s->request = (struct session_request){
-        .method = "acquire", .params = &s->params, .deadline = deadline, .repeatable = true};
+    s->request = (struct session_request){.method = "acquire",
+                                          .params = &s->params,
+                                          .deadline = deadline,
+                                          .repeatable = true,
+                                          .pack = pack_acquire,
+                                          .pack_ctx = g,
+                                          .patience = deadline};
     s->end = end_acquire;
-    s->pack = pack_acquire;
-    s->patience = deadline;
     s->ask.problem = a.problem;
     s->acquire = o;
     s->outcome = outcome;
@@ -164,7 +170,7 @@ static int lease_call_method(struct gemmd *g, const char *method,
     r = ask_pack_problem(&params, &a.problem, err);
     wire_put_raw(&params, more->data, more->len);
     params.failed = params.failed || more->failed;
-    const struct session_request q = {
+    struct session_request q = {
         .method = method, .params = &params, .deadline = handle_deadline(g, 0, false)};
     return r ? r : handle_call(g, &q, NULL, NULL, err);
 }

@@ -288,11 +288,3 @@ int link_decode(struct link *l, struct wire_doc *doc, const struct pull *packed,
                ? link_fail_unreadable(l, err)
                : 0;
 }
-
-int link_recv(struct link *l, struct wire_doc *doc, struct rpc_message *out, int64_t deadline,
-              struct error *err)
-{
-    struct pull packed;
-    int r = link_recv_packed(l, &packed, deadline, err);
-    return r ? r : link_decode(l, doc, &packed, out, err);
-}

@@ -19,7 +19,7 @@ struct link {
     int fd;      /* -1: closed */
     uint8_t *rx; /* owned */
     size_t rx_len, rx_cap;
-    size_t taken;   /* bytes of the last returned message, dropped by the next link_recv */
+    size_t taken;   /* bytes of the last returned message, dropped by the next link_recv_packed */
     size_t scanned; /* bytes after `taken` that were scanned */
     struct scan scan;
 };
@@ -38,15 +38,12 @@ void link_deinit(struct link *l);
  * request. */
 int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool *sent,
               struct error *err);
-/* The next message, undecoded, complete, within its bounds; valid until the next call. Returns as
- * link_recv. */
+/* The next message, undecoded, complete, within its bounds; valid until the next call.
+ * LINK_TIMEOUT: the deadline passed. Closed after ERROR_DISCONNECTED, ERROR_MALFORMED,
+ * ERROR_TOO_LARGE. */
 int link_recv_packed(struct link *l, struct pull *out, int64_t deadline, struct error *err);
 int link_decode(struct link *l, struct wire_doc *doc, const struct pull *packed,
                 struct rpc_message *out, struct error *err);
-/* The next message, decoded into doc, which points into the link until the next call. LINK_TIMEOUT:
- * the deadline passed. Closed after ERROR_DISCONNECTED, ERROR_MALFORMED, ERROR_TOO_LARGE. */
-int link_recv(struct link *l, struct wire_doc *doc, struct rpc_message *out, int64_t deadline,
-              struct error *err);
 
 /* ---- start.c -------------------------------------------------------------------------------- */
 

@@ -46,7 +46,8 @@ static int read_generation(struct session *s, const char *given, struct error *e
 
 int session_init(struct session *s, const struct gemmd_options *o, struct error *err)
 {
-    *s = (struct session){.link = LINK_NULL, .tx = WIRE_BUF_NULL, .next_id = 1};
+    *s = (struct session){
+        .link = LINK_NULL, .tx = WIRE_BUF_NULL, .next_id = 1, .until = CLOCK_NEVER};
     s->default_ms = o->deadline_ms > 0 ? o->deadline_ms : DEFAULT_DEADLINE_MS;
     s->autostart = o->autostart;
     pthread_mutex_init(&s->device_lock, NULL);
@@ -131,13 +132,12 @@ static int send_request(struct session *s, uint32_t id, const char *method,
     return link_send(&s->link, s->tx.data, s->tx.len, deadline, sent, err);
 }
 
-static void session_report_progress(const struct rpc_message *m, uint32_t id,
-                                    const struct session_request *q)
+static void session_report_progress(const struct rpc_message *m, const struct session_request *q)
 {
     struct progress p;
     if (!q->progress || strcmp(m->method, "progress") != 0 ||
         schema_decode(&progress_schema, SCHEMA_LENIENT, m->params, &p, NULL) ||
-        p.request != (int64_t)id) {
+        p.request != (int64_t)q->id) {
         return;
     }
     struct gemmd_progress out = {.size = sizeof(out),
@@ -153,22 +153,12 @@ static void session_report_progress(const struct rpc_message *m, uint32_t id,
     q->progress(q->ctx, &out);
 }
 
-/* A response to this request, or to a request with an id that the daemon could not read. */
-static bool is_answer(const struct rpc_message *m, uint32_t id)
+/* The daemon's error. Its connection may end with it. */
+static int session_read_fault(struct session *s, const struct wire_obj *fault, struct error *err)
 {
-    return m->type == RPC_RESPONSE && (m->id == id || (m->id == 0 && m->error));
-}
-
-static int take_answer(struct session *s, const struct rpc_message *m,
-                       const struct wire_obj **result, struct error *err)
-{
-    if (!m->error) {
-        *result = m->result;
-        return 0;
-    }
-    int r = rpc_get_error(m->error, err);
+    int r = rpc_get_error(fault, err);
     bool survives = error_survives(r);
-    wire_get_bool(wire_find(m->error, "survives"), &survives);
+    wire_get_bool(wire_find(fault, "survives"), &survives);
     if (!survives) {
         link_close(&s->link);
     }
@@ -200,15 +190,15 @@ static int session_fail_hanging(const struct session *s, const char *what, int64
         h.pid, what, (long long)ms, h.pid, h.pid, socket);
 }
 
-static int session_fail_late(struct session *s, const struct session_request *q, bool heard,
-                             int64_t began, struct error *err)
+static int session_fail_late(struct session *s, const struct session_request *q, struct error *err)
 {
-    if (!heard && clock_ns() - began >= SILENCE_MS * CLOCK_MS) {
+    int64_t waited = clock_ns() - q->began;
+    if (!q->heard && waited >= SILENCE_MS * CLOCK_MS) {
         link_close(&s->link);
-        leave_alone(s, clock_ns() - began);
+        leave_alone(s, waited);
     }
-    int64_t given = q->deadline > began ? q->deadline - began : 0; /* the deadline may have passed
-                                                                      before */
+    int64_t given = q->deadline > q->began ? q->deadline - q->began : 0; /* the deadline may have
+                                                                            passed before */
     int64_t ms = (given + CLOCK_MS / 2) / CLOCK_MS;
     if (s->way.greeting) {
         return session_fail_hanging(s, "did not answer `hello`", ms, err);
@@ -231,103 +221,101 @@ static int session_probe_daemon(struct session *s, bool *probed, struct error *e
     return send_request(s, s->next_id++, "hello", NULL, clock_after_ms(s->default_ms), &sent, err);
 }
 
-/* *ended: the answer arrived. */
-static int take_message(struct session *s, const struct session_request *q, uint32_t id,
-                        struct pull *packed, const struct wire_obj **result, bool *ended,
-                        struct error *err)
+/* *ended: the answer arrived: a response to this request, or an error of a request with an id that
+ * the daemon could not read. */
+static int take_message(struct session *s, struct session_request *q, const struct pull *packed,
+                        bool *ended, struct error *err)
 {
     struct rpc_message m;
-    uint32_t of;
-    *ended = true;
-    if (q->packed && rpc_pull_result(packed->at, pull_left(packed), &of, q->packed)) {
-        *ended = of == id;
-        *result = NULL;
+    uint32_t id;
+    if (rpc_pull_result(packed->at, pull_left(packed), &id, &q->result)) {
+        *ended = id == q->id;
         return 0;
     }
     int r = link_decode(&s->link, s->doc, packed, &m, err);
-    if (r == 0 && is_answer(&m, id)) {
-        return take_answer(s, &m, result, err);
-    }
-    *ended = r < 0;
-    if (r == 0) {
-        session_report_progress(&m, id, q);
+    if (r == 0 && m.type == RPC_RESPONSE && (m.id == q->id || m.id == 0)) {
+        r = session_read_fault(s, m.error, err);
+    } else if (r == 0) {
+        session_report_progress(&m, q);
     }
     return r;
 }
 
-static int wait_answer(struct session *s, const struct session_request *q, struct session_sent *p,
-                       const struct wire_obj **result, struct error *err)
+static int wait_answer(struct session *s, struct session_request *q, struct error *err)
 {
-    if (p->began == 0) {
-        p->began = p->last_heard = clock_ns();
-        p->heard = p->probed = false;
+    if (q->began == 0) {
+        q->began = q->last_heard = clock_ns();
+        q->heard = q->probed = false;
     }
     for (;;) {
         struct pull packed;
         bool ended = false;
-        int64_t silent_at = p->last_heard + s->default_ms * CLOCK_MS;
-        int64_t until = clock_earlier(q->deadline, silent_at);
-        until = q->until ? clock_earlier(q->until, until) : until;
+        int64_t silent_at = q->last_heard + s->default_ms * CLOCK_MS;
+        int64_t until = clock_earlier(clock_earlier(q->deadline, silent_at), s->until);
         int r = link_recv_packed(&s->link, &packed, until, err);
         if (r == 0) {
-            r = take_message(s, q, p->id, &packed, result, &ended, err);
+            r = take_message(s, q, &packed, &ended, err);
         }
         if (r < 0 || ended) {
             return r;
         }
         int64_t now = clock_ns();
         if (now >= q->deadline) {
-            return session_fail_late(s, q, p->heard, p->began, err);
+            return session_fail_late(s, q, err);
         }
         if (r == 0) {
-            p->heard = true;
-            p->probed = false;
-            p->last_heard = now;
+            q->heard = true;
+            q->probed = false;
+            q->last_heard = now;
         } else if (now >= silent_at) {
-            r = session_probe_daemon(s, &p->probed, err);
+            r = session_probe_daemon(s, &q->probed, err);
             if (r) {
                 return r;
             }
-            p->last_heard = clock_ns();
+            q->last_heard = clock_ns();
         }
-        if (q->until && now >= q->until) {
+        if (now >= s->until) {
             return SESSION_WAITING;
         }
     }
 }
 
-/* gemmd has closed the connection before the request left, perhaps with an error message. */
-static int session_read_last_words(struct session *s, const struct session_request *q,
-                                   struct session_sent *p, struct error *err)
+static void send_one(struct session *s, struct session_request *q)
 {
-    const struct wire_obj *none;
-    struct error said = ERROR_NULL;
-    int r = wait_answer(s, q, p, &none, &said);
-    link_close(&s->link);
-    if (r < 0 && r != ERROR_DISCONNECTED) {
-        *err = said;
+    q->began = 0;
+    q->under_way = true;
+    q->id = s->next_id++;
+    s->next_id += s->next_id == 0; /* 0 is the id of errors without a request */
+    q->fault.code = send_request(s, q->id, q->method, q->params,
+                                 clock_earlier(q->deadline, clock_after_ms(s->default_ms)),
+                                 &q->sent, &q->fault);
+}
+
+static int receive_one(struct session *s, struct session_request *q, struct error *err)
+{
+    if (q->fault.code == 0) {
+        return wait_answer(s, q, err);
+    }
+    *err = q->fault;
+    if (err->code == ERROR_DISCONNECTED) {
+        /* gemmd closed the connection before the request left, perhaps with an error message. */
+        struct error said = ERROR_NULL;
+        int r = wait_answer(s, q, &said);
+        link_close(&s->link);
+        *err = r < 0 && r != ERROR_DISCONNECTED ? said : *err;
     }
     return err->code;
 }
 
-static void send_one(struct session *s, const struct session_request *q, struct session_sent *p)
+int session_decode(struct session *s, const struct session_request *q, const struct wire_obj **out,
+                   struct error *err)
 {
-    p->began = 0;
-    p->id = s->next_id++;
-    s->next_id += s->next_id == 0; /* 0 is the id of errors without a request */
-    p->fault.code = send_request(s, p->id, q->method, q->params,
-                                 clock_earlier(q->deadline, clock_after_ms(s->default_ms)),
-                                 &p->sent, &p->fault);
-}
-
-static int receive_one(struct session *s, const struct session_request *q, struct session_sent *p,
-                       const struct wire_obj **result, struct error *err)
-{
-    if (p->fault.code == 0) {
-        return wait_answer(s, q, p, result, err);
+    int r = wire_decode(s->doc, q->result.at, pull_left(&q->result), out, err);
+    if (r) {
+        link_close(&s->link);
+        error_prefix(err, "the daemon's answer cannot be read");
     }
-    *err = p->fault;
-    return err->code == ERROR_DISCONNECTED ? session_read_last_words(s, q, p, err) : err->code;
+    return r;
 }
 
 /* ---- connecting ----------------------------------------------------------------------------- */
@@ -358,13 +346,13 @@ static int open_any(struct session *s, int64_t deadline, struct error *err)
 
 /* Opens a socket. SESSION_WAITING: the listener's queue of new connections stayed full during this
  * step. */
-static int open_by(struct session *s, int64_t until, struct error *err)
+static int open_by(struct session *s, struct error *err)
 {
-    int r = open_any(s, clock_earlier(s->way.deadline, until), err);
+    int r = open_any(s, clock_earlier(s->way.deadline, s->until), err);
     return r == ERROR_DEADLINE && clock_ns() < s->way.deadline ? SESSION_WAITING : r;
 }
 
-static int start_by(struct session *s, int64_t until, struct error *err)
+static int start_by(struct session *s, struct error *err)
 {
     /* gemmd's spec is "cuda:GPU-..." where the socket's name is "GPU-...". */
     const char *name = s->places.device;
@@ -375,11 +363,11 @@ static int start_by(struct session *s, int64_t until, struct error *err)
     s->way.start.socket = s->places.paths[0];
     s->way.start.pass_socket = name[0] == '\0';
     s->way.start.deadline = s->way.deadline;
-    int r = start_daemon(&s->way.start, until, err);
+    int r = start_daemon(&s->way.start, s->until, err);
     return r == START_WAITING ? SESSION_WAITING : r;
 }
 
-static int session_reach_daemon(struct session *s, int64_t until, struct error *err)
+static int session_reach_daemon(struct session *s, struct error *err)
 {
     if (s->places.n == 0) {
         int r = find_places(&s->places, s->socket, s->device, err);
@@ -388,7 +376,7 @@ static int session_reach_daemon(struct session *s, int64_t until, struct error *
         }
     }
     if (!s->way.start.socket) {
-        int r = open_by(s, until, err);
+        int r = open_by(s, err);
         /* The system's folder may be closed to this user, who may still start a daemon. */
         bool closed = r == ERROR_DENIED && s->places.n > 1;
         if ((r != ERROR_UNREACHABLE && !closed) || !s->autostart) {
@@ -397,8 +385,8 @@ static int session_reach_daemon(struct session *s, int64_t until, struct error *
     }
     s->way.starts = true;
     int r = find_whole(&s->places, err);
-    r = r ? r : start_by(s, until, err);
-    return r ? r : open_by(s, until, err);
+    r = r ? r : start_by(s, err);
+    return r ? r : open_by(s, err);
 }
 
 static void pack_hello(struct wire_buf *b, const struct session *s)
@@ -428,9 +416,10 @@ static void say_hello(struct session *s)
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     s->subscribed = false;
     pack_hello(&params, s);
-    const struct session_request q = {
-        .method = "hello", .params = &params, .deadline = s->way.deadline};
-    send_one(s, &q, &s->way.hello);
+    s->way.hello =
+        (struct session_request){.method = "hello", .params = &params, .deadline = s->way.deadline};
+    send_one(s, &s->way.hello);
+    s->way.hello.params = NULL;
     s->way.greeting = true;
 }
 
@@ -453,16 +442,15 @@ static int take_welcome(struct session *s, const struct wire_obj *result, struct
     return 0;
 }
 
-static int hear_welcome(struct session *s, int64_t until, struct error *err)
+static int hear_welcome(struct session *s, struct error *err)
 {
-    const struct session_request q = {
-        .method = "hello", .deadline = s->way.deadline, .until = until == CLOCK_NEVER ? 0 : until};
     const struct wire_obj *result;
-    int r = receive_one(s, &q, &s->way.hello, &result, err);
+    int r = receive_one(s, &s->way.hello, err);
     if (r == SESSION_WAITING) {
         return r;
     }
     s->way.greeting = false;
+    r = r ? r : session_decode(s, &s->way.hello, &result, err);
     r = r ? r : take_welcome(s, result, err);
     if (r) {
         link_close(&s->link);
@@ -471,25 +459,24 @@ static int hear_welcome(struct session *s, int64_t until, struct error *err)
 }
 
 /* Retries while a daemon without room answers `busy`. */
-static int go_on_connecting(struct session *s, int64_t until, struct error *err)
+static int go_on_connecting(struct session *s, struct error *err)
 {
     struct session_way *w = &s->way;
     int r;
     do {
         r = 0;
         if (!w->greeting) {
-            r = pause_sleep(&w->pause, until) ? session_reach_daemon(s, until, err)
-                                              : SESSION_WAITING;
+            r = pause_sleep(&w->pause, s->until) ? session_reach_daemon(s, err) : SESSION_WAITING;
             if (r == 0) {
                 say_hello(s);
             }
         }
-        r = r ? r : hear_welcome(s, until, err);
+        r = r ? r : hear_welcome(s, err);
     } while (r == ERROR_BUSY && pause_begin(&w->pause, w->deadline));
     return r;
 }
 
-int session_connect(struct session *s, int64_t deadline, int64_t until, struct error *err)
+int session_connect(struct session *s, int64_t deadline, struct error *err)
 {
     if (s->link.fd >= 0 && !s->way.greeting) {
         return 0;
@@ -498,7 +485,7 @@ int session_connect(struct session *s, int64_t deadline, int64_t until, struct e
         s->way.began = clock_ns();
         s->way.deadline = clock_earlier(deadline, clock_after_ms(s->default_ms));
     }
-    int r = go_on_connecting(s, until, err);
+    int r = go_on_connecting(s, err);
     if (r == SESSION_WAITING) {
         return r;
     }
@@ -523,20 +510,18 @@ void session_stop_connecting(struct session *s)
     s->way = (struct session_way){.deadline = 0};
 }
 
-void session_start(struct session *s, const struct session_request *q, struct session_sent *p)
+void session_start(struct session *s, struct session_request *q)
 {
-    p->under_way = s->link.fd >= 0;
-    p->again = p->unreached = false;
-    if (p->under_way) {
-        send_one(s, q, p);
+    q->under_way = q->again = q->unreached = false;
+    if (s->link.fd >= 0) {
+        send_one(s, q);
     }
 }
 
-void session_abandon(struct session *s, const struct session_request *q,
-                     const struct session_sent *p)
+void session_abandon(struct session *s, const struct session_request *q)
 {
     session_stop_connecting(s);
-    if (!p->under_way || s->link.fd < 0) {
+    if (!q->under_way || s->link.fd < 0) {
         return;
     }
     if (strcmp(q->method, "get") != 0 && strcmp(q->method, "tune") != 0) {
@@ -545,56 +530,70 @@ void session_abandon(struct session *s, const struct session_request *q,
     }
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     wire_put_map(&params, 1);
-    wire_put_kv_int(&params, "request", p->id);
-    const struct session_request cancel = {
+    wire_put_kv_int(&params, "request", q->id);
+    struct session_request cancel = {
         .method = "cancel", .params = &params, .deadline = clock_after_ms(SILENCE_MS)};
-    struct session_sent ignored; /* its answer is dropped, like the answer of the cancelled
-                                    request */
-    send_one(s, &cancel, &ignored);
+    send_one(s, &cancel); /* its answer is dropped, like the answer of the cancelled request */
 }
 
-int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
-                   const struct wire_obj **result, struct error *err)
+/* Ends the current pause, then sends the request, unless it is under way, and receives the
+ * answer. */
+static int session_attempt_request(struct session *s, struct session_request *q, struct error *err)
 {
-    if (p->under_way) {
-        int r = receive_one(s, q, p, result, err);
-        /* An old connection may belong to a daemon that has ended. Try once more on a new
-         * connection, unless the lost daemon may have acted on the request. */
-        bool again = r == ERROR_DISCONNECTED && !p->again && (!p->sent || q->repeatable);
-        if (!again) {
+    int r;
+    if (q->pause.end) {
+        if (!pause_sleep(&q->pause, s->until)) {
+            return SESSION_WAITING;
+        }
+        r = q->pack(q->pack_ctx, err);
+        if (r) {
             return r;
         }
-        p->under_way = false;
+        session_start(s, q);
     }
-    p->again = true;
-    int r = session_connect(s, q->deadline, q->until ? q->until : CLOCK_NEVER, err);
-    p->unreached = r < 0;
+    if (q->under_way) {
+        r = receive_one(s, q, err);
+        /* An old connection may belong to a daemon that has ended. Try once more on a new
+         * connection, unless the lost daemon may have acted on the request. */
+        if (r != ERROR_DISCONNECTED || q->again || (q->sent && !q->repeatable)) {
+            return r;
+        }
+        q->under_way = false;
+    }
+    q->again = true;
+    r = session_connect(s, q->deadline, err);
+    q->unreached = r < 0;
     if (r) {
         return r;
     }
-    p->under_way = true;
-    send_one(s, q, p);
-    return receive_one(s, q, p, result, err);
+    send_one(s, q);
+    return receive_one(s, q, err);
 }
 
-int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
-                 struct error *err)
+int session_finish(struct session *s, struct session_request *q, struct error *err)
 {
-    struct session_sent p;
-    session_start(s, q, &p);
-    return session_finish(s, q, &p, result, err);
+    int r;
+    while ((r = session_attempt_request(s, q, err)) == ERROR_BUSY && q->under_way && q->pack &&
+           pause_begin(&q->pause, q->patience)) {
+        q->under_way = false;
+    }
+    return r;
+}
+
+int session_call(struct session *s, struct session_request *q, struct error *err)
+{
+    session_start(s, q);
+    return session_finish(s, q, err);
 }
 
 /* ---- listening ------------------------------------------------------------------------------ */
 
 static int session_subscribe_news(struct session *s, int64_t deadline, struct error *err)
 {
-    const struct session_request q = {
-        .method = "subscribe", .deadline = deadline, .repeatable = true};
-    const struct wire_obj *result;
-    int r = session_connect(s, deadline, CLOCK_NEVER, err);
+    struct session_request q = {.method = "subscribe", .deadline = deadline, .repeatable = true};
+    int r = session_connect(s, deadline, err);
     if (r == 0 && !s->subscribed) {
-        r = session_call(s, &q, &result, err);
+        r = session_call(s, &q, err);
         s->subscribed = r == 0;
     }
     return r;
@@ -609,9 +608,11 @@ int session_await_news(struct session *s, int64_t deadline,
     *n = 0;
     int r = session_subscribe_news(s, clock_after_ms(s->default_ms), err);
     while (r == 0) {
+        struct pull packed;
         struct rpc_message m;
         int64_t now = clock_ns();
-        r = link_recv(&s->link, s->doc, &m, *n > 0 ? now : deadline, err);
+        r = link_recv_packed(&s->link, &packed, *n > 0 ? now : deadline, err);
+        r = r ? r : link_decode(&s->link, s->doc, &packed, &m, err);
         if (r == 0 && m.type == RPC_NOTIFY && strcmp(m.method, "improved") == 0) {
             heard(ctx, m.params);
             ++*n;

@@ -24,16 +24,32 @@
     X(T, TEXT, stamp, STAMP_MAX)
 SCHEMA_STRUCT(welcome, WELCOME_FIELDS);
 
-/* A request under way. */
-struct session_sent {
+/* A request: the caller fills in the first part, and keeps the struct in place until the end. */
+struct session_request {
+    const char *method;
+    const struct wire_buf *params; /* one packed map; NULL: none */
+    int64_t deadline;              /* CLOCK_NEVER: as long as the daemon lives */
+    bool repeatable;               /* a repeated request does no harm */
+    void (*progress)(void *ctx, const struct gemmd_progress *p);
+    void *ctx;
+    /* Packs `params` again, with the remaining time: while gemmd's queue has no room (`busy`), the
+     * request is repeated until `patience`. NULL: `busy` is not repeated. */
+    int (*pack)(void *pack_ctx, struct error *err);
+    void *pack_ctx;
+    int64_t patience;
+
+    struct pull result; /* undecoded, valid until the next call of the session */
+    bool unreached;     /* the fault is that no connection could be made */
+
+    /* of session.c */
     uint32_t id;
     bool under_way; /* false: no connection yet, session_finish makes the connection */
     bool again;     /* the request was sent a second time; no third time follows */
     bool sent;      /* the kernel took the whole request */
-    bool unreached; /* `fault` is that no connection could be made */
     struct error fault;
     int64_t began, last_heard; /* when the wait began (0: not yet), and the last message arrived */
     bool heard, probed;
+    struct pause pause; /* before the next attempt: gemmd was `busy` */
 };
 
 /* Connecting, perhaps in several steps: open a socket, perhaps start a daemon, await `hello`. */
@@ -45,7 +61,7 @@ struct session_way {
     struct start start;
     char spec[80]; /* start.device, when the options name no device */
     bool greeting; /* `hello` was sent */
-    struct session_sent hello;
+    struct session_request hello;
 };
 
 struct session {
@@ -54,6 +70,8 @@ struct session {
     struct wire_doc *doc; /* owned: the last received message */
     struct wire_buf tx;   /* the request being sent */
     uint32_t next_id;
+    int64_t until; /* calls return SESSION_WAITING at this time; CLOCK_NEVER: they wait for the end.
+                      `progress` may set it */
 
     char *socket, *device; /* owned copies of the options; may be NULL */
     int64_t default_ms;    /* deadline of calls without a deadline */
@@ -76,37 +94,22 @@ struct session {
 int session_init(struct session *s, const struct gemmd_options *o, struct error *err);
 void session_deinit(struct session *s);
 
-struct session_request {
-    const char *method;
-    const struct wire_buf *params; /* one packed map; NULL: none */
-    int64_t deadline;              /* CLOCK_NEVER: as long as the daemon lives */
-    bool repeatable;               /* a repeated request does no harm */
-    struct pull *packed; /* gets the undecoded result, *result is then NULL; NULL: decode the result
-                            into *result */
-    int64_t until; /* session_finish returns at this time even without an answer; 0: only with an
-                      answer. `progress` may set it */
-    void (*progress)(void *ctx, const struct gemmd_progress *p);
-    void *ctx;
-};
-
-/* Connects and sends `hello` when needed. *result stays valid until the next call. Returns the
- * daemon's own errors unchanged. */
-int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
-                 struct error *err);
-
-/* session_call in two steps, so that the caller can do other work while the daemon works. The
- * previous result stays valid until session_finish, which also reports faults of session_start. q
- * must not change meanwhile. */
-void session_start(struct session *s, const struct session_request *q, struct session_sent *p);
-/* SESSION_WAITING: `until` (CLOCK_NEVER: no limit) has passed; call again to continue. */
+/* SESSION_WAITING: session.until has passed; call again to continue. */
 enum { SESSION_WAITING = 1 };
-int session_connect(struct session *s, int64_t deadline, int64_t until, struct error *err);
-int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
-                   const struct wire_obj **result, struct error *err);
+/* Connects and sends `hello`, unless connected. */
+int session_connect(struct session *s, int64_t deadline, struct error *err);
+/* Connects when needed, and gets q->result. Returns the daemon's own errors unchanged. */
+int session_call(struct session *s, struct session_request *q, struct error *err);
+/* session_call in two steps, so that the caller can do other work while the daemon works. The
+ * previous result stays valid until session_finish, which also reports faults of session_start. */
+void session_start(struct session *s, struct session_request *q);
+int session_finish(struct session *s, struct session_request *q, struct error *err);
+/* Decodes the result; *out is valid as long as the result. */
+int session_decode(struct session *s, const struct session_request *q, const struct wire_obj **out,
+                   struct error *err);
 /* Stops waiting for the answer, or for a connection. Cancels a `get` or `tune`. For any other
  * method, closes the connection, so that the daemon drops later effects (a lease). */
-void session_abandon(struct session *s, const struct session_request *q,
-                     const struct session_sent *p);
+void session_abandon(struct session *s, const struct session_request *q);
 /* Stops connecting; without effect when not connecting. */
 void session_stop_connecting(struct session *s);
 
