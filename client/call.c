@@ -22,33 +22,11 @@ static bool takes_long(const char *method)
            strcmp(method, "pin") == 0 || strcmp(method, "acquire") == 0;
 }
 
-static bool changes_something(const char *method)
-{
-    static const char *const readers[] = {"hello",  "get",   "get_many", "list",   "show",
-                                          "module", "check", "space",    "status", "why"};
-    for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
-        if (strcmp(method, readers[i]) == 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static int end_call(struct gemmd *g, int r, struct error *err)
 {
     const struct wire_obj *result;
     r = r ? r : session_decode(&g->session, &g->steps.request, &result, err);
     return r ? r : wire_to_json(result, g->steps.json, err);
-}
-
-static int pack_params(struct steps *s, const char *json, struct error *err)
-{
-    if (!json) {
-        s->request.params = NULL;
-        return 0;
-    }
-    s->request.params = &s->params;
-    return wire_from_json(&s->params, json, err) ? error_prefix(err, "params") : 0;
 }
 
 static int check_call(const char *method, char **result_json, struct error *err)
@@ -58,6 +36,27 @@ static int check_call(const char *method, char **result_json, struct error *err)
     }
     *result_json = NULL;
     return 0;
+}
+
+/* Calls a method, after the checks. */
+static int call_run_method(struct gemmd *g, const char *method, const char *params_json,
+                           int deadline_ms, char **result_json,
+                           void (*progress)(void *ctx, const struct gemmd_progress *p), void *ctx,
+                           struct error *err)
+{
+    int64_t deadline = handle_deadline(g, deadline_ms, takes_long(method));
+    int r = steps_begin(g, method, deadline, end_call, err);
+    if (r) {
+        return r;
+    }
+    struct steps *s = &g->steps;
+    s->request.progress = progress;
+    s->request.ctx = ctx;
+    s->json = result_json;
+    if (wire_from_json(&s->params, params_json ? params_json : "{}", err)) {
+        r = error_prefix(err, "params");
+    }
+    return steps_run(g, r, err);
 }
 
 int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int deadline_ms,
@@ -70,21 +69,8 @@ int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int
         r = error_set(&e, ERROR_INVALID, "deadline_ms is %d: use 0 (the default) or more",
                       deadline_ms);
     }
-    if (r == 0) {
-        int64_t deadline = handle_deadline(g, deadline_ms, takes_long(method));
-        r = steps_begin(g, deadline, &e);
-        if (r == 0) {
-            struct steps *s = &g->steps;
-            s->request = (struct session_request){.method = method,
-                                                  .deadline = deadline,
-                                                  .repeatable = !changes_something(method),
-                                                  .progress = progress,
-                                                  .ctx = ctx};
-            s->end = end_call;
-            s->json = result_json;
-            r = steps_run(g, pack_params(s, params_json, &e), &e);
-        }
-    }
+    r = r ? r
+          : call_run_method(g, method, params_json, deadline_ms, result_json, progress, ctx, &e);
     return handle_result(r, &e, err);
 }
 
@@ -95,7 +81,7 @@ struct listing {
     const char *what;
     const char *order; /* the column that the next page continues from; NULL: pages by offset */
     json_t *filter;    /* owned */
-    int64_t want;      /* the caller's limit of rows; -1: all */
+    json_int_t want;   /* the caller's limit of rows */
     int64_t got, offset;
     bool more;  /* more pages follow */
     FILE *text; /* owned: "[row,row" */
@@ -114,31 +100,28 @@ static const char *call_find_order(const char *what)
 static int call_read_filter(struct listing *l, const char *filter_json, struct error *err)
 {
     json_error_t why;
-    l->filter = filter_json ? json_loads(filter_json, JSON_REJECT_DUPLICATES, &why) : json_object();
+    json_int_t offset = 0;
+    l->want = INT64_MAX;
+    l->filter = json_loads(filter_json ? filter_json : "{}", JSON_REJECT_DUPLICATES, &why);
     if (!l->filter) {
-        return filter_json ? error_set(err, ERROR_INVALID, "the filter is not JSON: %s", why.text)
-                           : error_set(err, ERROR_NO_MEMORY, "no memory for a filter");
+        return error_set(err, ERROR_INVALID, "the filter is not JSON: %s", why.text);
     }
     if (!json_is_object(l->filter)) {
         return error_set(err, ERROR_INVALID,
                          "the filter is not a JSON object: {\"column\": value}");
     }
-    const json_t *limit = json_object_get(l->filter, "limit");
-    const json_t *offset = json_object_get(l->filter, "offset");
-    if ((limit && (!json_is_integer(limit) || json_integer_value(limit) < 0)) ||
-        (offset && (!json_is_integer(offset) || json_integer_value(offset) < 0))) {
+    if (json_unpack(l->filter, "{s?I, s?I}", "limit", &l->want, "offset", &offset) || l->want < 0 ||
+        offset < 0) {
         return error_set(err, ERROR_INVALID, "limit and offset of a filter are integers from 0 on");
     }
-    l->want = limit ? json_integer_value(limit) : -1;
-    l->offset = offset ? json_integer_value(offset) : 0;
+    l->offset = offset;
     l->order = json_object_get(l->filter, "sort") ? NULL : call_find_order(l->what);
     return 0;
 }
 
 static int pack_page(struct listing *l, struct wire_buf *b, struct error *err)
 {
-    int64_t rows =
-        l->want < 0 || l->want - l->got > PAGE_ROWS_MAX ? PAGE_ROWS_MAX : l->want - l->got;
+    int64_t left = l->want - l->got, rows = left < PAGE_ROWS_MAX ? left : PAGE_ROWS_MAX;
     json_object_set_new(l->filter, "limit", json_integer(rows));
     json_object_set_new(l->filter, "offset", json_integer(l->offset));
     char *filter = json_dumps(l->filter, JSON_REAL_PRECISION(17));
@@ -214,7 +197,7 @@ static int call_append_page(void *ctx, const struct wire_obj *result, struct err
     }
     l->got += n;
     int64_t next = 0;
-    l->more = wire_get_int(wire_find(result, "next"), &next) && (l->want < 0 || l->got < l->want);
+    l->more = wire_get_int(wire_find(result, "next"), &next) && l->got < l->want;
     if (l->more && (next <= l->offset || n == 0)) {
         return does_not_advance(l, err);
     }
@@ -227,14 +210,7 @@ static int fetch_page(struct listing *l, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     int r = pack_page(l, &params, err);
-    if (r) {
-        return r;
-    }
-    struct session_request q = {.method = "list",
-                                .params = &params,
-                                .repeatable = true,
-                                .deadline = handle_deadline(l->g, 0, false)};
-    return handle_call(l->g, &q, call_append_page, l, err);
+    return r ? r : handle_call(l->g, "list", &params, 0, call_append_page, l, err);
 }
 
 static int fetch_all(struct listing *l, const char *filter_json, char **rows_json,
@@ -309,12 +285,8 @@ int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem, const struct
     r = r ? r : ask_problem(&a, problem, &e);
     r = r ? r : ask_query(&a, query, &e);
     r = r ? r : why_pack_params(&params, &a, &e);
-    if (r == 0) {
-        struct session_request q = {.method = "why",
-                                    .params = &params,
-                                    .deadline = handle_deadline(g, a.query.deadline_ms, false),
-                                    .repeatable = true};
-        r = handle_call(g, &q, why_take_result, result_json, &e);
-    }
+    r = r ? r
+          : handle_call(g, "why", &params, handle_deadline(g, a.query.deadline_ms, false),
+                        why_take_result, result_json, &e);
     return handle_result(r, &e, err);
 }

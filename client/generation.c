@@ -27,9 +27,7 @@ int gemmd_generation(struct gemmd *g, int64_t *newest, int64_t *pinned, struct g
 {
     struct error e;
     struct generations out = {g, newest, pinned};
-    struct session_request q = {
-        .method = "hello", .deadline = handle_deadline(g, 0, false), .repeatable = true};
-    int r = handle_call(g, &q, generation_read_hello, &out, &e);
+    int r = handle_call(g, "hello", NULL, 0, generation_read_hello, &out, &e);
     return handle_result(r, &e, err);
 }
 

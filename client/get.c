@@ -144,28 +144,20 @@ static int pack_ask(void *ctx, struct error *err)
                     err);
 }
 
-/* Asks the daemon for an answer. The caller has entered the handle. */
-static int get_ask_daemon(struct gemmd *g, const char *method, const struct ask *a,
-                          int64_t deadline, struct gemmd_answer *out, struct error *err)
+/* Asks the daemon for an answer, after steps_begin. */
+static int get_ask_daemon(struct gemmd *g, bool is_get, const struct ask *a,
+                          struct gemmd_answer *out, struct error *err)
 {
     struct steps *s = &g->steps;
-    bool is_get = strcmp(method, "get") == 0;
     s->ask = *a;
     s->answer = out;
-    s->end = is_get ? end_get : end_tune;
+    s->request.progress = a->query.progress;
+    s->request.ctx = a->query.ctx;
+    s->request.pack = pack_ask;
     /* A caller with a fallback waits long only for a running tuning, not for a place in the
      * queue. */
-    bool bounded = is_get && deadline == CLOCK_NEVER && get_may_fall_back(g, &a->query);
-    s->request =
-        (struct session_request){.method = method,
-                                 .params = &s->params,
-                                 .deadline = deadline,
-                                 .repeatable = is_get,
-                                 .progress = a->query.progress,
-                                 .ctx = a->query.ctx,
-                                 .pack = pack_ask,
-                                 .pack_ctx = g,
-                                 .patience = bounded ? handle_deadline(g, 0, false) : deadline};
+    bool bounded = is_get && s->request.deadline == CLOCK_NEVER && get_may_fall_back(g, &a->query);
+    s->request.patience = bounded ? handle_deadline(g, 0, false) : s->request.deadline;
     if (a->query.flags & GEMMD_PROGRESS) {
         steps_report(g);
     }
@@ -219,9 +211,9 @@ __attribute__((noinline)) static int get_answer(struct gemmd *g, const char *met
         return handle_result(r, &e, err);
     }
     int64_t deadline = handle_deadline(g, a.query.deadline_ms, a.query.wait == GEMMD_WAIT_TUNED);
-    r = steps_begin(g, deadline, &e);
+    r = steps_begin(g, method, deadline, is_get ? end_get : end_tune, &e);
     if (r == 0) {
-        r = get_ask_daemon(g, method, &a, deadline, out, &e);
+        r = get_ask_daemon(g, is_get, &a, out, &e);
     } else if (is_get) {
         r = or_default(g, &a, r, false, out, &e);
     }

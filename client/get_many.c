@@ -215,10 +215,8 @@ static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
     int r = get_may_ask(m->g, &m->query, err);
     if (r == 0) {
         get_many_pack_chunk(m, c);
-        c->request = (struct session_request){.method = "get_many",
-                                              .params = &c->params,
-                                              .deadline = m->deadline,
-                                              .repeatable = true};
+        c->request = (struct session_request){
+            .method = "get_many", .params = &c->params, .deadline = m->deadline};
         session_start(&m->g->session, &c->request);
     }
     return r;

@@ -258,18 +258,22 @@ void handle_leave(struct gemmd *g)
     pthread_mutex_unlock(&g->lock);
 }
 
-int handle_call(struct gemmd *g, struct session_request *q,
+int handle_call(struct gemmd *g, const char *method, const struct wire_buf *params,
+                int64_t deadline,
                 int (*take)(void *ctx, const struct wire_obj *result, struct error *err), void *ctx,
                 struct error *err)
 {
+    struct session_request q = {.method = method,
+                                .params = params,
+                                .deadline = deadline ? deadline : handle_deadline(g, 0, false)};
     const struct wire_obj *result;
-    int r = handle_enter(g, q->deadline, err);
+    int r = handle_enter(g, q.deadline, err);
     if (r) {
         return r;
     }
-    r = session_call(&g->session, q, err);
+    r = session_call(&g->session, &q, err);
     if (r == 0 && take) {
-        r = session_decode(&g->session, q, &result, err);
+        r = session_decode(&g->session, &q, &result, err);
         r = r ? r : take(ctx, result, err);
     }
     handle_leave(g);

@@ -10,6 +10,9 @@
 #include "client/session.h"
 #include "client/table.h"
 
+/* Makes the outcome of a call from steps.request.result, or from the fault `r`; with the lock. */
+typedef int (*steps_end)(struct gemmd *g, int r, struct error *err);
+
 /*
  * A call that may wait for long, in a single piece or in steps (gemmd_options.step_ms). The handle
  * stores the call's state, because between steps the caller's stack is gone. The handle's lock is
@@ -23,9 +26,8 @@ struct steps {
     char config[sizeof(((struct progress *)NULL)->config)];
 
     struct session_request request;
-    struct wire_buf params; /* request.params of calls with params */
-    /* Makes the outcome from request.result, or from the fault `r`; with the session's lock. */
-    int (*end)(struct gemmd *g, int r, struct error *err);
+    struct wire_buf params; /* request.params */
+    steps_end end;
 
     /* Arguments for request.pack and `end`. The caller owns the memory behind the pointers, which
      * stays valid until the call ends. */
@@ -54,8 +56,10 @@ void handle_leave(struct gemmd *g);
 /* True when this thread has a call of this handle between two steps (steps.c). False for NULL. */
 bool handle_waits(struct gemmd *g);
 
-/* Makes a request, with the lock. `take` (may be NULL) reads the result, valid only in `take`. */
-int handle_call(struct gemmd *g, struct session_request *q,
+/* Makes a request, with the lock. params may be NULL; deadline 0: the default. `take` (may be NULL)
+ * reads the result, valid only in `take`. */
+int handle_call(struct gemmd *g, const char *method, const struct wire_buf *params,
+                int64_t deadline,
                 int (*take)(void *ctx, const struct wire_obj *result, struct error *err), void *ctx,
                 struct error *err);
 
@@ -67,8 +71,10 @@ int64_t handle_deadline(const struct gemmd *g, int deadline_ms, bool may_take_lo
 
 /* ---- steps.c -------------------------------------------------------------------------------- */
 
-/* Enters the handle (handle_enter). The caller then fills in g->steps and calls steps_run. */
-int steps_begin(struct gemmd *g, int64_t deadline, struct error *err);
+/* Enters the handle (handle_enter), and fills in the usual parts of g->steps.request. The caller
+ * then fills in the rest of g->steps and calls steps_run. */
+int steps_begin(struct gemmd *g, const char *method, int64_t deadline, steps_end end,
+                struct error *err);
 /* With step_ms, sends the request's progress to gemmd_wait. */
 void steps_report(struct gemmd *g);
 /* Sends the request and waits; `r`: an earlier fault. Returns GEMMD_WAITING, or leaves the handle

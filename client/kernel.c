@@ -88,9 +88,7 @@ static int fetch_chunk(struct gemmd *g, struct image_read *m, int64_t deadline, 
     if (asks) {
         wire_put_kv_str(&params, "key", m->key);
     }
-    struct session_request q = {
-        .method = "module", .params = &params, .repeatable = true, .deadline = deadline};
-    return handle_call(g, &q, take_chunk, m, err);
+    return handle_call(g, "module", &params, deadline, take_chunk, m, err);
 }
 
 static int check_hash(const struct image_read *m, struct error *err)

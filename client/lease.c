@@ -118,20 +118,12 @@ static int lease_acquire_key(struct gemmd *g, const struct gemmd_problem *proble
         return r;
     }
     int64_t deadline = handle_deadline(g, o.deadline_ms, !o.now);
-    r = steps_begin(g, deadline, err);
+    r = steps_begin(g, "acquire", deadline, end_acquire, err);
     if (r) {
         return r;
     }
-    /* The request may be sent again on a new connection, because a lost connection also loses its
-     * lease. */
-    s->request = (struct session_request){.method = "acquire",
-                                          .params = &s->params,
-                                          .deadline = deadline,
-                                          .repeatable = true,
-                                          .pack = pack_acquire,
-                                          .pack_ctx = g,
-                                          .patience = deadline};
-    s->end = end_acquire;
+    s->request.pack = pack_acquire;
+    s->request.patience = deadline;
     s->ask.problem = a.problem;
     s->acquire = o;
     s->outcome = outcome;
@@ -170,9 +162,7 @@ static int lease_call_method(struct gemmd *g, const char *method,
     r = ask_pack_problem(&params, &a.problem, err);
     wire_put_raw(&params, more->data, more->len);
     params.failed = params.failed || more->failed;
-    struct session_request q = {
-        .method = method, .params = &params, .deadline = handle_deadline(g, 0, false)};
-    return r ? r : handle_call(g, &q, NULL, NULL, err);
+    return r ? r : handle_call(g, method, &params, 0, NULL, NULL, err);
 }
 
 int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,

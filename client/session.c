@@ -536,6 +536,21 @@ void session_abandon(struct session *s, const struct session_request *q)
     send_one(s, &cancel); /* its answer is dropped, like the answer of the cancelled request */
 }
 
+/* True when a repeated request does no harm: it changes nothing, or only the state of its
+ * connection (an acquired lease is lost with the connection). */
+static bool session_may_repeat(const char *method)
+{
+    static const char *const methods[] = {"hello",  "get",    "get_many", "list",
+                                          "show",   "module", "check",    "space",
+                                          "status", "why",    "acquire",  "subscribe"};
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        if (strcmp(method, methods[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Ends the current pause, then sends the request, unless it is under way, and receives the
  * answer. */
 static int session_attempt_request(struct session *s, struct session_request *q, struct error *err)
@@ -555,7 +570,7 @@ static int session_attempt_request(struct session *s, struct session_request *q,
         r = receive_one(s, q, err);
         /* An old connection may belong to a daemon that has ended. Try once more on a new
          * connection, unless the lost daemon may have acted on the request. */
-        if (r != ERROR_DISCONNECTED || q->again || (q->sent && !q->repeatable)) {
+        if (r != ERROR_DISCONNECTED || q->again || (q->sent && !session_may_repeat(q->method))) {
             return r;
         }
         q->under_way = false;
@@ -590,7 +605,7 @@ int session_call(struct session *s, struct session_request *q, struct error *err
 
 static int session_subscribe_news(struct session *s, int64_t deadline, struct error *err)
 {
-    struct session_request q = {.method = "subscribe", .deadline = deadline, .repeatable = true};
+    struct session_request q = {.method = "subscribe", .deadline = deadline};
     int r = session_connect(s, deadline, err);
     if (r == 0 && !s->subscribed) {
         r = session_call(s, &q, err);

@@ -29,7 +29,6 @@ struct session_request {
     const char *method;
     const struct wire_buf *params; /* one packed map; NULL: none */
     int64_t deadline;              /* CLOCK_NEVER: as long as the daemon lives */
-    bool repeatable;               /* a repeated request does no harm */
     void (*progress)(void *ctx, const struct gemmd_progress *p);
     void *ctx;
     /* Packs `params` again, with the remaining time: while gemmd's queue has no room (`busy`), the

@@ -4,12 +4,17 @@
 #include "client/clock.h"
 #include "client/handle.h"
 
-int steps_begin(struct gemmd *g, int64_t deadline, struct error *err)
+int steps_begin(struct gemmd *g, const char *method, int64_t deadline, steps_end end,
+                struct error *err)
 {
     int r = handle_enter(g, deadline, err);
     if (r == 0) {
-        g->steps.reported = false;
-        wire_buf_clear(&g->steps.params);
+        struct steps *s = &g->steps;
+        s->reported = false;
+        s->end = end;
+        s->request = (struct session_request){
+            .method = method, .params = &s->params, .deadline = deadline, .pack_ctx = g};
+        wire_buf_clear(&s->params);
     }
     return r;
 }
