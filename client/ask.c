@@ -216,10 +216,11 @@ static int ask_put_fields(struct wire_buf *b, const struct field *fields, size_t
     return 0;
 }
 
-/* Splits "op NAME=VALUE ..." into op and record; any op is accepted. */
-static int split_text(const char *text, char op[OP_WORD_MAX], struct record *fields,
-                      struct error *err)
+/* Packs a problem's text, "op NAME=VALUE ..."; any op is accepted. */
+static int pack_text(struct wire_buf *b, const char *text, struct error *err)
 {
+    struct record fields;
+    struct value again;
     text += strspn(text, " \t\n");
     size_t n = strcspn(text, " \t\n,");
     if (n == 0 || n >= OP_WORD_MAX || memchr(text, '=', n)) {
@@ -228,30 +229,18 @@ static int split_text(const char *text, char op[OP_WORD_MAX], struct record *fie
                          "\"grouped_gemm M=4096 N=1024 K=1024\": \"%.80s\"",
                          text);
     }
-    memcpy(op, text, n);
-    op[n] = '\0';
-    return record_parse(fields, text + n, err);
-}
-
-static int pack_text(struct wire_buf *b, const char *text, struct error *err)
-{
-    char op[OP_WORD_MAX];
-    struct record fields;
-    struct value again;
-    int r = split_text(text, op, &fields, err);
-    if (r == 0 && record_get(&fields, "op", &again)) {
-        r = error_set(err, ERROR_INVALID, "the op is the first word, %s: op= is given twice", op);
-    }
+    int r = record_parse(&fields, text + n, err);
     if (r) {
         return r;
     }
-    wire_put_map(b, fields.n + 1);
-    wire_put_kv_str(b, "op", op);
-    for (size_t i = 0; i < fields.n; i++) {
-        struct value v = record_at(&fields, i);
-        wire_put_str(b, fields.fields[i].name);
-        value_pack(b, &v);
+    if (record_get(&fields, "op", &again)) {
+        return error_set(err, ERROR_INVALID, "the op is the first word, %.*s: op= is given twice",
+                         (int)n, text);
     }
+    wire_put_map(b, fields.n + 1);
+    wire_put_str(b, "op");
+    wire_put_strn(b, text, n);
+    record_pack_fields(b, &fields);
     return 0;
 }
 
@@ -289,13 +278,9 @@ int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct e
     return r;
 }
 
-static const char *wait_name(enum gemmd_wait w)
-{
-    return w == GEMMD_WAIT_NOW ? "now" : w == GEMMD_WAIT_CACHED ? "cached" : "tuned";
-}
-
 int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struct error *err)
 {
+    static const char *const wait_names[] = {"tuned", "now", "cached"}; /* by enum gemmd_wait */
     const struct gemmd_query *q = &a->query;
     const bool progress = q->progress || q->flags & GEMMD_PROGRESS, again = q->flags & GEMMD_AGAIN;
     WIRE_BUF_AUTO fields = WIRE_BUF_NULL;
@@ -304,7 +289,7 @@ int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struc
     wire_put_map(b, count);
     wire_put_str(b, "problem");
     r = r ? r : ask_pack_problem(b, &a->problem, err);
-    wire_put_kv_str(b, "wait", wait_name(q->wait));
+    wire_put_kv_str(b, "wait", wait_names[q->wait]);
     if (deadline_ms) {
         wire_put_kv_int(b, "deadline_ms", deadline_ms);
     }
@@ -341,51 +326,40 @@ int ask_check_bare(const struct gemmd_query *q, struct error *err)
 
 /* ---- to a problem of ours ------------------------------------------------------------------- */
 
-static int ask_read_fields(const struct gemmd_problem *p, char op[OP_WORD_MAX], struct record *out,
-                           struct error *err)
-{
-    if (p->text) {
-        return split_text(p->text, op, out, err);
-    }
-    char rows[RECORD_TEXT_MAX];
-    const struct gemmd_problem named = ask_name_rows(p, rows);
-    strcpy(op, "grouped_gemm");
-    record_init(out);
-    int r = 0;
-    for (size_t i = 0; i < PROBLEM_FIELDS && r == 0; i++) {
-        struct value v;
-        bool given = ask_read_field(&problem_fields[i], &named, &v);
-        r = given ? record_set(out, FIELD_NAME(&problem_fields[i]), v, err) : 0;
-    }
-    return r;
-}
-
 void ask_know_ops(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, families_register);
 }
 
+static int ask_decode(struct wire_doc *doc, const struct wire_buf *packed,
+                      const struct wire_obj **map, struct error *err)
+{
+    return packed->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a request")
+                          : wire_decode(doc, packed->data, packed->len, map, err);
+}
+
 int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct error *err)
 {
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    const struct wire_obj *map;
+    struct wire_doc *doc = wire_doc_new();
     ask_know_ops();
-    char op[OP_WORD_MAX];
-    struct record fields;
-    int r = ask_read_fields(p, op, &fields, err);
-    return r ? r : problem_make(out, op, &fields, err);
+    int r = doc ? ask_pack_problem(&packed, p, err)
+                : error_set(err, ERROR_NO_MEMORY, "no memory for a problem");
+    r = r ? r : ask_decode(doc, &packed, &map, err);
+    r = r ? r : problem_unpack(out, map, err);
+    wire_doc_free(doc);
+    return r;
 }
 
 int ask_to_request(const struct ask *a, struct wire_doc *doc, struct request *out,
                    struct error *err)
 {
-    struct problem checked; /* also registers the ops */
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     const struct wire_obj *map;
-    int r = ask_to_problem(&a->problem, &checked, err);
-    r = r ? r : ask_pack(&params, a, 0, err);
-    if (r == 0 && params.failed) {
-        r = error_set(err, ERROR_NO_MEMORY, "no memory for a request");
-    }
-    r = r ? r : wire_decode(doc, params.data, params.len, &map, err);
+    ask_know_ops();
+    int r = ask_pack(&params, a, 0, err);
+    r = r ? r : ask_decode(doc, &params, &map, err);
     return r ? r : request_unpack(out, map, err);
 }

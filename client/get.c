@@ -34,7 +34,7 @@ bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gem
     return true;
 }
 
-bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q)
+static bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q)
 {
     return g->lazy || (q->flags & (GEMMD_FALLBACK | GEMMD_OFFLINE));
 }
@@ -53,7 +53,7 @@ int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error
 /* A bad socket and a refused `hello` have the same error codes as a caller's mistakes, so
  * `unreached` decides first. A finding about configs forbids a fallback when the model could return
  * such a config: with restrict or configs, and with `quarantined`, which concerns the default. */
-bool get_is_reason(int code, bool unreached, const struct gemmd_query *q)
+static bool get_is_reason(int code, bool unreached, const struct gemmd_query *q)
 {
     if (unreached) {
         return true;
@@ -77,16 +77,21 @@ bool get_is_reason(int code, bool unreached, const struct gemmd_query *q)
     }
 }
 
-int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
-                  struct gemmd_answer *out, struct error *err)
+int get_or_default(struct gemmd *g, const struct ask *a, bool unreached, struct gemmd_answer *out,
+                   struct error *err)
 {
+    const struct error why = *err;
     struct device_info info;
     struct gemmd_answer answer;
+    if (!get_is_reason(why.code, unreached, &a->query) || !get_may_fall_back(g, &a->query) ||
+        handle_is_own_call(&why)) {
+        return why.code;
+    }
     int r = session_device(&g->session, &info, err);
-    r = r ? r : model_answer(a, &info, why->text, &answer, err);
+    r = r ? r : model_answer(a, &info, why.text, &answer, err);
     if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* `why` tells more than this fault */
-        *err = *why;
-        return why->code;
+        *err = why;
+        return why.code;
     }
     if (r == 0) {
         answer_give(&answer, out);
@@ -105,18 +110,6 @@ int64_t get_told_ms(int deadline_ms, int64_t deadline)
     return left > 1 ? left : 1;
 }
 
-/* Replaces a fault by the model's answer, when the caller allows that. */
-static int or_default(struct gemmd *g, const struct ask *a, int r, bool unreached,
-                      struct gemmd_answer *out, struct error *err)
-{
-    if (!get_is_reason(r, unreached, &a->query) || !get_may_fall_back(g, &a->query) ||
-        handle_is_own_call(err)) {
-        return r;
-    }
-    struct error why = *err;
-    return get_fall_back(g, a, &why, out, err);
-}
-
 static int end_tune(struct gemmd *g, int r, struct error *err)
 {
     struct steps *s = &g->steps;
@@ -132,7 +125,8 @@ static int end_tune(struct gemmd *g, int r, struct error *err)
 static int end_get(struct gemmd *g, int r, struct error *err)
 {
     r = end_tune(g, r, err);
-    return or_default(g, &g->steps.ask, r, g->steps.request.unreached, g->steps.answer, err);
+    return r ? get_or_default(g, &g->steps.ask, g->steps.request.unreached, g->steps.answer, err)
+             : 0;
 }
 
 static int pack_ask(void *ctx, struct error *err)
@@ -215,7 +209,7 @@ __attribute__((noinline)) static int get_answer(struct gemmd *g, const char *met
     if (r == 0) {
         r = get_ask_daemon(g, is_get, &a, out, &e);
     } else if (is_get) {
-        r = or_default(g, &a, r, false, out, &e);
+        r = get_or_default(g, &a, false, out, &e);
     }
     return handle_result(r, &e, err);
 }

@@ -14,17 +14,13 @@ bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *o
 bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gemmd_problem *problem,
               const struct gemmd_answer *answer);
 
-/* True when this call may be answered without a daemon. */
-bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q);
 /* Returns 0 when the daemon may be used, or ERROR_UNREACHABLE with the reason why not. */
 int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error *err);
-/* True when a fault allows the model's answer: a fault of the daemon, its device or the way to it
- * (`unreached`), not a mistake of the caller or a finding about the configs of the query. */
-bool get_is_reason(int code, bool unreached, const struct gemmd_query *q);
-/* Answers with the model instead of the fault `why`; returns `why` itself when the model has no
- * answer. The handle need not be entered. */
-int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
-                  struct gemmd_answer *out, struct error *err);
+/* Replaces the fault *err by the model's answer, when the caller allows that, and the fault is of
+ * the daemon, its device or the way to it (`unreached`), not a mistake of the caller or a finding
+ * about the configs of the query. Returns 0 or the fault. The handle need not be entered. */
+int get_or_default(struct gemmd *g, const struct ask *a, bool unreached, struct gemmd_answer *out,
+                   struct error *err);
 
 /* The deadline to send to the daemon: a little shorter than the caller's, so that the answer
  * arrives in time. deadline_ms: the caller's value; 0: no deadline. */

@@ -31,9 +31,8 @@ struct get_many {
     struct answer_order order;
 };
 
-/* Statuses during the call. MANY_NEW: the problem was not looked up yet. MANY_OPEN: the table lacks
- * the problem, and the daemon has not answered yet. */
-enum { MANY_NEW = 1, MANY_OPEN = 2 };
+/* Status during the call: neither the table nor the daemon has answered yet. */
+enum { MANY_OPEN = 1 };
 
 static const struct gemmd_problem *problem_at(const struct get_many *m, size_t i)
 {
@@ -57,13 +56,9 @@ static void fail_one(struct get_many *m, size_t i, const struct error *why)
 static void get_many_settle_ask(struct get_many *m, size_t i, const struct ask *a,
                                 const struct error *why)
 {
-    struct error e;
-    if (!get_may_fall_back(m->g, &m->query) || !get_is_reason(why->code, m->unreached, &m->query) ||
-        handle_is_own_call(why)) {
-        fail_one(m, i, why);
-    } else if (get_fall_back(m->g, a, why, answer_at(m, i), &e) == 0) {
-        m->statuses[i] = 0;
-    } else {
+    struct error e = *why;
+    m->statuses[i] = get_or_default(m->g, a, m->unreached, answer_at(m, i), &e);
+    if (m->statuses[i]) {
         fail_one(m, i, &e);
     }
 }
@@ -82,15 +77,15 @@ static int get_many_read_ask(const struct get_many *m, size_t i, struct ask *a, 
     return ask_problem(a, problem_at(m, i), err);
 }
 
-/* Looks up a MANY_NEW problem. The status becomes final, or MANY_OPEN with *a filled in. */
+/* Looks up a MANY_OPEN problem. The status becomes final, or stays MANY_OPEN with *a filled in. */
 static void get_many_look_up(struct get_many *m, size_t i, struct ask *a)
 {
     struct error e;
     if (get_many_read_ask(m, i, a, &e)) {
         answer_at(m, i)->size = m->answer_size;
         fail_one(m, i, &e);
-    } else {
-        m->statuses[i] = get_from_table(m->g, a, answer_at(m, i)) ? 0 : MANY_OPEN;
+    } else if (get_from_table(m->g, a, answer_at(m, i))) {
+        m->statuses[i] = 0;
     }
 }
 
@@ -275,11 +270,10 @@ static int settle_rest(struct get_many *m, const struct error *why)
     bool all_good = true;
     for (size_t i = 0; i < m->n; i++) {
         struct ask a;
-        struct error e;
-        if (m->statuses[i] == MANY_NEW) {
+        if (m->statuses[i] == MANY_OPEN) {
             get_many_look_up(m, i, &a);
         }
-        if (m->statuses[i] == MANY_OPEN && get_many_read_ask(m, i, &a, &e) == 0) {
+        if (m->statuses[i] == MANY_OPEN) {
             get_many_settle_ask(m, i, &a, why);
             all_good = all_good && m->statuses[i] == 0;
         }
@@ -289,16 +283,10 @@ static int settle_rest(struct get_many *m, const struct error *why)
 
 static int get_many_answer_all(struct get_many *m, struct error *err)
 {
-    struct error e;
     for (size_t i = 0; i < m->n; i++) {
-        m->statuses[i] = MANY_NEW;
+        m->statuses[i] = MANY_OPEN;
     }
-    int r = get_many_ask_daemon(m, &e);
-    if (r) {
-        r = settle_rest(m, &e);
-        *err = e;
-    }
-    return r;
+    return get_many_ask_daemon(m, err) ? settle_rest(m, err) : 0;
 }
 
 static int get_many_check_pointers(const struct get_many *m, struct error *err)
