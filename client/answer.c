@@ -7,6 +7,7 @@
 #include "client/ask.h"
 #include "kernels/family.h"
 #include "proto/message.h"
+#include "proto/rpc.h"
 
 int answer_check_size(const struct gemmd_answer *out, struct error *err)
 {
@@ -271,19 +272,18 @@ bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *
     return true;
 }
 
-int answer_read(struct pull *p, struct wire_doc *doc, struct gemmd_answer *out, struct error *err)
+int answer_read(struct pull *p, struct wire_doc *doc, struct gemmd_answer *out,
+                struct answer_order *order, struct error *err)
 {
-    struct answer_order order;
     struct pull item;
-    const struct wire_obj *map;
-    *out = (struct gemmd_answer){.size = sizeof(*out)};
-    answer_order_init(&order);
-    if (answer_pull(p, out, &order)) {
+    const struct wire_obj *o;
+    if (answer_pull(p, out, order)) {
         return 0;
     }
     if (!pull_item(p, &item)) {
         return error_set(err, ERROR_MALFORMED, "gemmd's answer cannot be read: it is cut off");
     }
-    int r = wire_decode(doc, item.at, pull_left(&item), &map, err);
-    return r ? r : answer_unpack(map, out, err);
+    int r = wire_decode(doc, item.at, pull_left(&item), &o, err);
+    bool is_fault = r == 0 && !wire_find(o, "tier") && wire_find(o, "name");
+    return r ? r : is_fault ? rpc_get_error(o, err) : answer_unpack(o, out, err);
 }

@@ -26,8 +26,10 @@ void answer_order_init(struct answer_order *order);
  * only the used part of each text. False: not a usual answer; decode the item and call
  * answer_unpack, which gives the same outcome for every answer that this function accepts. */
 bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *order);
-/* Reads the next item by answer_pull, or decodes into doc and calls answer_unpack. */
-int answer_read(struct pull *p, struct wire_doc *doc, struct gemmd_answer *out, struct error *err);
+/* Reads the next item by answer_pull, or decodes into doc and calls answer_unpack. An item that is
+ * an error gives that error. */
+int answer_read(struct pull *p, struct wire_doc *doc, struct gemmd_answer *out,
+                struct answer_order *order, struct error *err);
 int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct error *err);
 int answer_set_config(struct gemmd_answer *a, const struct record *config, struct error *err);
 /* Copies the fields that fit into out->size. Keeps out->size, and zeroes the fields of a newer

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Generations of the database: pinning a handle, and notifications of newer answers. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/answer.h"
 #include "client/clock.h"
@@ -36,12 +37,23 @@ int gemmd_generation(struct gemmd *g, int64_t *newest, int64_t *pinned, struct g
 struct hearing {
     void (*improved)(void *ctx, const char *problem_json, const struct gemmd_answer *answer);
     void *ctx;
+    int n; /* notifications so far */
 };
 
-/* Skips an unreadable notification, perhaps from a newer gemmd. */
-static void generation_read_news(void *ctx, const struct wire_obj *params)
+static int generation_subscribe(struct session *s, struct error *err)
 {
-    const struct hearing *h = ctx;
+    struct session_request q = {.method = "subscribe", .deadline = clock_after_ms(s->default_ms)};
+    int r = session_connect(s, q.deadline, err);
+    if (r == 0 && !s->subscribed) {
+        r = session_call(s, &q, err);
+        s->subscribed = r == 0;
+    }
+    return r;
+}
+
+/* Skips an unreadable notification, perhaps from a newer gemmd. */
+static void generation_read_news(struct hearing *h, const struct wire_obj *params)
+{
     struct gemmd_answer answer;
     struct error ignored;
     char *problem = NULL;
@@ -50,6 +62,29 @@ static void generation_read_news(void *ctx, const struct wire_obj *params)
         h->improved(h->ctx, problem, &answer);
     }
     free(problem);
+    h->n++;
+}
+
+/* Waits for the first `improved` notifications, or until the deadline. */
+static int generation_await_news(struct session *s, int64_t deadline, struct hearing *h,
+                                 struct error *err)
+{
+    enum { AT_ONCE = 256 };
+    unsigned taken = 0;
+    int r = generation_subscribe(s, err);
+    while (r == 0) {
+        struct pull packed;
+        struct rpc_message m;
+        r = link_recv_packed(&s->link, &packed, h->n > 0 ? clock_ns() : deadline, err);
+        r = r ? r : link_decode(&s->link, s->doc, &packed, &m, err);
+        if (r == 0 && m.type == RPC_NOTIFY && strcmp(m.method, "improved") == 0) {
+            generation_read_news(h, m.params);
+        }
+        if (r == 0 && ++taken >= AT_ONCE && clock_ns() >= deadline) { /* news without end */
+            r = LINK_TIMEOUT;
+        }
+    }
+    return r == LINK_TIMEOUT ? 0 : r;
 }
 
 int gemmd_improvements(struct gemmd *g, int timeout_ms,
@@ -58,19 +93,18 @@ int gemmd_improvements(struct gemmd *g, int timeout_ms,
                        void *ctx, int *n, struct gemmd_error *err)
 {
     struct error e;
-    struct hearing h = {improved, ctx};
-    int heard = 0;
+    struct hearing h = {improved, ctx, 0};
     int64_t deadline = clock_after_ms(timeout_ms > 0 ? timeout_ms : 0);
     int r =
         !improved || timeout_ms < 0
             ? error_set(&e, ERROR_INVALID, "improvements need a function, and a timeout_ms from 0")
-            : handle_enter(g, clock_after_ms(g ? g->session.default_ms : 0), &e);
+            : handle_enter(g, handle_deadline(g, 0, false), &e);
     if (r == 0) {
-        r = session_await_news(&g->session, deadline, generation_read_news, &h, &heard, &e);
+        r = generation_await_news(&g->session, deadline, &h, &e);
         handle_leave(g);
     }
     if (n) {
-        *n = heard;
+        *n = h.n;
     }
     return handle_result(r, &e, err);
 }

@@ -12,14 +12,21 @@
 
 enum { ANSWER_MARGIN_MS = 20 }; /* the daemon must answer this long before the deadline */
 
-bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out)
+/* *q has the size of this library's struct; NULL: a usual query. */
+static inline bool get_look_up(struct gemmd *g, const struct gemmd_problem *p,
+                               const struct gemmd_query *q, struct gemmd_answer *out)
 {
-    struct question q;
-    if (a->query.flags & (GEMMD_NO_TABLE | GEMMD_AGAIN) || !ask_is_plain(&a->query)) {
+    struct question question;
+    if (q && (q->flags & (GEMMD_NO_TABLE | GEMMD_AGAIN) || !ask_is_plain(q))) {
         return false;
     }
-    question_of(&a->problem, &q);
-    return table_get(&g->table, &q, out);
+    question_of(p, &question);
+    return table_get(&g->table, &question, out);
+}
+
+bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out)
+{
+    return get_look_up(g, &a->problem, &a->query, out);
 }
 
 bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gemmd_problem *problem,
@@ -113,8 +120,10 @@ int64_t get_told_ms(int deadline_ms, int64_t deadline)
 static int end_tune(struct gemmd *g, int r, struct error *err)
 {
     struct steps *s = &g->steps;
-    struct gemmd_answer answer;
-    r = r ? r : answer_read(&s->request.result, g->session.doc, &answer, err);
+    struct gemmd_answer answer = answer_none();
+    struct answer_order order;
+    answer_order_init(&order);
+    r = r ? r : answer_read(&s->request.result, g->session.doc, &answer, &order, err);
     if (r == 0) {
         get_keep(g, &s->ask.query, &s->ask.problem, &answer);
         answer_give(&answer, s->answer);
@@ -181,13 +190,10 @@ static bool get_without_copy(struct gemmd *g, const struct gemmd_problem *p,
         return false;
     }
     if (q &&
-        (q->size != sizeof(*q) || (unsigned)q->wait > GEMMD_WAIT_CACHED || q->deadline_ms < 0 ||
-         q->flags & (GEMMD_NO_TABLE | GEMMD_AGAIN) || !ask_is_plain(q))) {
+        (q->size != sizeof(*q) || (unsigned)q->wait > GEMMD_WAIT_CACHED || q->deadline_ms < 0)) {
         return false;
     }
-    struct question question;
-    question_of(p, &question);
-    return table_get(&g->table, &question, out);
+    return get_look_up(g, p, q, out);
 }
 
 /* `method`: get or tune. Not inlined: the hit path must not pay for this stack and these

@@ -134,37 +134,21 @@ static void chunk_fill(struct get_many *m, struct chunk *c)
     }
 }
 
-/* Reads an item that answer_pull refused: an error, or an unusual answer. */
-static int take_tree(struct get_many *m, const struct pull *item, struct gemmd_answer *out,
-                     struct error *err)
-{
-    const struct wire_obj *o;
-    int r = wire_decode(m->g->session.doc, item->at, pull_left(item), &o, err);
-    bool is_fault = r == 0 && !wire_find(o, "tier") && wire_find(o, "name");
-    return r ? r : is_fault ? rpc_get_error(o, err) : answer_unpack(o, out, err);
-}
-
 /* Reads the next answer, directly into the caller's struct when that struct has the size of this
  * library's struct. */
-static int take_one(struct get_many *m, size_t i, struct pull *p, struct error *err)
+static void take_one(struct get_many *m, size_t i, struct pull *p)
 {
     struct gemmd_answer own, *to = m->answer_size == sizeof(own) ? answer_at(m, i) : &own;
-    struct pull item;
     struct error e;
     if (to == &own) {
         own = answer_none();
     }
-    if (!answer_pull(p, to, &m->order)) {
-        if (!pull_item(p, &item)) {
-            return error_set(err, ERROR_MALFORMED, "gemmd's answers are cut off");
-        }
-        if (take_tree(m, &item, to, &e)) {
-            struct ask a;
-            struct error ignored;
-            get_many_read_ask(m, i, &a, &ignored); /* cannot fail: it succeeded for the request */
-            get_many_settle_ask(m, i, &a, &e);
-            return 0;
-        }
+    if (answer_read(p, m->g->session.doc, to, &m->order, &e)) {
+        struct ask a;
+        struct error ignored;
+        get_many_read_ask(m, i, &a, &ignored); /* cannot fail: it succeeded for the request */
+        get_many_settle_ask(m, i, &a, &e);
+        return;
     }
     if (m->kept < TABLE_MAX) { /* further answers would replace this call's first answers */
         m->kept += get_keep(m->g, &m->query, problem_at(m, i), to);
@@ -173,7 +157,6 @@ static int take_one(struct get_many *m, size_t i, struct pull *p, struct error *
         answer_give(to, answer_at(m, i));
     }
     m->statuses[i] = 0;
-    return 0;
 }
 
 static int take_answers(struct get_many *m, const struct chunk *c, struct error *err)
@@ -183,11 +166,10 @@ static int take_answers(struct get_many *m, const struct chunk *c, struct error 
     if (!pull_find(&p, "answers") || !pull_array(&p, &n) || n != c->n) {
         return error_set(err, ERROR_MALFORMED, "gemmd gave %zu answers to %zu problems", n, c->n);
     }
-    int r = 0;
-    for (size_t i = 0; i < c->n && r == 0; i++) {
-        r = take_one(m, c->index[i], &p, err);
+    for (size_t i = 0; i < c->n; i++) {
+        take_one(m, c->index[i], &p);
     }
-    return r;
+    return 0;
 }
 
 static void get_many_pack_chunk(const struct get_many *m, struct chunk *c)

@@ -24,8 +24,6 @@ enum {
     SILENCE_MS = 100,    /* a daemon that sends no byte for this long is taken to hang */
 };
 
-SCHEMA_DEFINE(welcome, WELCOME_FIELDS);
-
 static int read_generation(struct session *s, const char *given, struct error *err)
 {
     const char *text = given ? given : getenv("GEMMD_GENERATION");
@@ -425,17 +423,18 @@ static void say_hello(struct session *s)
 
 static int take_welcome(struct session *s, const struct wire_obj *result, struct error *err)
 {
-    int r = schema_decode(&welcome_schema, SCHEMA_LENIENT, result, &s->welcome, err);
-    if (r) {
-        return error_prefix(err, "the answer to `hello` cannot be read");
+    int64_t version;
+    char build[64] = "";
+    if (!wire_get_int(wire_find(result, "version"), &version)) {
+        return error_set(err, ERROR_MALFORMED, "gemmd's answer to `hello` has no version");
     }
-    if (s->welcome.version != PROTOCOL_VERSION) {
+    if (version != PROTOCOL_VERSION) {
         return error_set(err, ERROR_VERSION, "gemmd speaks protocol version %lld, this library %d",
-                         (long long)s->welcome.version, PROTOCOL_VERSION);
+                         (long long)version, PROTOCOL_VERSION);
     }
     if (s->wants_generation && !wire_get_int(wire_find(result, "pinned"), &s->generation)) {
-        return error_set(err, ERROR_VERSION, "this gemmd (%s) pins no generations",
-                         s->welcome.build);
+        wire_copy_str(wire_find(result, "build"), build, sizeof(build));
+        return error_set(err, ERROR_VERSION, "this gemmd (%s) pins no generations", build);
     }
     s->known = true;
     learn_device(s, wire_find(result, "device"));
@@ -599,42 +598,4 @@ int session_call(struct session *s, struct session_request *q, struct error *err
 {
     session_start(s, q);
     return session_finish(s, q, err);
-}
-
-/* ---- listening ------------------------------------------------------------------------------ */
-
-static int session_subscribe_news(struct session *s, int64_t deadline, struct error *err)
-{
-    struct session_request q = {.method = "subscribe", .deadline = deadline};
-    int r = session_connect(s, deadline, err);
-    if (r == 0 && !s->subscribed) {
-        r = session_call(s, &q, err);
-        s->subscribed = r == 0;
-    }
-    return r;
-}
-
-int session_await_news(struct session *s, int64_t deadline,
-                       void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
-                       struct error *err)
-{
-    enum { AT_ONCE = 256 };
-    unsigned taken = 0;
-    *n = 0;
-    int r = session_subscribe_news(s, clock_after_ms(s->default_ms), err);
-    while (r == 0) {
-        struct pull packed;
-        struct rpc_message m;
-        int64_t now = clock_ns();
-        r = link_recv_packed(&s->link, &packed, *n > 0 ? now : deadline, err);
-        r = r ? r : link_decode(&s->link, s->doc, &packed, &m, err);
-        if (r == 0 && m.type == RPC_NOTIFY && strcmp(m.method, "improved") == 0) {
-            heard(ctx, m.params);
-            ++*n;
-        }
-        if (r == 0 && ++taken >= AT_ONCE && clock_ns() >= deadline) { /* news without end */
-            r = LINK_TIMEOUT;
-        }
-    }
-    return r == LINK_TIMEOUT ? 0 : r;
 }

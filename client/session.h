@@ -15,15 +15,6 @@
 #include "client/link.h"
 #include "proto/message.h"
 
-/* The daemon's description of itself, from `hello`. */
-#define WELCOME_FIELDS(X, T)                                                                       \
-    X(T, INT, version, 0)                                                                          \
-    X(T, TEXT, build, 64)                                                                          \
-    X(T, TEXT, bucket_scheme, 16)                                                                  \
-    X(T, INT, generation, 0)                                                                       \
-    X(T, TEXT, stamp, STAMP_MAX)
-SCHEMA_STRUCT(welcome, WELCOME_FIELDS);
-
 /* A request: the caller fills in the first part, and keeps the struct in place until the end. */
 struct session_request {
     const char *method;
@@ -79,10 +70,9 @@ struct session {
     int64_t generation;    /* -1: the newest generation at the first connection */
     bool subscribed;       /* this connection gets improvements */
 
-    struct places places; /* n 0: not found yet */
-    uint32_t place;       /* index in `places` of the current or last connection */
-    bool known;           /* a daemon was greeted before: `welcome` is filled in */
-    struct welcome welcome;
+    struct places places;           /* n 0: not found yet */
+    uint32_t place;                 /* index in `places` of the current or last connection */
+    bool known;                     /* a daemon was greeted before */
     pthread_mutex_t device_lock;    /* for the fields below, which other threads read */
     struct device_info device_info; /* the daemon's device, from `hello`; kind "": not known */
     struct device_info own_info;    /* the device to use without a daemon; kind "": not known */
@@ -111,11 +101,6 @@ int session_decode(struct session *s, const struct session_request *q, const str
 void session_abandon(struct session *s, const struct session_request *q);
 /* Stops connecting; without effect when not connecting. */
 void session_stop_connecting(struct session *s);
-
-/* Waits for the first `improved` notifications, or until the deadline. *n: their number. */
-int session_await_news(struct session *s, int64_t deadline,
-                       void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
-                       struct error *err);
 
 /* The device of the last greeted daemon, else the device to use without a daemon (find.h). May be
  * called from any thread, also while another thread uses the handle. */

@@ -52,7 +52,7 @@ static void check_answer(struct pull item, struct answer_order *order)
         CHECK(p.at == item.at);
     }
     p = item;
-    CHECK((answer_read(&p, doc, &by_bytes, &err) == 0) == is_good && p.at == item.end);
+    CHECK((answer_read(&p, doc, &by_bytes, order, &err) == 0) == is_good && p.at == item.end);
     CHECK(!is_good || same_answer(&by_tree, &by_bytes));
 }
 
