@@ -214,18 +214,6 @@ enum { GIVEN_FIELDS = sizeof(given_fields) / sizeof(given_fields[0]) };
 static const struct schema given_schema = {"answer", sizeof(struct gemmd_answer), GIVEN_FIELDS,
                                            given_fields};
 
-/* struct answer and struct gemmd_answer must have fields of the same sizes. */
-#define SAME_SIZE(name)                                                                            \
-    _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(((struct answer *)0)->name), \
-                   #name);
-#define SAME_INT  SAME_SIZE
-#define SAME_REAL SAME_SIZE
-#define SAME_FLAG SAME_SIZE
-#define SAME_TEXT SAME_SIZE
-#define SAME_RECORD(name)
-#define SAME(type, kind, name, n) SAME_##kind(name)
-ANSWER_FIELDS(SAME, )
-
 static int answer_unpack_map(const struct wire_obj *map, struct gemmd_answer *out,
                              struct error *err)
 {

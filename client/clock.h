@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <time.h>
 
+/* What a function returns when the time until which it may wait has passed. */
+enum { CLOCK_PASSED = 1 };
 #define CLOCK_NEVER INT64_MAX
 #define CLOCK_MS    INT64_C(1000000)
 

@@ -81,10 +81,10 @@ static int generation_await_news(struct session *s, int64_t deadline, struct hea
             generation_read_news(h, m.params);
         }
         if (r == 0 && ++taken >= AT_ONCE && clock_ns() >= deadline) { /* news without end */
-            r = LINK_TIMEOUT;
+            r = CLOCK_PASSED;
         }
     }
-    return r == LINK_TIMEOUT ? 0 : r;
+    return r == CLOCK_PASSED ? 0 : r;
 }
 
 int gemmd_improvements(struct gemmd *g, int timeout_ms,

@@ -9,12 +9,13 @@
 #include "client/answer.h"
 #include "client/clock.h"
 #include "client/get.h"
+#include "kernels/allowed.h"
+#include "kernels/device.h"
 
 enum { ANSWER_MARGIN_MS = 20 }; /* the daemon must answer this long before the deadline */
 
-/* *q has the size of this library's struct; NULL: a usual query. */
-static inline bool get_look_up(struct gemmd *g, const struct gemmd_problem *p,
-                               const struct gemmd_query *q, struct gemmd_answer *out)
+bool get_look_up(struct gemmd *g, const struct gemmd_problem *p, const struct gemmd_query *q,
+                 struct gemmd_answer *out)
 {
     struct question question;
     if (q && (q->flags & (GEMMD_NO_TABLE | GEMMD_AGAIN) || !ask_is_plain(q))) {
@@ -22,11 +23,6 @@ static inline bool get_look_up(struct gemmd *g, const struct gemmd_problem *p,
     }
     question_of(p, &question);
     return table_get(&g->table, &question, out);
-}
-
-bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out)
-{
-    return get_look_up(g, &a->problem, &a->query, out);
 }
 
 bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gemmd_problem *problem,
@@ -54,6 +50,84 @@ int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error
     if (get_may_fall_back(g, q) && session_is_cold(&g->session)) {
         return error_set(err, ERROR_UNREACHABLE, "no gemmd answered a moment ago");
     }
+    return 0;
+}
+
+/* ---- the model's answer --------------------------------------------------------------------- */
+
+/* Adapts the config to the query's restrict and configs; *ok: the config is allowed now. Queries
+ * without limits skip the unpacking. */
+static int model_keep_within(const struct ask *a, const struct problem *p,
+                             const struct family_target *target, const struct device_info *info,
+                             struct record *config, bool *ok, struct error *err)
+{
+    *ok = true;
+    if (!a->query.restrict_json && !a->query.configs_json) {
+        return 0;
+    }
+    struct request request = {0};
+    struct wire_doc *doc = wire_doc_new();
+    int r = doc ? ask_to_request(a, doc, &request, err)
+                : error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    const struct allowed_place at = {.problem = p, .target = target, .info = info};
+    *ok = r || allowed_within(&request, &at, config);
+    request_deinit(&request);
+    wire_doc_free(doc);
+    return r;
+}
+
+/* The problem with the config goes first, because the note may cut `why`. The device's name is left
+ * out when it would cut `why`, which says how to act. */
+static void model_write_note(struct gemmd_answer *out, const struct device_info *info, bool ok,
+                             const char *why)
+{
+    char device[48];
+    const char *limits = ok ? "" : ", which is not what is allowed";
+    snprintf(device, sizeof(device), " for %.40s", info->name);
+    const size_t all = strlen("analytic default: ") + strlen(device) + strlen(limits) + strlen(why);
+    snprintf(out->note, sizeof(out->note), "analytic default%s%s: %s",
+             all < sizeof(out->note) ? device : "", limits, why);
+}
+
+/*
+ * The answer without a daemon: the analytic default of the family, for the device that would be
+ * used. The answer is marked as not measured (tier "default", source "model", local). Its config
+ * keeps to the query's target, `restrict` and `configs`; when no such config is found, the note
+ * says so. `why`: the reason, for the note. ERROR_UNKNOWN_OP: no family of this library solves it.
+ */
+static int model_answer(const struct ask *a, const struct device_info *info, const char *why,
+                        struct gemmd_answer *out, struct error *err)
+{
+    struct problem problem;
+    struct record config;
+    const struct family_target *target;
+    bool ok;
+    int r = ask_to_problem(&a->problem, &problem, err);
+    if (r) {
+        return r;
+    }
+    const struct family *family = family_of_problem(&problem);
+    if (!family) {
+        return error_set(err, ERROR_UNKNOWN_OP, "no kernels for op %s are known here",
+                         problem.op_name);
+    }
+    *out = answer_none();
+    r = family_target_choose(family, &problem, info, a->query.target, &target, err);
+    r = r ? r : target->choose(&problem, info, &config, err);
+    r = r ? r : model_keep_within(a, &problem, target, info, &config, &ok, err);
+    r = r ? r : answer_set_config(out, &config, err);
+    if (r) {
+        return r;
+    }
+    snprintf(out->family, sizeof(out->family), "%s", family->name);
+    snprintf(out->target, sizeof(out->target), "%s", target->label);
+    if (info->peak_tflops > 0 && info->peak_gbps > 0) {
+        out->floor_us = family_floor_us(family, &problem, info);
+    }
+    snprintf(out->tier, sizeof(out->tier), "default");
+    snprintf(out->source, sizeof(out->source), "model");
+    out->local = true;
+    model_write_note(out, info, ok, why);
     return 0;
 }
 
@@ -105,6 +179,8 @@ int get_or_default(struct gemmd *g, const struct ask *a, bool unreached, struct 
     }
     return r;
 }
+
+/* ---- asking the daemon ---------------------------------------------------------------------- */
 
 int64_t get_told_ms(int deadline_ms, int64_t deadline)
 {
@@ -207,7 +283,7 @@ __attribute__((noinline)) static int get_answer(struct gemmd *g, const char *met
     struct error e;
     bool is_get = strcmp(method, "get") == 0;
     int r = get_read_ask(g, &a, problem, query, out, &e);
-    if (r || (is_get && get_from_table(g, &a, out))) {
+    if (r || (is_get && get_look_up(g, &a.problem, &a.query, out))) {
         return handle_result(r, &e, err);
     }
     int64_t deadline = handle_deadline(g, a.query.deadline_ms, a.query.wait == GEMMD_WAIT_TUNED);

@@ -6,9 +6,10 @@
 
 #include "client/ask.h"
 #include "client/handle.h"
-#include "proto/device.h"
 
-bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out);
+/* Answers from the table. `query` has the size of this library's struct; NULL: the defaults. */
+bool get_look_up(struct gemmd *g, const struct gemmd_problem *problem,
+                 const struct gemmd_query *query, struct gemmd_answer *out);
 /* Puts a final answer into the table; false: not final. `problem`: the caller's, already
  * checked. */
 bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gemmd_problem *problem,
@@ -25,19 +26,5 @@ int get_or_default(struct gemmd *g, const struct ask *a, bool unreached, struct 
 /* The deadline to send to the daemon: a little shorter than the caller's, so that the answer
  * arrives in time. deadline_ms: the caller's value; 0: no deadline. */
 int64_t get_told_ms(int deadline_ms, int64_t deadline);
-
-/* ---- model.c -------------------------------------------------------------------------------- */
-
-/*
- * The answer without a daemon: the analytic default of the family, for the device that would be
- * used. The answer is marked as not measured (tier "default", source "model", local). Its config
- * keeps to the query's target, `restrict` and `configs`; when no such config is found, the note
- * says so.
- */
-
-/* `why`: the reason, for the note. Returns the caller's errors unchanged; ERROR_UNKNOWN_OP for ops
- * that no family of this library solves. */
-int model_answer(const struct ask *a, const struct device_info *info, const char *why,
-                 struct gemmd_answer *out, struct error *err);
 
 #endif

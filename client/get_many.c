@@ -84,7 +84,7 @@ static void get_many_look_up(struct get_many *m, size_t i, struct ask *a)
     if (get_many_read_ask(m, i, a, &e)) {
         answer_at(m, i)->size = m->answer_size;
         fail_one(m, i, &e);
-    } else if (get_from_table(m->g, a, answer_at(m, i))) {
+    } else if (get_look_up(m->g, &a->problem, &m->query, answer_at(m, i))) {
         m->statuses[i] = 0;
     }
 }

@@ -7,6 +7,7 @@
  * child's copy of a socket does not disturb the parent's connection.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -280,30 +281,6 @@ int handle_call(struct gemmd *g, const char *method, const struct wire_buf *para
     return r;
 }
 
-/* True when this thread holds the lock. */
-static bool is_mine(struct gemmd *g)
-{
-    int r = lock_until(&g->lock, clock_ns());
-    if (r == 0) {
-        handle_leave(g);
-    }
-    return r == EDEADLK;
-}
-
-bool handle_waits(struct gemmd *g)
-{
-    return g && is_mine(g) && g->steps.waiting;
-}
-
-void gemmd_cancel(struct gemmd *g)
-{
-    if (handle_waits(g)) {
-        g->steps.waiting = false;
-        session_abandon(&g->session, &g->steps.request);
-        handle_leave(g);
-    }
-}
-
 int handle_result(int r, const struct error *e, struct gemmd_error *err)
 {
     if (err) {
@@ -315,6 +292,118 @@ int handle_result(int r, const struct error *e, struct gemmd_error *err)
         }
     }
     return r;
+}
+
+/* ---- calls in steps -------------------------------------------------------------------------- */
+
+int steps_begin(struct gemmd *g, const char *method, int64_t deadline, steps_end end,
+                struct error *err)
+{
+    int r = handle_enter(g, deadline, err);
+    if (r == 0) {
+        struct steps *s = &g->steps;
+        s->reported = false;
+        s->end = end;
+        s->request = (struct session_request){
+            .method = method, .params = &s->params, .deadline = deadline, .pack_ctx = g};
+        wire_buf_clear(&s->params);
+    }
+    return r;
+}
+
+/* Ends the step at once, so that the caller gets this report before the next report arrives. */
+static void keep_report(void *ctx, const struct gemmd_progress *p)
+{
+    struct gemmd *g = ctx;
+    struct steps *s = &g->steps;
+    s->report = *p;
+    snprintf(s->phase, sizeof(s->phase), "%s", p->phase);
+    snprintf(s->config, sizeof(s->config), "%s", p->config);
+    s->report.phase = s->phase;
+    s->report.config = s->config;
+    s->reported = true;
+    g->session.until = clock_ns();
+}
+
+void steps_report(struct gemmd *g)
+{
+    if (g->step_ms) {
+        g->steps.request.progress = keep_report;
+        g->steps.request.ctx = g;
+    }
+}
+
+static int steps_finish_request(struct gemmd *g, int r, struct error *err)
+{
+    r = g->steps.end(g, r, err);
+    handle_leave(g);
+    return r;
+}
+
+static int steps_advance_request(struct gemmd *g, struct error *err)
+{
+    g->session.until = g->step_ms ? clock_after_ms(g->step_ms) : CLOCK_NEVER;
+    g->steps.waiting = false;
+    int r = session_finish(&g->session, &g->steps.request, err);
+    g->steps.waiting = r == CLOCK_PASSED;
+    return g->steps.waiting ? GEMMD_WAITING : steps_finish_request(g, r, err);
+}
+
+int steps_run(struct gemmd *g, int r, struct error *err)
+{
+    if (r) {
+        return steps_finish_request(g, r, err);
+    }
+    session_start(&g->session, &g->steps.request);
+    return steps_advance_request(g, err);
+}
+
+/* True when this thread holds the lock. */
+static bool is_mine(struct gemmd *g)
+{
+    int r = lock_until(&g->lock, clock_ns());
+    if (r == 0) {
+        handle_leave(g);
+    }
+    return r == EDEADLK;
+}
+
+/* True when this thread has a call of this handle between two steps. False for NULL. */
+static bool handle_waits(struct gemmd *g)
+{
+    return g && is_mine(g) && g->steps.waiting;
+}
+
+int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress, struct gemmd_error *err)
+{
+    struct error e;
+    int r = GEMMD_WAITING;
+    if (progress) {
+        *progress = NULL;
+    }
+    if (!handle_waits(g)) {
+        r = error_set(&e, ERROR_INVALID,
+                      "no call of this thread waits on this handle: gemmd_wait goes on with one "
+                      "that returned GEMMD_WAITING");
+    } else if (!g->steps.reported) {
+        r = steps_advance_request(g, &e);
+    }
+    if (r == GEMMD_WAITING && g->steps.reported) {
+        g->steps.reported = false;
+        if (progress) {
+            *progress = &g->steps.report;
+        }
+    }
+    return handle_result(r, &e, err);
+}
+
+void gemmd_cancel(struct gemmd *g)
+{
+    if (handle_waits(g)) {
+        g->steps.waiting = false;
+        session_abandon(&g->session, &g->steps.request);
+        handle_leave(g);
+    }
 }
 
 /* ---- no handle ------------------------------------------------------------------------------- */

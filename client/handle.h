@@ -53,9 +53,6 @@ int handle_enter(struct gemmd *g, int64_t deadline, struct error *err);
 /* True when `e` says that a call of this same thread holds the handle: no reason for a fallback. */
 bool handle_is_own_call(const struct error *e);
 void handle_leave(struct gemmd *g);
-/* True when this thread has a call of this handle between two steps (steps.c). False for NULL. */
-bool handle_waits(struct gemmd *g);
-
 /* Makes a request, with the lock. params may be NULL; deadline 0: the default. `take` (may be NULL)
  * reads the result, valid only in `take`. */
 int handle_call(struct gemmd *g, const char *method, const struct wire_buf *params,
@@ -68,8 +65,6 @@ int handle_result(int r, const struct error *e, struct gemmd_error *err);
 
 /* When a call with this deadline_ms must return; 0: the connection's default, or never. */
 int64_t handle_deadline(const struct gemmd *g, int deadline_ms, bool may_take_long);
-
-/* ---- steps.c -------------------------------------------------------------------------------- */
 
 /* Enters the handle (handle_enter), and fills in the usual parts of g->steps.request. The caller
  * then fills in the rest of g->steps and calls steps_run. */

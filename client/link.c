@@ -150,7 +150,7 @@ void link_deinit(struct link *l)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-/* Waits until the socket is ready for `events`: 0. LINK_TIMEOUT: the deadline passed. */
+/* Waits until the socket is ready for `events`: 0. CLOCK_PASSED: the deadline passed. */
 static int link_wait_for(struct link *l, short events, int64_t deadline)
 {
     for (;;) {
@@ -161,7 +161,7 @@ static int link_wait_for(struct link *l, short events, int64_t deadline)
             return 0;
         }
         if (n == 0 || clock_ns() >= deadline) {
-            return LINK_TIMEOUT;
+            return CLOCK_PASSED;
         }
     }
 }
@@ -182,7 +182,7 @@ int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool
             at += done;
             n -= (size_t)done;
         } else if (errno == EAGAIN) {
-            if (link_wait_for(l, POLLOUT, deadline) == LINK_TIMEOUT) {
+            if (link_wait_for(l, POLLOUT, deadline)) {
                 link_close(l); /* a part of the message may have been sent */
                 return error_set(err, ERROR_DEADLINE, "gemmd did not take the request in time");
             }
@@ -246,8 +246,8 @@ static int link_read_some(struct link *l, int64_t deadline, struct error *err)
     if (r) {
         return r;
     }
-    if (link_wait_for(l, POLLIN, deadline) == LINK_TIMEOUT) {
-        return LINK_TIMEOUT;
+    if (link_wait_for(l, POLLIN, deadline)) {
+        return CLOCK_PASSED;
     }
     ssize_t n = recv(l->fd, l->rx + l->rx_len, l->rx_cap - l->rx_len, 0);
     if (n > 0) {

@@ -25,8 +25,6 @@ struct link {
 };
 #define LINK_NULL ((struct link){.fd = -1})
 
-enum { LINK_TIMEOUT = 1 };
-
 /* ERROR_UNREACHABLE (no listener), ERROR_DENIED, ERROR_DEADLINE (the listener's queue stayed full),
  * ERROR_INVALID (path too long), ERROR_IO. */
 int link_open(struct link *l, const char *path, int64_t deadline, struct error *err);
@@ -39,7 +37,7 @@ void link_deinit(struct link *l);
 int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool *sent,
               struct error *err);
 /* The next message, undecoded, complete, within its bounds; valid until the next call.
- * LINK_TIMEOUT: the deadline passed. Closed after ERROR_DISCONNECTED, ERROR_MALFORMED,
+ * CLOCK_PASSED: the deadline passed. Closed after ERROR_DISCONNECTED, ERROR_MALFORMED,
  * ERROR_TOO_LARGE. */
 int link_recv_packed(struct link *l, struct pull *out, int64_t deadline, struct error *err);
 int link_decode(struct link *l, struct wire_doc *doc, const struct pull *packed,
@@ -63,11 +61,9 @@ struct start {
     pid_t pid;      /* 0: not started */
 };
 
-enum { START_WAITING = 1 };
-
-/* Begins or continues a start. 0: a daemon listens on the socket; START_WAITING: `until` has
+/* Begins or continues a start. 0: a daemon listens on the socket; CLOCK_PASSED: `until` has
  * passed, call again. ERROR_UNREACHABLE: no gemmd program, or gemmd ended at once (the error
- * message has its last line); ERROR_DEADLINE. The start ends, except with START_WAITING. */
+ * message has its last line); ERROR_DEADLINE. The start ends, except with CLOCK_PASSED. */
 int start_daemon(struct start *s, int64_t until, struct error *err);
 /* Releases the lock, so that other clients may start a daemon. A daemon that was started continues.
  * May be called twice. */

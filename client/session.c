@@ -273,7 +273,7 @@ static int wait_answer(struct session *s, struct session_request *q, struct erro
             q->last_heard = clock_ns();
         }
         if (now >= s->until) {
-            return SESSION_WAITING;
+            return CLOCK_PASSED;
         }
     }
 }
@@ -342,12 +342,12 @@ static int open_any(struct session *s, int64_t deadline, struct error *err)
     return r == ERROR_UNREACHABLE ? session_fail_unreachable(s, err) : r;
 }
 
-/* Opens a socket. SESSION_WAITING: the listener's queue of new connections stayed full during this
+/* Opens a socket. CLOCK_PASSED: the listener's queue of new connections stayed full during this
  * step. */
 static int open_by(struct session *s, struct error *err)
 {
     int r = open_any(s, clock_earlier(s->way.deadline, s->until), err);
-    return r == ERROR_DEADLINE && clock_ns() < s->way.deadline ? SESSION_WAITING : r;
+    return r == ERROR_DEADLINE && clock_ns() < s->way.deadline ? CLOCK_PASSED : r;
 }
 
 static int start_by(struct session *s, struct error *err)
@@ -361,8 +361,7 @@ static int start_by(struct session *s, struct error *err)
     s->way.start.socket = s->places.paths[0];
     s->way.start.pass_socket = name[0] == '\0';
     s->way.start.deadline = s->way.deadline;
-    int r = start_daemon(&s->way.start, s->until, err);
-    return r == START_WAITING ? SESSION_WAITING : r;
+    return start_daemon(&s->way.start, s->until, err);
 }
 
 static int session_reach_daemon(struct session *s, struct error *err)
@@ -445,7 +444,7 @@ static int hear_welcome(struct session *s, struct error *err)
 {
     const struct wire_obj *result;
     int r = receive_one(s, &s->way.hello, err);
-    if (r == SESSION_WAITING) {
+    if (r == CLOCK_PASSED) {
         return r;
     }
     s->way.greeting = false;
@@ -465,7 +464,7 @@ static int go_on_connecting(struct session *s, struct error *err)
     do {
         r = 0;
         if (!w->greeting) {
-            r = pause_sleep(&w->pause, s->until) ? session_reach_daemon(s, err) : SESSION_WAITING;
+            r = pause_sleep(&w->pause, s->until) ? session_reach_daemon(s, err) : CLOCK_PASSED;
             if (r == 0) {
                 say_hello(s);
             }
@@ -485,7 +484,7 @@ int session_connect(struct session *s, int64_t deadline, struct error *err)
         s->way.deadline = clock_earlier(deadline, clock_after_ms(s->default_ms));
     }
     int r = go_on_connecting(s, err);
-    if (r == SESSION_WAITING) {
+    if (r == CLOCK_PASSED) {
         return r;
     }
     s->retry_at = 0;
@@ -557,7 +556,7 @@ static int session_attempt_request(struct session *s, struct session_request *q,
     int r;
     if (q->pause.end) {
         if (!pause_sleep(&q->pause, s->until)) {
-            return SESSION_WAITING;
+            return CLOCK_PASSED;
         }
         r = q->pack(q->pack_ctx, err);
         if (r) {

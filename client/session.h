@@ -60,7 +60,7 @@ struct session {
     struct wire_doc *doc; /* owned: the last received message */
     struct wire_buf tx;   /* the request being sent */
     uint32_t next_id;
-    int64_t until; /* calls return SESSION_WAITING at this time; CLOCK_NEVER: they wait for the end.
+    int64_t until; /* calls return CLOCK_PASSED at this time; CLOCK_NEVER: they wait for the end.
                       `progress` may set it */
 
     char *socket, *device; /* owned copies of the options; may be NULL */
@@ -83,9 +83,8 @@ struct session {
 int session_init(struct session *s, const struct gemmd_options *o, struct error *err);
 void session_deinit(struct session *s);
 
-/* SESSION_WAITING: session.until has passed; call again to continue. */
-enum { SESSION_WAITING = 1 };
-/* Connects and sends `hello`, unless connected. */
+/* The next functions return CLOCK_PASSED when session.until has passed: call again to continue.
+ * Connects and sends `hello`, unless connected. */
 int session_connect(struct session *s, int64_t deadline, struct error *err);
 /* Connects when needed, and gets q->result. Returns the daemon's own errors unchanged. */
 int session_call(struct session *s, struct session_request *q, struct error *err);

@@ -129,7 +129,7 @@ static int take_lock(struct start *s, int64_t until, struct error *err)
                              s->lock);
         }
         if (clock_ns() >= until) {
-            return START_WAITING;
+            return CLOCK_PASSED;
         }
         clock_sleep(clock_after_ms(POLL_MS));
     }
@@ -283,7 +283,7 @@ static int wait_until_it_listens(const struct start *s, int64_t until, struct er
                              (int)s->pid, s->log);
         }
         if (clock_ns() >= until) {
-            return START_WAITING;
+            return CLOCK_PASSED;
         }
         clock_sleep(clock_after_ms(POLL_MS));
     }
@@ -324,7 +324,7 @@ static int start_advance_launch(struct start *s, int64_t until, struct error *er
 int start_daemon(struct start *s, int64_t until, struct error *err)
 {
     int r = start_advance_launch(s, until, err);
-    if (r != START_WAITING) {
+    if (r != CLOCK_PASSED) {
         start_end(s);
     }
     return r;

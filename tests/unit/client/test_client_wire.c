@@ -11,7 +11,20 @@
 #include <cmocka.h>
 
 #include "client/gemmd.h"
+#include "proto/message.h"
 #include "tests/unit/client/fixture.h"
+
+/* struct answer and struct gemmd_answer have fields of the same sizes. */
+#define SAME_SIZE(name)                                                                            \
+    _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(((struct answer *)0)->name), \
+                   #name);
+#define SAME_INT  SAME_SIZE
+#define SAME_REAL SAME_SIZE
+#define SAME_FLAG SAME_SIZE
+#define SAME_TEXT SAME_SIZE
+#define SAME_RECORD(name)
+#define SAME(type, kind, name, n) SAME_##kind(name)
+ANSWER_FIELDS(SAME, )
 
 static void test_plain_problem(void **state)
 {
