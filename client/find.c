@@ -127,11 +127,11 @@ static int one_place(struct places *p, const char *path, struct error *err)
 
 /* ---- any ------------------------------------------------------------------------------------ */
 
-enum { ANY_MAX = 16 };
-
+/* Sockets on which a daemon listens. */
 struct any {
     uint32_t n;
-    char paths[ANY_MAX][PATHS_MAX]; /* sockets with a listener */
+    char path[PATHS_MAX]; /* of the first socket */
+    char names[256];      /* of all sockets, for an error message */
 };
 
 /* True for a socket of the GPU `uuid`. Both UUIDs may be shortened. */
@@ -142,85 +142,71 @@ static bool is_spelled(const char *file, const char *uuid)
     return uuid_of_spec(stem, named) && uuid_match(named, uuid);
 }
 
-/* Adds the sockets in `dir` on which a daemon listens. uuid: only sockets of that GPU; NULL: all.
- */
+/* Adds the sockets in `dir`. uuid: only sockets of that GPU; NULL: all. */
 static void look_into(struct any *a, const char *dir, const char *uuid)
 {
     DIR *d = opendir(dir);
     struct dirent *entry;
     while (d && (entry = readdir(d))) {
-        size_t n = strlen(entry->d_name);
-        char *path = a->paths[a->n];
+        char path[PATHS_MAX];
+        int stem = (int)strlen(entry->d_name) - (int)strlen(".sock");
         bool private = strncmp(entry->d_name, "offline-", 8) == 0; /* only its starter uses it */
-        bool named = !private && n > 5 && strcmp(entry->d_name + n - 5, ".sock") == 0 &&
-                     a->n < ANY_MAX - 1 && (!uuid || is_spelled(entry->d_name, uuid)) &&
-                     snprintf(path, PATHS_MAX, "%s/%s", dir, entry->d_name) < PATHS_MAX;
-        a->n += named && link_listens(path);
+        bool named = !private && stem > 0 && strcmp(entry->d_name + stem, ".sock") == 0 &&
+                     (!uuid || is_spelled(entry->d_name, uuid)) &&
+                     snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) < PATHS_MAX;
+        if (named && link_listens(path)) {
+            size_t at = strlen(a->names);
+            snprintf(a->names + at, sizeof(a->names) - at, "%s%.*s", a->n ? ", " : "", stem,
+                     entry->d_name);
+            if (a->n++ == 0) {
+                strcpy(a->path, path);
+            }
+        }
     }
     if (d) {
         closedir(d);
     }
 }
 
-static int find_refuse_several(const struct any *a, struct error *err)
-{
-    char list[256] = "";
-    for (uint32_t i = 0; i < a->n; i++) {
-        const char *name = strrchr(a->paths[i], '/') + 1;
-        int length = (int)strlen(name) - (int)strlen(".sock");
-        size_t at = strlen(list);
-        snprintf(list + at, sizeof(list) - at, "%s%.*s", i ? ", " : "", length, name);
-    }
-    return error_set(err, ERROR_INVALID,
-                     "several daemons run here (%s): choose a device by --device or GEMMD_DEVICE "
-                     "(libgemmd: the option `device`)",
-                     list);
-}
-
 /* Finds the socket on which a daemon listens; several are ERROR_INVALID. With a GPU's UUID, looks
- * for the system's daemons only if this user has none, as find_places prefers. The caller frees
- * *out. */
-static int find_listening(const char *uuid, struct any **out, struct error *err)
+ * for the system's daemons only if this user has none, as find_places prefers. */
+static int find_listening(const char *uuid, struct any *out, struct error *err)
 {
     char dir[PATHS_MAX];
+    *out = (struct any){.n = 0};
     int r = paths_runtime_dir(dir, err);
-    *out = r ? NULL : calloc(1, sizeof(**out));
-    if (!*out) {
-        return r ? r : error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
+    if (r) {
+        return r;
     }
-    look_into(*out, dir, uuid);
-    if (strcmp(dir, SYSTEM_RUNTIME_DIR) != 0 && !(uuid && (*out)->n > 0)) {
-        look_into(*out, SYSTEM_RUNTIME_DIR, uuid);
+    look_into(out, dir, uuid);
+    if (strcmp(dir, SYSTEM_RUNTIME_DIR) != 0 && !(uuid && out->n > 0)) {
+        look_into(out, SYSTEM_RUNTIME_DIR, uuid);
     }
-    return (*out)->n > 1 ? find_refuse_several(*out, err) : 0;
+    return out->n > 1 ? error_set(err, ERROR_INVALID,
+                                  "several daemons run here (%s): choose a device by --device or "
+                                  "GEMMD_DEVICE (libgemmd: the option `device`)",
+                                  out->names)
+                      : 0;
 }
 
 /* Finds the only daemon. Without a daemon, gives the CPU's path, which the error will name. */
 static int find_any(struct places *p, struct error *err)
 {
-    struct any *a;
+    struct any a;
     int r = find_listening(NULL, &a, err);
-    if (r == 0) {
-        r = a->n == 1 ? one_place(p, a->paths[0], err) : find_places(p, NULL, "cpu", err);
+    if (r) {
+        return r;
     }
-    free(a);
-    return r;
+    return a.n > 0 ? one_place(p, a.path, err) : find_places(p, NULL, "cpu", err);
 }
 
 int find_spelled(struct places *p, struct error *err)
 {
     char uuid[UUID_LENGTH + 1];
-    struct any *a;
-    if (!uuid_of_spec(p->device, uuid)) {
-        return ERROR_UNREACHABLE;
-    }
-    int r = find_listening(uuid, &a, err);
-    if (r == 0) {
-        snprintf(p->paths[FIND_SPELLED], PATHS_MAX, "%s", a->paths[0]);
-        r = a->n == 0 ? ERROR_UNREACHABLE : 0;
-    }
-    free(a);
-    return r;
+    struct any a = {.n = 0};
+    int r = uuid_of_spec(p->device, uuid) ? find_listening(uuid, &a, err) : 0;
+    strcpy(p->paths[FIND_SPELLED], a.path);
+    return r == 0 && a.n == 0 ? ERROR_UNREACHABLE : r;
 }
 
 /* ---- the places ----------------------------------------------------------------------------- */
