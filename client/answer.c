@@ -192,14 +192,6 @@ static bool pull_config(void *ctx, struct pull *p)
     return true;
 }
 
-static int answer_read_config(struct gemmd_answer *a, const struct wire_obj *map, struct error *err)
-{
-    struct record config;
-    record_init(&config);
-    int r = record_unpack(&config, map, err);
-    return r ? error_prefix(err, "answer.config") : answer_set_config(a, &config, err);
-}
-
 /* ---- from the wire --------------------------------------------------------------------------- */
 
 /* ANSWER_FIELDS in struct gemmd_answer, where `config` is a line instead of a record. */
@@ -218,6 +210,7 @@ static int answer_unpack_map(const struct wire_obj *map, struct gemmd_answer *ou
                              struct error *err)
 {
     static const char *const beside[] = {"config", NULL};
+    struct record config;
     if (wire_type_of(map) != WIRE_MAP) {
         return error_set(err, ERROR_MALFORMED, "it is not a map");
     }
@@ -225,7 +218,10 @@ static int answer_unpack_map(const struct wire_obj *map, struct gemmd_answer *ou
     if (r == 0 && !out->tier[0]) {
         r = error_set(err, ERROR_MALFORMED, "it has no tier");
     }
-    return r ? r : answer_read_config(out, wire_find(map, "config"), err);
+    if (r == 0 && (r = record_unpack(&config, wire_find(map, "config"), err))) {
+        error_prefix(err, "answer.config");
+    }
+    return r ? r : answer_set_config(out, &config, err);
 }
 
 int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct error *err)

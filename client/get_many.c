@@ -172,9 +172,13 @@ static int take_answers(struct get_many *m, const struct chunk *c, struct error 
     return 0;
 }
 
-static void get_many_pack_chunk(const struct get_many *m, struct chunk *c)
+static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
 {
     struct wire_buf *b = &c->params;
+    int r = get_may_ask(m->g, &m->query, err);
+    if (r) {
+        return r;
+    }
     wire_buf_clear(b);
     wire_put_map(b, m->query.target ? 3 : 2);
     if (m->query.target) {
@@ -185,18 +189,10 @@ static void get_many_pack_chunk(const struct get_many *m, struct chunk *c)
     wire_put_array(b, c->n);
     wire_put_raw(b, c->problems.data, c->problems.len);
     b->failed = b->failed || c->problems.failed; /* session_start checks */
-}
-
-static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
-{
-    int r = get_may_ask(m->g, &m->query, err);
-    if (r == 0) {
-        get_many_pack_chunk(m, c);
-        c->request = (struct session_request){
-            .method = "get_many", .params = &c->params, .deadline = m->deadline};
-        session_start(&m->g->session, &c->request);
-    }
-    return r;
+    c->request =
+        (struct session_request){.method = "get_many", .params = b, .deadline = m->deadline};
+    session_start(&m->g->session, &c->request);
+    return 0;
 }
 
 /* ---- the way of chunks ---------------------------------------------------------------------- */
@@ -263,14 +259,6 @@ static int settle_rest(struct get_many *m, const struct error *why)
     return all_good ? 0 : why->code;
 }
 
-static int get_many_answer_all(struct get_many *m, struct error *err)
-{
-    for (size_t i = 0; i < m->n; i++) {
-        m->statuses[i] = MANY_OPEN;
-    }
-    return get_many_ask_daemon(m, err) ? settle_rest(m, err) : 0;
-}
-
 static int get_many_check_pointers(const struct get_many *m, struct error *err)
 {
     if (!m->g) {
@@ -331,7 +319,10 @@ int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t
     if (r) {
         fail_all(&m, &e);
     } else if (n > 0) {
-        r = get_many_answer_all(&m, &e);
+        for (size_t i = 0; i < n; i++) {
+            statuses[i] = MANY_OPEN;
+        }
+        r = get_many_ask_daemon(&m, &e) ? settle_rest(&m, &e) : 0;
     }
     return handle_result(r, &e, err);
 }

@@ -333,45 +333,40 @@ void steps_report(struct gemmd *g)
     }
 }
 
-static int steps_finish_request(struct gemmd *g, int r, struct error *err)
+/* Goes on with the request, unless there is a fault `r`. */
+static int steps_advance_request(struct gemmd *g, int r, struct error *err)
 {
-    r = g->steps.end(g, r, err);
+    struct steps *s = &g->steps;
+    g->session.until = g->step_ms ? clock_after_ms(g->step_ms) : CLOCK_NEVER;
+    r = r ? r : session_finish(&g->session, &s->request, err);
+    s->waiting = r == CLOCK_PASSED;
+    if (s->waiting) {
+        return GEMMD_WAITING;
+    }
+    r = s->end(g, r, err);
     handle_leave(g);
     return r;
 }
 
-static int steps_advance_request(struct gemmd *g, struct error *err)
-{
-    g->session.until = g->step_ms ? clock_after_ms(g->step_ms) : CLOCK_NEVER;
-    g->steps.waiting = false;
-    int r = session_finish(&g->session, &g->steps.request, err);
-    g->steps.waiting = r == CLOCK_PASSED;
-    return g->steps.waiting ? GEMMD_WAITING : steps_finish_request(g, r, err);
-}
-
 int steps_run(struct gemmd *g, int r, struct error *err)
 {
-    if (r) {
-        return steps_finish_request(g, r, err);
-    }
-    session_start(&g->session, &g->steps.request);
-    return steps_advance_request(g, err);
-}
-
-/* True when this thread holds the lock. */
-static bool is_mine(struct gemmd *g)
-{
-    int r = lock_until(&g->lock, clock_ns());
     if (r == 0) {
-        handle_leave(g);
+        session_start(&g->session, &g->steps.request);
     }
-    return r == EDEADLK;
+    return steps_advance_request(g, r, err);
 }
 
 /* True when this thread has a call of this handle between two steps. False for NULL. */
 static bool handle_waits(struct gemmd *g)
 {
-    return g && is_mine(g) && g->steps.waiting;
+    if (!g) {
+        return false;
+    }
+    int r = lock_until(&g->lock, clock_ns());
+    if (r == 0) {
+        handle_leave(g);
+    }
+    return r == EDEADLK && g->steps.waiting; /* EDEADLK: this thread holds the lock */
 }
 
 int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress, struct gemmd_error *err)
@@ -386,7 +381,7 @@ int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress, struct g
                       "no call of this thread waits on this handle: gemmd_wait goes on with one "
                       "that returned GEMMD_WAITING");
     } else if (!g->steps.reported) {
-        r = steps_advance_request(g, &e);
+        r = steps_advance_request(g, 0, &e);
     }
     if (r == GEMMD_WAITING && g->steps.reported) {
         g->steps.reported = false;

@@ -166,12 +166,6 @@ static int link_wait_for(struct link *l, short events, int64_t deadline)
     }
 }
 
-static int link_fail_closed(struct link *l, const char *why, struct error *err)
-{
-    link_close(l);
-    return error_set(err, ERROR_DISCONNECTED, "gemmd closed the connection%s", why);
-}
-
 int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool *sent,
               struct error *err)
 {
@@ -214,15 +208,6 @@ static int make_room(struct link *l, struct error *err)
     return 0;
 }
 
-static void drop_taken(struct link *l)
-{
-    if (l->taken > 0) {
-        memmove(l->rx, l->rx + l->taken, l->rx_len - l->taken);
-        l->rx_len -= l->taken;
-        l->taken = 0;
-    }
-}
-
 /* Scans the received bytes. SCAN_DONE: a whole message of `taken` bytes is in the buffer. */
 static int scan_more(struct link *l, struct error *err)
 {
@@ -257,7 +242,9 @@ static int link_read_some(struct link *l, int64_t deadline, struct error *err)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return 0;
     }
-    return link_fail_closed(l, l->rx_len > 0 ? " in the middle of an answer" : "", err);
+    const char *where = l->rx_len > 0 ? " in the middle of an answer" : "";
+    link_close(l);
+    return error_set(err, ERROR_DISCONNECTED, "gemmd closed the connection%s", where);
 }
 
 static int link_fail_unreadable(struct link *l, struct error *err)
@@ -269,8 +256,12 @@ static int link_fail_unreadable(struct link *l, struct error *err)
 
 int link_recv_packed(struct link *l, struct pull *out, int64_t deadline, struct error *err)
 {
-    drop_taken(l);
     int r;
+    if (l->taken > 0) {
+        memmove(l->rx, l->rx + l->taken, l->rx_len - l->taken);
+        l->rx_len -= l->taken;
+        l->taken = 0;
+    }
     while ((r = scan_more(l, err)) == SCAN_MORE) {
         r = link_read_some(l, deadline, err);
         if (r) {

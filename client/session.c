@@ -328,8 +328,11 @@ static int session_fail_unreachable(const struct session *s, struct error *err)
     return error_set(err, ERROR_UNREACHABLE, "no gemmd answers on %s", p->paths[0]);
 }
 
-static int open_any(struct session *s, int64_t deadline, struct error *err)
+/* Opens a socket. CLOCK_PASSED: the listener's queue of new connections stayed full during this
+ * step. */
+static int open_any(struct session *s, struct error *err)
 {
+    const int64_t deadline = clock_earlier(s->way.deadline, s->until);
     int r = ERROR_UNREACHABLE;
     for (uint32_t i = 0; i < s->places.n && r == ERROR_UNREACHABLE; i++) {
         s->place = i;
@@ -339,14 +342,9 @@ static int open_any(struct session *s, int64_t deadline, struct error *err)
         s->place = FIND_SPELLED;
         r = link_open(&s->link, s->places.paths[FIND_SPELLED], deadline, err);
     }
-    return r == ERROR_UNREACHABLE ? session_fail_unreachable(s, err) : r;
-}
-
-/* Opens a socket. CLOCK_PASSED: the listener's queue of new connections stayed full during this
- * step. */
-static int open_by(struct session *s, struct error *err)
-{
-    int r = open_any(s, clock_earlier(s->way.deadline, s->until), err);
+    if (r == ERROR_UNREACHABLE) {
+        return session_fail_unreachable(s, err);
+    }
     return r == ERROR_DEADLINE && clock_ns() < s->way.deadline ? CLOCK_PASSED : r;
 }
 
@@ -373,7 +371,7 @@ static int session_reach_daemon(struct session *s, struct error *err)
         }
     }
     if (!s->way.start.socket) {
-        int r = open_by(s, err);
+        int r = open_any(s, err);
         /* The system's folder may be closed to this user, who may still start a daemon. */
         bool closed = r == ERROR_DENIED && s->places.n > 1;
         if ((r != ERROR_UNREACHABLE && !closed) || !s->autostart) {
@@ -383,17 +381,7 @@ static int session_reach_daemon(struct session *s, struct error *err)
     s->way.starts = true;
     int r = find_whole(&s->places, err);
     r = r ? r : start_by(s, err);
-    return r ? r : open_by(s, err);
-}
-
-static void pack_hello(struct wire_buf *b, const struct session *s)
-{
-    wire_put_map(b, 2 + s->wants_generation);
-    if (s->wants_generation) {
-        wire_put_kv_int(b, "generation", s->generation);
-    }
-    wire_put_kv_int(b, "version", PROTOCOL_VERSION);
-    wire_put_kv_str(b, "client", "libgemmd " GEMMD_VERSION);
+    return r ? r : open_any(s, err);
 }
 
 static void learn_device(struct session *s, const struct wire_obj *map)
@@ -412,7 +400,12 @@ static void say_hello(struct session *s)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     s->subscribed = false;
-    pack_hello(&params, s);
+    wire_put_map(&params, 2 + s->wants_generation);
+    if (s->wants_generation) {
+        wire_put_kv_int(&params, "generation", s->generation);
+    }
+    wire_put_kv_int(&params, "version", PROTOCOL_VERSION);
+    wire_put_kv_str(&params, "client", "libgemmd " GEMMD_VERSION);
     s->way.hello =
         (struct session_request){.method = "hello", .params = &params, .deadline = s->way.deadline};
     send_one(s, &s->way.hello);
