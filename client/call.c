@@ -119,23 +119,6 @@ static int call_read_filter(struct listing *l, const char *filter_json, struct e
     return 0;
 }
 
-static int pack_page(struct listing *l, struct wire_buf *b, struct error *err)
-{
-    int64_t left = l->want - l->got, rows = left < PAGE_ROWS_MAX ? left : PAGE_ROWS_MAX;
-    json_object_set_new(l->filter, "limit", json_integer(rows));
-    json_object_set_new(l->filter, "offset", json_integer(l->offset));
-    char *filter = json_dumps(l->filter, JSON_REAL_PRECISION(17));
-    if (!filter) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a filter");
-    }
-    wire_put_map(b, 2);
-    wire_put_kv_str(b, "what", l->what);
-    wire_put_str(b, "filter");
-    int r = wire_from_json(b, filter, err);
-    free(filter);
-    return r;
-}
-
 /* Appends "[a,b]" to "[x,y", which gives "[x,y,a,b". */
 static int append_rows(struct listing *l, const struct wire_obj *rows, struct error *err)
 {
@@ -209,7 +192,18 @@ static int call_append_page(void *ctx, const struct wire_obj *result, struct err
 static int fetch_page(struct listing *l, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    int r = pack_page(l, &params, err);
+    int64_t left = l->want - l->got, rows = left < PAGE_ROWS_MAX ? left : PAGE_ROWS_MAX;
+    json_object_set_new(l->filter, "limit", json_integer(rows));
+    json_object_set_new(l->filter, "offset", json_integer(l->offset));
+    char *filter = json_dumps(l->filter, JSON_REAL_PRECISION(17));
+    if (!filter) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a filter");
+    }
+    wire_put_map(&params, 2);
+    wire_put_kv_str(&params, "what", l->what);
+    wire_put_str(&params, "filter");
+    int r = wire_from_json(&params, filter, err);
+    free(filter);
     return r ? r : handle_call(l->g, "list", &params, 0, call_append_page, l, err);
 }
 

@@ -8,7 +8,7 @@
 
 #include "client/answer.h"
 #include "client/clock.h"
-#include "client/get.h"
+#include "client/handle.h"
 #include "kernels/allowed.h"
 #include "kernels/device.h"
 

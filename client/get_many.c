@@ -12,7 +12,7 @@
 
 #include "client/answer.h"
 #include "client/clock.h"
-#include "client/get.h"
+#include "client/handle.h"
 
 enum { CHUNK_BYTES_MAX = REQUEST_BYTES_MAX - 4 * 1024 };
 

@@ -78,19 +78,6 @@ static int take_chunk(void *ctx, const struct wire_obj *result, struct error *er
     return 0;
 }
 
-static int fetch_chunk(struct gemmd *g, struct image_read *m, int64_t deadline, struct error *err)
-{
-    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    const bool asks = m->key && m->key[0] && m->have == 0;
-    wire_put_map(&params, 2 + asks);
-    wire_put_kv_str(&params, "id", m->id);
-    wire_put_kv_int(&params, "offset", m->have);
-    if (asks) {
-        wire_put_kv_str(&params, "key", m->key);
-    }
-    return handle_call(g, "module", &params, deadline, take_chunk, m, err);
-}
-
 static int check_hash(const struct image_read *m, struct error *err)
 {
     char hex[HASH_HEX];
@@ -109,9 +96,18 @@ static int check_hash(const struct image_read *m, struct error *err)
 static int module_fetch(struct gemmd *g, struct image_read *m, struct error *err)
 {
     const int64_t deadline = handle_deadline(g, 0, false);
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     int r = 0;
     while (r == 0 && (m->have == 0 || m->have != m->size)) {
-        r = fetch_chunk(g, m, deadline, err);
+        const bool asks = m->key && m->key[0] && m->have == 0;
+        wire_buf_clear(&params);
+        wire_put_map(&params, 2 + asks);
+        wire_put_kv_str(&params, "id", m->id);
+        wire_put_kv_int(&params, "offset", m->have);
+        if (asks) {
+            wire_put_kv_str(&params, "key", m->key);
+        }
+        r = handle_call(g, "module", &params, deadline, take_chunk, m, err);
     }
     r = r ? r : check_hash(m, err);
     if (r) {
@@ -210,24 +206,16 @@ struct recipe {
 
 static int compile_find_device(const char *spec, struct device_info *out, struct error *err)
 {
-    bool cpu = spec && strncmp(spec, "cpu", 3) == 0;
-    if (!cpu && find_current_cuda(out)) {
+    if (!spec || strncmp(spec, "cpu", 3) == 0) {
+        return find_own_device(spec, out, err);
+    }
+    if (find_current_cuda(out)) {
         return 0;
     }
-    if (spec && !cpu) {
-        return error_set(err, ERROR_NO_DEVICE,
-                         "no CUDA context is current in this thread, so no kernel can be made for "
-                         "%s: call cudaSetDevice first",
-                         spec);
-    }
-    return cpu_launch_backend.info(out, err);
-}
-
-static int compile_choose_target(struct recipe *r, const struct family *f,
-                                 const struct family_target **out, struct error *err)
-{
-    int status = family_target_choose(f, &r->problem, &r->info, NULL, out, err);
-    return status ? status : (*out)->choose(&r->problem, &r->info, &r->config, err);
+    return error_set(err, ERROR_NO_DEVICE,
+                     "no CUDA context is current in this thread, so no kernel can be made for %s: "
+                     "call cudaSetDevice first",
+                     spec);
 }
 
 static int compile_read_config(struct recipe *r, const struct family *f, const char *text,
@@ -259,8 +247,12 @@ static int compile_plan_recipe(struct recipe *r, const char *device,
         return error_set(err, ERROR_UNKNOWN_OP, "kernels of op %s cannot be made by this library",
                          r->problem.op_name);
     }
-    status = config && *config ? compile_read_config(r, f, config, &t, err)
-                               : compile_choose_target(r, f, &t, err);
+    if (config && *config) {
+        status = compile_read_config(r, f, config, &t, err);
+    } else {
+        status = family_target_choose(f, &r->problem, &r->info, NULL, &t, err);
+        status = status ? status : t->choose(&r->problem, &r->info, &r->config, err);
+    }
     return status ? status : t->variant(&r->problem, &r->config, r->info.arch, &r->variant, err);
 }
 

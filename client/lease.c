@@ -7,7 +7,7 @@
 
 #include "client/answer.h"
 #include "client/clock.h"
-#include "client/get.h"
+#include "client/handle.h"
 
 static int lease_read_options(const struct gemmd_acquire *given, struct gemmd_acquire *out,
                               struct error *err)

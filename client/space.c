@@ -9,21 +9,12 @@
 #include "client/find.h"
 #include "client/handle.h"
 #include "kernels/device.h"
-#include "kernels/launcher.h"
 #include "kernels/space.h"
 #include "proto/request.h"
 
 static bool space_is_allowed(const void *ctx, const struct record *config)
 {
     return request_allows(ctx, config);
-}
-
-static int space_find_device(const char *spec, struct device_info *out, struct error *err)
-{
-    if (spec) {
-        return device_probe(spec, out, err);
-    }
-    return find_current_cuda(out) ? 0 : cpu_launch_backend.info(out, err);
 }
 
 static int to_json(const struct space *s, const struct family *f, struct wire_doc *doc, char **out,
@@ -77,7 +68,7 @@ static int space_make_json(const struct ask *a, const char *device, char **out, 
         return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
     }
     int r = ask_to_request(a, doc, &request, err);
-    r = r ? r : space_find_device(device, &info, err);
+    r = r ? r : device ? device_probe(device, &info, err) : find_own_device(NULL, &info, err);
     r = r ? r : space_count_configs(&request, &info, doc, out, err);
     request_deinit(&request);
     wire_doc_free(doc);
