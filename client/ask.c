@@ -332,34 +332,37 @@ void ask_know_ops(void)
     pthread_once(&once, families_register);
 }
 
-static int ask_decode(struct wire_doc *doc, const struct wire_buf *packed,
+/* Decodes what was packed. *doc owns the map; the caller frees *doc, also after an error. */
+static int ask_decode(const struct wire_buf *packed, struct wire_doc **doc,
                       const struct wire_obj **map, struct error *err)
 {
-    return packed->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a request")
-                          : wire_decode(doc, packed->data, packed->len, map, err);
+    *doc = wire_doc_new();
+    return *doc && !packed->failed ? wire_decode(*doc, packed->data, packed->len, map, err)
+                                   : error_set(err, ERROR_NO_MEMORY, "no memory for a request");
 }
 
 int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct error *err)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    struct wire_doc *doc = NULL;
     const struct wire_obj *map;
-    struct wire_doc *doc = wire_doc_new();
     ask_know_ops();
-    int r = doc ? ask_pack_problem(&packed, p, err)
-                : error_set(err, ERROR_NO_MEMORY, "no memory for a problem");
-    r = r ? r : ask_decode(doc, &packed, &map, err);
+    int r = ask_pack_problem(&packed, p, err);
+    r = r ? r : ask_decode(&packed, &doc, &map, err);
     r = r ? r : problem_unpack(out, map, err);
     wire_doc_free(doc);
     return r;
 }
 
-int ask_to_request(const struct ask *a, struct wire_doc *doc, struct request *out,
-                   struct error *err)
+int ask_to_request(const struct ask *a, struct request *out, struct error *err)
 {
-    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    struct wire_doc *doc = NULL;
     const struct wire_obj *map;
     ask_know_ops();
-    int r = ask_pack(&params, a, 0, err);
-    r = r ? r : ask_decode(doc, &params, &map, err);
-    return r ? r : request_unpack(out, map, err);
+    int r = ask_pack(&packed, a, 0, err);
+    r = r ? r : ask_decode(&packed, &doc, &map, err);
+    r = r ? r : request_unpack(out, map, err);
+    wire_doc_free(doc);
+    return r;
 }

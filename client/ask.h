@@ -48,7 +48,6 @@ void ask_know_ops(void); /* before other code reads problems */
 int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct error *err);
 /* Unpacks the whole ask as the daemon would, so that both refuse with the same errors. `out` must
  * be zeroed; the caller deinits `out`, also after an error. */
-int ask_to_request(const struct ask *a, struct wire_doc *doc, struct request *out,
-                   struct error *err);
+int ask_to_request(const struct ask *a, struct request *out, struct error *err);
 
 #endif

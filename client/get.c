@@ -66,13 +66,10 @@ static int model_keep_within(const struct ask *a, const struct problem *p,
         return 0;
     }
     struct request request = {0};
-    struct wire_doc *doc = wire_doc_new();
-    int r = doc ? ask_to_request(a, doc, &request, err)
-                : error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    int r = ask_to_request(a, &request, err);
     const struct allowed_place at = {.problem = p, .target = target, .info = info};
     *ok = r || allowed_within(&request, &at, config);
     request_deinit(&request);
-    wire_doc_free(doc);
     return r;
 }
 

@@ -41,7 +41,7 @@ static void handle_lock_all(void)
         pthread_mutex_lock(&g->table.lock);
         pthread_mutex_lock(&g->session.device_lock);
     }
-    start_before_fork();
+    pthread_mutex_lock(&start_lock);
 }
 
 static void unlock_handles(void)
@@ -55,7 +55,7 @@ static void unlock_handles(void)
 
 static void handle_unlock_all(void)
 {
-    start_after_fork();
+    pthread_mutex_unlock(&start_lock);
     unlock_handles();
     loading_end(); /* the child resets the loading lock by itself */
 }
@@ -78,7 +78,7 @@ static void handle_reset(struct gemmd *g)
 
 static void handle_reset_all(void)
 {
-    start_after_fork();
+    pthread_mutex_unlock(&start_lock);
     for (struct gemmd *g = handles; g; g = g->next) {
         handle_reset(g);
     }

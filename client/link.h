@@ -9,6 +9,7 @@
 #ifndef GEMMD_CLIENT_LINK_H
 #define GEMMD_CLIENT_LINK_H
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include "proto/paths.h"
@@ -69,8 +70,7 @@ int start_daemon(struct start *s, int64_t until, struct error *err);
  * May be called twice. */
 void start_end(struct start *s);
 
-/* Around fork(): no start takes or releases its lock meanwhile. */
-void start_before_fork(void);
-void start_after_fork(void);
+/* Held while a start takes or releases its lock, and during fork(). */
+extern pthread_mutex_t start_lock;
 
 #endif

@@ -17,21 +17,21 @@ static bool space_is_allowed(const void *ctx, const struct record *config)
     return request_allows(ctx, config);
 }
 
-static int to_json(const struct space *s, const struct family *f, struct wire_doc *doc, char **out,
-                   struct error *err)
+static int to_json(const struct space *s, const struct family *f, char **out, struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     const struct wire_obj *map;
+    struct wire_doc *doc = wire_doc_new();
     space_pack(&b, s, f);
-    if (b.failed) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a space");
-    }
-    int r = wire_decode(doc, b.data, b.len, &map, err);
-    return r ? r : wire_to_json(map, out, err);
+    int r = doc && !b.failed ? wire_decode(doc, b.data, b.len, &map, err)
+                             : error_set(err, ERROR_NO_MEMORY, "no memory for a space");
+    r = r ? r : wire_to_json(map, out, err);
+    wire_doc_free(doc);
+    return r;
 }
 
-static int space_count_configs(const struct request *q, const struct device_info *info,
-                               struct wire_doc *doc, char **out, struct error *err)
+static int space_count_configs(const struct request *q, const struct device_info *info, char **out,
+                               struct error *err)
 {
     const struct family *f = family_of_problem(&q->problem);
     const struct family_target *t;
@@ -51,10 +51,8 @@ static int space_count_configs(const struct request *q, const struct device_info
                                       .allow = q->n_restrict ? space_is_allowed : NULL,
                                       .ctx = q};
     r = space_begin(&space, &setup, false, err);
-    while (r == 0 && (r = space_more(&space, UINT32_MAX, err)) == SPACE_MORE) {
-        r = 0;
-    }
-    r = r ? r : to_json(&space, f, doc, out, err);
+    r = r ? r : space_more(&space, UINT32_MAX, err);
+    r = r ? r : to_json(&space, f, out, err);
     space_deinit(&space);
     return r;
 }
@@ -63,15 +61,10 @@ static int space_make_json(const struct ask *a, const char *device, char **out, 
 {
     struct device_info info;
     struct request request = {0};
-    struct wire_doc *doc = wire_doc_new();
-    if (!doc) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
-    }
-    int r = ask_to_request(a, doc, &request, err);
+    int r = ask_to_request(a, &request, err);
     r = r ? r : device ? device_probe(device, &info, err) : find_own_device(NULL, &info, err);
-    r = r ? r : space_count_configs(&request, &info, doc, out, err);
+    r = r ? r : space_count_configs(&request, &info, out, err);
     request_deinit(&request);
-    wire_doc_free(doc);
     return r;
 }
 

@@ -29,7 +29,7 @@
 enum { POLL_MS = 10, LAST_WORDS_MAX = 300 };
 
 /* For `locked` and `held` of every start: a child of fork() must find both consistent. */
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
@@ -134,16 +134,6 @@ static int take_lock(struct start *s, int64_t until, struct error *err)
         clock_sleep(clock_after_ms(POLL_MS));
     }
     return r;
-}
-
-void start_before_fork(void)
-{
-    pthread_mutex_lock(&start_lock);
-}
-
-void start_after_fork(void)
-{
-    pthread_mutex_unlock(&start_lock);
 }
 
 /* Copies the last line that the daemon wrote to its log since the start, or "". */
