@@ -56,21 +56,11 @@ int answer_set_config(struct gemmd_answer *a, const struct record *config, struc
 
 enum { WORD_MAX = 64 }; /* maximal bytes of a text value */
 
-static bool is_letter(char c)
-{
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
-}
-
 /* True for a valid record name that sorts after `last`, the name before. */
 static bool is_next_name(const char *name, size_t n, const char *last, size_t last_n)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (!is_letter(name[i]) && (i == 0 || name[i] < '0' || name[i] > '9')) {
-            return false;
-        }
-    }
     int order = memcmp(last, name, n < last_n ? n : last_n);
-    return n > 0 && n < RECORD_NAME_MAX && (order < 0 || (order == 0 && last_n < n));
+    return record_name_ok(name, n) && (order < 0 || (order == 0 && last_n < n));
 }
 
 /* Returns the number of characters written; 0: an unusual text, or no room. */

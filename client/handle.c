@@ -7,7 +7,6 @@
  * child's copy of a socket does not disturb the parent's connection.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -317,10 +316,6 @@ static void keep_report(void *ctx, const struct gemmd_progress *p)
     struct gemmd *g = ctx;
     struct steps *s = &g->steps;
     s->report = *p;
-    snprintf(s->phase, sizeof(s->phase), "%s", p->phase);
-    snprintf(s->config, sizeof(s->config), "%s", p->config);
-    s->report.phase = s->phase;
-    s->report.config = s->config;
     s->reported = true;
     g->session.until = clock_ns();
 }

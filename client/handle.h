@@ -22,8 +22,6 @@ struct steps {
     bool waiting; /* the call returned to the caller, and is not over */
     bool reported;
     struct gemmd_progress report; /* the last progress, until the caller gets the report */
-    char phase[sizeof(((struct progress *)NULL)->phase)];
-    char config[sizeof(((struct progress *)NULL)->config)];
 
     struct session_request request;
     struct wire_buf params; /* request.params */

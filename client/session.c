@@ -130,24 +130,24 @@ static int send_request(struct session *s, uint32_t id, const char *method,
     return link_send(&s->link, s->tx.data, s->tx.len, deadline, sent, err);
 }
 
-static void session_report_progress(const struct rpc_message *m, const struct session_request *q)
+static void session_report_progress(const struct rpc_message *m, struct session_request *q)
 {
-    struct progress p;
+    struct progress *p = &q->seen;
     if (!q->progress || strcmp(m->method, "progress") != 0 ||
-        schema_decode(&progress_schema, SCHEMA_LENIENT, m->params, &p, NULL) ||
-        p.request != (int64_t)q->id) {
+        schema_decode(&progress_schema, SCHEMA_LENIENT, m->params, p, NULL) ||
+        p->request != (int64_t)q->id) {
         return;
     }
     struct gemmd_progress out = {.size = sizeof(out),
-                                 .phase = p.phase,
-                                 .done = p.done,
-                                 .total = p.total,
-                                 .failed = p.failed,
-                                 .best_us = p.best_us,
-                                 .reference_us = p.reference_us,
-                                 .elapsed_ms = p.elapsed_ms,
-                                 .eta_ms = p.eta_ms,
-                                 .config = p.config};
+                                 .phase = p->phase,
+                                 .done = p->done,
+                                 .total = p->total,
+                                 .failed = p->failed,
+                                 .best_us = p->best_us,
+                                 .reference_us = p->reference_us,
+                                 .elapsed_ms = p->elapsed_ms,
+                                 .eta_ms = p->eta_ms,
+                                 .config = p->config};
     q->progress(q->ctx, &out);
 }
 

@@ -20,7 +20,7 @@ struct session_request {
     const char *method;
     const struct wire_buf *params; /* one packed map; NULL: none */
     int64_t deadline;              /* CLOCK_NEVER: as long as the daemon lives */
-    void (*progress)(void *ctx, const struct gemmd_progress *p);
+    void (*progress)(void *ctx, const struct gemmd_progress *p); /* texts: until the next message */
     void *ctx;
     /* Packs `params` again, with the remaining time: while gemmd's queue has no room (`busy`), the
      * request is repeated until `patience`. NULL: `busy` is not repeated. */
@@ -37,6 +37,7 @@ struct session_request {
     bool again;     /* the request was sent a second time; no third time follows */
     bool sent;      /* the kernel took the whole request */
     struct error fault;
+    struct progress seen;      /* the last progress */
     int64_t began, last_heard; /* when the wait began (0: not yet), and the last message arrived */
     bool heard, probed;
     struct pause pause; /* before the next attempt: gemmd was `busy` */

@@ -63,6 +63,9 @@ struct record {
     char text[RECORD_TEXT_MAX];
 };
 
+/* [A-Za-z_][A-Za-z0-9_.:-]*, shorter than RECORD_NAME_MAX */
+bool record_name_ok(const char *name, size_t n);
+
 void record_init(struct record *r);
 void record_copy(struct record *to, const struct record *from);
 bool record_equal(const struct record *a, const struct record *b);
@@ -111,8 +114,6 @@ int record_unpack(struct record *r, const struct wire_obj *map, struct error *er
 /* Functions for files of proto/ only: they take text with a length instead of a final zero, or
  * append fields in order. */
 
-/* [A-Za-z_][A-Za-z0-9_.:-]*, shorter than RECORD_NAME_MAX */
-bool record_name_ok(const char *name, size_t n);
 /* record_set with lengths; text_n is used for VALUE_TEXT only. */
 int record_set_n(struct record *r, const char *name, size_t n, const struct value *v, size_t text_n,
                  struct error *err);
