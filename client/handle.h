@@ -74,7 +74,7 @@ void steps_report(struct gemmd *g);
  * and returns the result of `end`. */
 int steps_run(struct gemmd *g, int r, struct error *err);
 
-/* ---- get.c: for all who ask ------------------------------------------------------------------ */
+/* ---- get.c ---------------------------------------------------------------------------------- */
 
 /* Answers from the table. `query` has the size of this library's struct; NULL: the defaults. */
 bool get_look_up(struct gemmd *g, const struct gemmd_problem *problem,
