@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gemmctl: declarations that its files share. gemmctl uses libgemmd through gemmd.h only, like any
- * other program.
+ * other program. The code of proto/ for texts and sizes is linked into gemmctl itself.
  *
  * main.c has the list of commands; ask.c, pin.c, listing.c, space.c, transfer.c, verify.c,
  * runner.c, why.c and daemon.c have the commands, by theme; formats.h declares the files of other

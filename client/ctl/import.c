@@ -4,9 +4,11 @@
  * may be longer in MessagePack than in JSON, and a control character is shorter.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"
+#include "proto/wire.h"
 
 enum {
     REQUEST_BYTES = 65536, /* docs/protocol.md */
@@ -18,52 +20,33 @@ enum {
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
-/* Bytes of an item's head with the length or count n. The first byte alone holds n < in_first; a
- * larger n follows the first byte. */
-static size_t import_count_head(size_t n, size_t in_first)
+/* Size as MessagePack. */
+static size_t import_count_bytes(const json_t *j)
 {
-    return n < in_first ? 1 : n <= UINT8_MAX && in_first == 32 ? 2 : n <= UINT16_MAX ? 3 : 5;
+    struct error e;
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    char *text = json_dumps(j, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    const int failed = text ? wire_from_json(&packed, text, &e) : -1;
+    free(text);
+    return failed ? SIZE_MAX : packed.len;
 }
 
-static size_t int_bytes(json_int_t v)
+/* The deepest nesting of arrays and maps. */
+static int import_count_depth(const json_t *j)
 {
-    return v >= -32 && v <= INT8_MAX                       ? 1
-           : v >= INT8_MIN && v <= UINT8_MAX               ? 2
-           : v >= INT16_MIN && v <= UINT16_MAX             ? 3
-           : v >= INT32_MIN && v <= (json_int_t)UINT32_MAX ? 5
-                                                           : 9;
-}
-
-/* Size as MessagePack. *deepest: the deepest nesting of arrays and maps; `depth`: the number of
- * arrays and maps around j. */
-static size_t packed_bytes(const json_t *j, int depth, int *deepest)
-{
-    size_t bytes = 0, i;
+    int depth, deepest = 0;
+    size_t i;
     const char *name;
-    const json_t *v;
-    depth += json_is_object(j) || json_is_array(j);
-    *deepest = depth > *deepest ? depth : *deepest;
-    switch (json_typeof(j)) {
-    case JSON_OBJECT:
-        json_object_foreach((json_t *)(uintptr_t)j, name, v) {
-            bytes += import_count_head(strlen(name), 32) + strlen(name) +
-                     packed_bytes(v, depth, deepest);
-        }
-        return bytes + import_count_head(json_object_size(j), 16);
-    case JSON_ARRAY:
-        json_array_foreach((json_t *)(uintptr_t)j, i, v) {
-            bytes += packed_bytes(v, depth, deepest);
-        }
-        return bytes + import_count_head(json_array_size(j), 16);
-    case JSON_STRING:
-        return import_count_head(json_string_length(j), 32) + json_string_length(j);
-    case JSON_INTEGER:
-        return int_bytes(json_integer_value(j));
-    case JSON_REAL:
-        return 9;
-    default:
-        return 1;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)j, name, v) {
+        depth = import_count_depth(v);
+        deepest = depth > deepest ? depth : deepest;
     }
+    json_array_foreach((json_t *)(uintptr_t)j, i, v) {
+        depth = import_count_depth(v);
+        deepest = depth > deepest ? depth : deepest;
+    }
+    return deepest + (json_is_object(j) || json_is_array(j));
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */
@@ -119,8 +102,8 @@ static int send_chunk(struct sending *s)
 
 static int import_add_row(struct sending *s, json_t *row)
 {
-    int depth = 0;
-    const size_t bytes = packed_bytes(row, 0, &depth);
+    const size_t bytes = import_count_bytes(row);
+    const int depth = import_count_depth(row);
     json_t *why = NULL; /* the reason why no request can hold the row */
     if (bytes > REQUEST_BYTES - HEAD_BYTES) {
         why = json_sprintf("the row has %zu bytes, and gemmd takes %d at a time", bytes,
@@ -156,10 +139,10 @@ static int take_parts(struct sending *s, json_t *row)
     }
     json_t *part = json_copy(row), *some = json_array();
     json_object_set(part, "trials", some);
-    int code = DONE, depth = 0;
-    size_t bytes = packed_bytes(part, 0, &depth), i;
+    int code = DONE;
+    size_t bytes = import_count_bytes(part), i;
     json_array_foreach(trials, i, trial) {
-        const size_t more = packed_bytes(trial, 0, &depth);
+        const size_t more = import_count_bytes(trial);
         if (code == DONE && bytes + more > CHUNK_BYTES && json_array_size(some) > 0) {
             code = import_add_row(s, part);
             json_decref(part);
@@ -168,7 +151,7 @@ static int take_parts(struct sending *s, json_t *row)
             part = json_pack("{sO*, sO*, sO*, sO}", "op", json_object_get(row, "op"), "problem",
                              json_object_get(row, "problem"), "class",
                              json_object_get(row, "class"), "trials", some);
-            bytes = packed_bytes(part, 0, &depth);
+            bytes = import_count_bytes(part);
         }
         json_array_append(some, trial);
         bytes += more;

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The one-line text form, "BLOCK_SIZE_M=64 permute_x=true", which users type and tables show. The
- * library and the daemon read the form too (proto/record_text.c); here it becomes JSON, for --json
- * and for methods that take maps. Both readers must agree to the letter, or a problem that a job
- * stored would have another key here: test_gemmctl_texts.py compares both. The receiver of the JSON
- * checks names and the number of fields.
+ * form is that of records (proto/record.h), which jobs and the daemon read with the same code: a
+ * text finds the rows that a job stored under the same text. Here the form becomes JSON, for --json
+ * and for methods that take maps.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "client/ctl/ctl.h"
+#include "proto/record.h"
 
 __attribute__((format(printf, 2, 3))) static int text_refuse_input(struct gemmd_error *err,
                                                                    const char *format, ...)
@@ -29,141 +27,34 @@ __attribute__((format(printf, 2, 3))) static int text_refuse_input(struct gemmd_
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static const char separators[] = " \t\r\n,", digits[] = "0123456789";
-enum { REAL_DIGITS_MAX = 63 };
+static const char separators[] = " \t\r\n,";
 
-/* -?digits, or a decimal number. Excludes +5, 0x10 and nan, which strtod accepts. */
-static bool is_number(const char *word, bool *real)
+static json_t *text_value_to_json(const struct value *v)
 {
-    const char *at = word + (*word == '-');
-    size_t n = strspn(at, digits);
-    at += n;
-    *real = *at != '\0';
-    if (*at == '.') {
-        size_t part = strspn(++at, digits);
-        at += part;
-        n += part;
+    switch (v->type) {
+    case VALUE_BOOL:
+        return json_boolean(v->flag);
+    case VALUE_INT:
+        return json_integer(v->integer);
+    case VALUE_REAL:
+        return json_real(v->real);
+    default:
+        return json_string(v->text);
     }
-    if (n > 0 && (*at == 'e' || *at == 'E')) {
-        at++;
-        at += *at == '+' || *at == '-';
-        n = strspn(at, digits);
-        at += n;
-    }
-    return n > 0 && !*at;
-}
-
-/* NULL: the number is out of range. */
-static json_t *word_to_json(const char *word)
-{
-    bool real;
-    if (strcasecmp(word, "true") == 0 || strcasecmp(word, "false") == 0) {
-        return json_boolean(tolower((unsigned char)*word) == 't');
-    }
-    if (!is_number(word, &real)) {
-        return json_string(word);
-    }
-    if (real) {
-        return strlen(word) <= REAL_DIGITS_MAX ? json_real(strtod(word, NULL)) : NULL;
-    }
-    errno = 0;
-    long long i = strtoll(word, NULL, 10);
-    return errno ? NULL : json_integer(i);
-}
-
-/* The character of the escape \" \\ or \xNN at *in; moves *in behind the escape. 0: malformed. */
-static char read_escape(const char **in)
-{
-    const char *s = *in + 1;
-    if (*s == 'x' && isxdigit((unsigned char)s[1]) && isxdigit((unsigned char)s[2])) {
-        const char hex[] = {s[1], s[2], '\0'};
-        *in = s + 3;
-        return (char)strtol(hex, NULL, 16);
-    }
-    if (*s == '"' || *s == '\\') {
-        *in = s + 1;
-        return *s;
-    }
-    return '\0';
-}
-
-/* A value in double quotes, from its first quote on; moves *at behind its last quote. */
-static json_t *quoted_to_json(const char **at, struct gemmd_error *err)
-{
-    const char *in = *at + 1;
-    char *text = malloc(strlen(in) + 1), *out = text;
-    bool good = text != NULL;
-    while (good && *in && *in != '"') {
-        *out = *in == '\\' ? read_escape(&in) : *in++;
-        good = *out++ != '\0';
-    }
-    if (!good || *in != '"') {
-        text_refuse_input(err, good ? "it has no closing quote"
-                                    : "it has a bad escape (there are \\\" \\\\ \\xNN)");
-        free(text);
-        return NULL;
-    }
-    *at = in + 1;
-    json_t *j = json_stringn(text, (size_t)(out - text));
-    free(text);
-    if (!j) {
-        text_refuse_input(err, "it is not UTF-8");
-    }
-    return j;
-}
-
-static json_t *bare_to_json(const char **at, struct gemmd_error *err)
-{
-    size_t n = strcspn(*at, separators);
-    char *word = strndup(*at, n);
-    json_t *j = NULL;
-    *at += n;
-    if (!word || !*word) {
-        text_refuse_input(err, "the value is missing; write \"\" for empty text");
-    } else if (strpbrk(word, "=\"\\")) {
-        text_refuse_input(err, "put text that holds = \" or \\ in double quotes");
-    } else if (!(j = word_to_json(word))) {
-        text_refuse_input(err, "the number is out of range");
-    }
-    free(word);
-    return j;
-}
-
-/* One NAME=VALUE; moves *at behind the value. */
-static int field_to_json(const char **at, json_t *object, struct gemmd_error *err)
-{
-    const char *from = *at;
-    size_t word = strcspn(from, separators), n = strcspn(from, "=");
-    struct gemmd_error why;
-    if (n == 0 || n >= word) {
-        return text_refuse_input(err, "expected NAME=VALUE, not \"%.80s\"", from);
-    }
-    char *name = strndup(from, n);
-    *at += n + 1;
-    json_t *value = **at == '"' ? quoted_to_json(at, &why) : bare_to_json(at, &why);
-    int code = 0;
-    if (!value) {
-        code = text_refuse_input(err, "\"%.*s\": %s", word < 80 ? (int)word : 80, from, why.text);
-    } else if (**at && !strchr(separators, **at)) {
-        code = text_refuse_input(err, "\"%.80s\": put a space after the closing quote", from);
-    } else if (json_object_get(object, name)) {
-        code = text_refuse_input(err, "\"%.80s\" is given twice", name);
-    } else if (json_object_set(object, name, value)) {
-        code = text_refuse_input(err, "no memory for \"%.80s\"", from);
-    }
-    json_decref(value);
-    free(name);
-    return code;
 }
 
 json_t *text_to_json(const char *text, struct gemmd_error *err)
 {
+    struct record r;
+    struct error e;
+    if (record_parse(&r, text, &e)) {
+        text_refuse_input(err, "%s", e.text);
+        return NULL;
+    }
     json_t *object = json_object();
-    for (const char *at = text; *(at += strspn(at, separators));) {
-        if (field_to_json(&at, object, err)) {
-            json_decref(object);
-            return NULL;
-        }
+    for (size_t i = 0; i < r.n; i++) {
+        const struct value v = record_at(&r, i);
+        json_object_set_new(object, r.fields[i].name, text_value_to_json(&v));
     }
     return object;
 }
@@ -189,76 +80,46 @@ json_t *text_to_problem(const char *text, struct gemmd_error *err)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* Text is written bare when bare text reads back as the same text. */
-static bool text_needs_quotes(const char *s)
+/* malloc'ed. Control characters stay as they are: tables write them as \x1b. */
+static char *text_of_value(const json_t *v)
 {
-    if (!*s || strpbrk(s, separators) || strpbrk(s, "\"=\\")) {
-        return true;
+    if (!json_is_string(v)) {
+        return json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17) | JSON_COMPACT);
     }
-    json_t *j = word_to_json(s);
-    bool other = !json_is_string(j);
-    json_decref(j);
-    return other;
-}
-
-static void write_string(FILE *f, const char *s)
-{
-    if (!text_needs_quotes(s)) {
-        fputs(s, f);
-        return;
+    const char *s = json_string_value(v);
+    const size_t size = 4 * strlen(s) + 3; /* each byte as \xNN, and two quotes */
+    char *text = malloc(size), *to = text;
+    if (!text || (value_format(&VALUE_OF_TEXT(s), text, size) && strcmp(text, s) == 0)) {
+        return text; /* needs no quotes */
     }
-    fputc('"', f);
+    *to++ = '"';
     for (; *s; s++) {
         if (*s == '"' || *s == '\\') {
-            fputc('\\', f);
+            *to++ = '\\';
         }
-        fputc(*s, f);
+        *to++ = *s;
     }
-    fputc('"', f);
-}
-
-static void write_value(FILE *f, const json_t *v)
-{
-    if (json_is_string(v)) {
-        write_string(f, json_string_value(v));
-    } else {
-        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17) | JSON_COMPACT);
-        fputs(text ? text : "", f);
-        free(text);
-    }
-}
-
-static int text_compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    strcpy(to, "\"");
+    return text;
 }
 
 char *text_of_json(const json_t *object)
 {
-    size_t n = 0, size = json_object_size(object);
-    const char **names = calloc(size + 1, sizeof(*names));
-    char *text = NULL;
-    size_t length;
-    FILE *f = names ? open_memstream(&text, &length) : NULL;
-    if (!f) {
-        free(names);
-        return NULL;
-    }
-    const char *name, *op = field_string(object, "op");
-    const json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
-        if (!(op && strcmp(name, "op") == 0) && !json_is_null(value)) {
-            names[n++] = name;
+    const char *op = field_string(object, "op"), *name, *between = op ? " " : "";
+    char *json = json_dumps(object, JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    json_t *sorted = json ? json_loads(json, 0, NULL) : NULL, *v;
+    char *text = strdup(op ? op : "");
+    json_object_foreach(sorted, name, v) {
+        if ((op && strcmp(name, "op") == 0) || json_is_null(v)) {
+            continue;
         }
+        char *value = text_of_value(v);
+        text = text_append(text, "%s%s=%s", between, name, value ? value : "");
+        between = " ";
+        free(value);
     }
-    qsort(names, n, sizeof(*names), text_compare_names);
-    fputs(op ? op : "", f);
-    for (size_t i = 0; i < n; i++) {
-        fprintf(f, "%s%s=", i > 0 || op ? " " : "", names[i]);
-        write_value(f, json_object_get(object, names[i]));
-    }
-    free(names);
-    fclose(f);
+    json_decref(sorted);
+    free(json);
     return text;
 }
 
@@ -346,15 +207,7 @@ void text_remark(const char *format, ...)
 
 void number_text(double v, char out[NUMBER_TEXT_MAX])
 {
-    for (int precision = 15; precision <= 17; precision++) {
-        snprintf(out, NUMBER_TEXT_MAX, "%.*g", precision, v);
-        if (strtod(out, NULL) == v) {
-            break;
-        }
-    }
-    if (!strpbrk(out, ".e")) {
-        strcat(out, ".0"); /* readers expect floats in the whole column */
-    }
+    value_format(&VALUE_OF_REAL(v), out, NUMBER_TEXT_MAX);
 }
 
 bool text_read_number(const char *text, int64_t min, int64_t max, int64_t *out)

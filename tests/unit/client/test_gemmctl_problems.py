@@ -38,7 +38,7 @@ def test_a_problem_as_text(fake, words):
 
 
 def test_a_text_that_is_too_long_has_its_quotes(fake):
-    said = ctl(fake, "get", 'grouped_gemm routing="' + "1" * 9000 + '"', code=1).stderr
+    said = ctl(fake, "get", 'grouped_gemm routing="' + "1" * 9000 + '"', code=2).stderr
     assert "the text of 'routing' is too long: 8192 bytes at most" in said
 
 
@@ -163,8 +163,8 @@ def test_bad_shapes_files(fake, folder, text, sentence):
     (["get", "--m", "1,,2", "--n", "2", "--k", "3"], "--m takes whole numbers"),
     (["get", "--m", "1", "--tokens", "1", "--n", "2", "--k", "3"], "--m and --tokens"),
     (["get", "grouped_gemm M=1", "--n", "2"], "one or the other"),
-    (["get", "grouped_gemm", "M"], "NAME=VALUE"),
-    (["get", "grouped_gemm", 'M="1'], "closing quote"),
+    (["get", "grouped_gemm", "M"], "name=value"),
+    (["get", "grouped_gemm", 'M="1'], "the quoted text has no end"),
     (["get", "--shapes", "/nonexistent", "--m", "1"], "cannot stand beside"),
     (["get", "--shapes", "/nonexistent"], "cannot read /nonexistent"),
     (["get", "--moe", "experts=8"], "topk is missing"),

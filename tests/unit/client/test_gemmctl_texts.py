@@ -68,11 +68,11 @@ def test_a_text_is_the_same_problem_for_gemmctl_and_the_library(fake, texts):
 
 
 @pytest.mark.parametrize("text, sentence", [
-    ("custom:k h=1e999", '"h=1e999": the number is out of range'),
+    ("custom:k h=1e999", "h=1e999: the number is out of range"),
     ("custom:k h=9223372036854775808", "out of range"),
-    ('custom:k h="x', "no closing quote"),
+    ('custom:k h="x', "the quoted text has no end"),
     (r'custom:k h="\n"', "bad escape"),
-    ("M=64 N=64 K=64 M=128", '"M" is given twice'),
+    ("M=64 N=64 K=64 M=128", "'M' is given twice"),
     ("custom:k h=", "the value is missing"),
     ("custom:k op=3", "op is no field"),
     ("op=gemm M=1 N=1 K=1", "op is no field"),
@@ -87,5 +87,5 @@ def test_a_text_that_is_none(fake, text, sentence):
 def test_a_restriction_is_not_dropped(fake):
     for value in ("64,1e999", "64,,128"):
         said = ctl(fake, "tune", "M=1 N=1 K=1", "--restrict", f"A={value}", code=2).stderr
-        assert "--restrict: " in said and '"A=' in said
+        assert "--restrict: " in said and "A=" in said
     assert fake.asked == []
