@@ -271,6 +271,9 @@ struct command {
     const char *name, *help; /* one line */
     const char *former;      /* former name, which still works; or NULL */
     int (*run)(struct subject *s);
+    /* Without `run`: a call of the method of the command's name, about a key or problem when the
+     * command takes one. --json prints the result, else `show` does. */
+    void (*show)(const struct subject *s, json_t *result);
     const char *args_doc, *doc;
     const struct argp_option *options; /* the command's own */
     const struct argp *parts[12];      /* shared groups of options, up to NULL */

@@ -39,8 +39,9 @@ static char *show_limit(const json_t *v)
     return json_integer_value(v) > 0 ? show_bytes(v) : strdup("none");
 }
 
-static void print_status(const json_t *status)
+static void daemon_show_status(const struct subject *s, json_t *status)
 {
+    (void)s;
     static const struct column lines[] = {
         {"build", "build"},
         {"pid", "pid"},
@@ -93,22 +94,10 @@ static void print_status(const json_t *status)
     }
 }
 
-static int daemon_show_status(struct subject *s)
-{
-    int code = ctl_connect(&s->ctl);
-    json_t *status = code ? NULL : ctl_call(&s->ctl, "status", NULL, &code);
-    if (!status || s->ctl.json) {
-        return status ? ctl_print_json(status) : code;
-    }
-    print_status(status);
-    json_decref(status);
-    return DONE;
-}
-
 const struct command command_status = {
     .name = "status",
     .help = "the daemon's state",
-    .run = daemon_show_status,
+    .show = daemon_show_status,
     .doc = "Shows the daemon's state: its device, the running job, counts of answers.",
     .parts = {&ctl_argp},
 };

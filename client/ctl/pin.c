@@ -121,45 +121,33 @@ const struct command command_promote = {
     .parts = {&problems_argp, &ctl_argp},
 };
 
-static int pin_run_evict(struct subject *s)
+static void pin_show_evicted(const struct subject *s, json_t *result)
 {
-    int code = DONE;
-    json_t *result = subject_call_key(s, "evict", &code);
-    if (!result || s->ctl.json) {
-        return result ? ctl_print_json(result) : code;
-    }
+    (void)s;
     printf("%lld rows removed\n", field_int(result, "removed"));
-    json_decref(result);
-    return DONE;
 }
 
 const struct command command_evict = {
     .name = "evict",
     .help = "forget a problem's answer and its trials",
-    .run = pin_run_evict,
+    .show = pin_show_evicted,
     .args_doc = "KEY|PROBLEM",
     .doc = "Forgets a problem's answer and all its trials. KEY is an id, or its first 6 digits or "
            "more.",
     .parts = {&problems_argp, &ctl_argp},
 };
 
-static int pin_run_cancel(struct subject *s)
+static void pin_show_cancelled(const struct subject *s, json_t *result)
 {
-    int code = DONE;
-    json_t *result = subject_call_key(s, "cancel", &code);
-    if (!result || s->ctl.json) {
-        return result ? ctl_print_json(result) : code;
-    }
-    bool cancelled = field_is_true(result, "cancelled");
-    json_decref(result);
-    printf(cancelled ? "its tuning was cancelled\n" : "no tuning of this problem runs or waits\n");
-    return DONE;
+    (void)s;
+    puts(field_is_true(result, "cancelled") ? "its tuning was cancelled"
+                                            : "no tuning of this problem runs or waits");
 }
 
 const struct command command_cancel = {
     .name = "cancel",
     .help = "end a problem's tuning for all clients",
-    .run = pin_run_cancel,
+    .show = pin_show_cancelled,
     .args_doc = "KEY|PROBLEM",
     .doc = "Cancels a problem's tuning for all clients that wait. KEY is an id, or its first 6 "
            "digits or more (`gemmctl status` shows the key of the running tuning).",

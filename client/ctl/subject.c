@@ -40,6 +40,22 @@ static error_t subject_parse_files(int key, char *arg, struct argp_state *state)
 
 const struct argp files_argp = {.parser = subject_parse_files};
 
+static int subject_run_method(struct subject *s)
+{
+    const char *method = s->command->name;
+    const bool has_key = s->command->parts[0] == &problems_argp;
+    int code = has_key ? DONE : ctl_connect(&s->ctl);
+    json_t *result = code      ? NULL
+                     : has_key ? subject_call_key(s, method, &code)
+                               : ctl_call(&s->ctl, method, NULL, &code);
+    if (!result || s->ctl.json) {
+        return result ? ctl_print_json(result) : code;
+    }
+    s->command->show(s, result);
+    json_decref(result);
+    return DONE;
+}
+
 int subject_run(const struct command *command, int argc, char **argv)
 {
     struct argp_child children[COUNT(command->parts)] = {{0}};
@@ -57,7 +73,7 @@ int subject_run(const struct command *command, int argc, char **argv)
                         .filter = json_object()};
     search_options_init(&s.search);
     argp_parse(&argp, argc, argv, 0, NULL, &s);
-    int code = command->run(&s);
+    int code = command->run ? command->run(&s) : subject_run_method(&s);
     search_options_deinit(&s.search);
     problems_deinit(&s.problems);
     json_decref(s.filter);

@@ -251,13 +251,8 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static int why_run_command(struct subject *s)
+static void why_show(const struct subject *s, json_t *why)
 {
-    int code = DONE;
-    json_t *why = subject_call_key(s, "why", &code);
-    if (!why || s->ctl.json) {
-        return why ? ctl_print_json(why) : code;
-    }
     print_key(why);
     print_answer(why);
     print_row(why);
@@ -267,14 +262,12 @@ static int why_run_command(struct subject *s)
     print_confidence(why);
     print_miss(why);
     print_action(why, &s->search.query);
-    json_decref(why);
-    return DONE;
 }
 
 const struct command command_why = {
     .name = "why",
     .help = "why a query gets its answer, and how to get a better answer",
-    .run = why_run_command,
+    .show = why_show,
     .args_doc = "KEY|PROBLEM",
     .doc = "Explains the present answer of a query: tier, row, evidence, how far to rely on the "
            "answer, and how to get a better answer. Nothing is tuned.",
