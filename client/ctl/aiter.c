@@ -61,15 +61,21 @@ static const char *no_counterpart(const json_t *best)
     return NULL;
 }
 
-/* AMD's own parameters are 0, so that the compiler chooses their values. */
-static json_t *aiter_make_entry(const struct tile *t)
+/* AMD's own parameters, which a tile lacks, are 0: the compiler chooses their values. */
+static json_t *aiter_make_entry(const json_t *tile)
 {
-    return json_pack("{sI, sI, sI, sI, sI, sI, si, si, sn, sI}", "BLOCK_SIZE_M", (json_int_t)t->m,
-                     "BLOCK_SIZE_N", (json_int_t)t->n, "BLOCK_SIZE_K", (json_int_t)t->k,
-                     "GROUP_SIZE_M", (json_int_t)(t->group > 0 ? t->group : 1), "num_warps",
-                     (json_int_t)t->warps, "num_stages", (json_int_t)t->stages, "waves_per_eu", 0,
-                     "matrix_instr_nonkdim", 0, "cache_modifier", "NUM_KSPLIT",
-                     (json_int_t)t->split);
+    static const char *const params[] = {
+        "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K",         "GROUP_SIZE_M",   "num_warps",
+        "num_stages",   "waves_per_eu", "matrix_instr_nonkdim", "cache_modifier", "NUM_KSPLIT"};
+    json_t *entry = json_object();
+    for (size_t i = 0; i < COUNT(params); i++) {
+        json_object_set_new(entry, params[i], json_integer(field_int(tile, params[i])));
+    }
+    if (field_int(tile, "GROUP_SIZE_M") <= 0) {
+        json_object_set_new(entry, "GROUP_SIZE_M", json_integer(1));
+    }
+    json_object_set_new(entry, "cache_modifier", json_null());
+    return entry;
 }
 
 /* ---- classes -------------------------------------------------------------------------------- */
@@ -121,9 +127,10 @@ static void aiter_put_class(struct writing *w, json_t *file, const char *class, 
 static void aiter_add_best(struct writing *w, json_t *files, json_t *best)
 {
     char why[WHY_MAX], name[64], class[CLASS_MAX];
-    struct tile tile;
     const char *cannot = no_counterpart(best);
-    if (cannot || !tile_of_config(json_object_get(best, "config"), &tile, w->left_out, why)) {
+    json_t *tile =
+        cannot ? NULL : tile_of_config(json_object_get(best, "config"), w->left_out, why);
+    if (!tile) {
         writing_skip(w, best, cannot ? cannot : why);
         return;
     }
@@ -133,9 +140,10 @@ static void aiter_add_best(struct writing *w, json_t *files, json_t *best)
     if (!json_object_get(files, name)) {
         json_object_set_new(files, name, json_object());
     }
-    json_t *entry = aiter_make_entry(&tile);
+    json_t *entry = aiter_make_entry(tile);
     aiter_put_class(w, json_object_get(files, name), class, best, entry);
     json_decref(entry);
+    json_decref(tile);
 }
 
 /* ---- the most common ------------------------------------------------------------------------ */
@@ -225,7 +233,7 @@ static int save_all(struct writing *w, const char *arch, const json_t *files)
     return code ? code : aiter_save_files(w, arch, "DEFAULT", files);
 }
 
-int aiter_write(struct writing *w, const char *arch)
+static int aiter_write(struct writing *w, const char *arch)
 {
     if (!w->to || strcmp(w->to, "-") == 0) {
         return ctl_usage("aiter's files are one for each (N, K): give --to DIR");
@@ -243,3 +251,6 @@ int aiter_write(struct writing *w, const char *arch)
     json_decref(files);
     return code;
 }
+
+const struct format format_aiter = {
+    .name = "aiter", .read = aiter_read, .find = aiter_find, .write = aiter_write};

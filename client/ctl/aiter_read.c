@@ -5,29 +5,26 @@
  * large, xlarge, any. An M between two medium classes is rounded up.
  */
 #include <limits.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"
 
-enum { NUMBER_MAX = 65536, SIZE_MOST = 1 << 30 };
+enum { NUMBER_MAX = 65536, SIZE_MOST = 1 << 30, CLASSES_MAX = 256 };
 
-/* Parameters of a config, and their members in struct tile; 0: the compiler chooses. */
-enum { UNUSED = -1 };
-#define AT(member) (int)offsetof(struct tile, member)
+/* Parameters of a config; 0: the compiler chooses. */
 static const struct {
     const char *name;
-    bool required;
-    int least, at;
+    bool required, used; /* used: a gemmd kernel has the parameter */
+    int least;
 } params[] = {
-    {"BLOCK_SIZE_M", true, 1, AT(m)},     {"BLOCK_SIZE_N", true, 1, AT(n)},
-    {"BLOCK_SIZE_K", true, 1, AT(k)},     {"GROUP_SIZE_M", true, 0, AT(group)},
-    {"num_warps", true, 1, AT(warps)},    {"num_stages", true, 0, AT(stages)},
-    {"NUM_KSPLIT", false, 0, AT(split)},  {"waves_per_eu", false, 0, UNUSED},
-    {"kpack", false, 0, UNUSED},          {"matrix_instr_nonkdim", false, 0, UNUSED},
-    {"cache_modifier", false, 0, UNUSED},
+    {"BLOCK_SIZE_M", true, true, 1},     {"BLOCK_SIZE_N", true, true, 1},
+    {"BLOCK_SIZE_K", true, true, 1},     {"GROUP_SIZE_M", true, true, 0},
+    {"num_warps", true, true, 1},        {"num_stages", true, true, 0},
+    {"NUM_KSPLIT", false, true, 0},      {"waves_per_eu", false, false, 0},
+    {"kpack", false, false, 0},          {"matrix_instr_nonkdim", false, false, 0},
+    {"cache_modifier", false, false, 0},
 };
 
 /* Classes of the second scheme, in the order in which M is looked up, and the M that stands for
@@ -40,7 +37,7 @@ static const struct {
 
 struct reading {
     const char *path, *text;
-    struct entries *out;
+    json_t *out; /* borrowed: the contents, as format.read returns them */
 };
 
 /* ---- where ---------------------------------------------------------------------------------- */
@@ -104,62 +101,68 @@ static int scheme_of(const char *class)
                                                                             : -1;
 }
 
-int64_t aiter_bound(const char *class)
+/* Largest M of a class; 0: the class has no such bound. */
+static int64_t aiter_bound(const char *class)
 {
     int word = word_of(class);
     return word >= 0 ? class_words[word].bound : number_behind(class, "M_LEQ_");
 }
 
-static const struct entry *aiter_find_named(const struct entries *e, const char *class)
+static const json_t *aiter_find_named(const json_t *entries, const char *class)
 {
-    for (size_t i = 0; i < e->n; i++) {
-        if (strcmp(e->all[i].class, class) == 0) {
-            return &e->all[i];
+    size_t i;
+    const json_t *e;
+    json_array_foreach((json_t *)(uintptr_t)entries, i, e) {
+        if (strcmp(field_text(e, "class"), class) == 0) {
+            return e;
         }
     }
     return NULL;
 }
 
 /* Finds M_LEQ_x with the lowest x >= m, else M_GEQ_x with the highest x <= m. */
-static const struct entry *aiter_find_numbered(const struct entries *e, int64_t m)
+static const json_t *aiter_find_numbered(const json_t *entries, int64_t m)
 {
-    const struct entry *leq = NULL, *geq = NULL;
-    for (size_t i = 0; i < e->n; i++) {
-        const struct entry *x = &e->all[i];
-        int64_t up = number_behind(x->class, "M_LEQ_"), down = number_behind(x->class, "M_GEQ_");
-        if (up >= m && up > 0 && (!leq || up < number_behind(leq->class, "M_LEQ_"))) {
-            leq = x;
+    const json_t *leq = NULL, *geq = NULL, *e;
+    int64_t least = 0, most = 0;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)entries, i, e) {
+        const char *class = field_text(e, "class");
+        int64_t up = number_behind(class, "M_LEQ_"), down = number_behind(class, "M_GEQ_");
+        if (up >= m && up > 0 && (!leq || up < least)) {
+            leq = e;
+            least = up;
         }
-        if (down > 0 && down <= m && (!geq || down > number_behind(geq->class, "M_GEQ_"))) {
-            geq = x;
+        if (down > most && down <= m) {
+            geq = e;
+            most = down;
         }
     }
     return leq ? leq : geq;
 }
 
-const struct entry *aiter_find(const struct entries *e, int64_t m)
+const json_t *aiter_find(const json_t *entries, int64_t m)
 {
-    const struct entry *found = aiter_find_numbered(e, m);
+    const json_t *found = aiter_find_numbered(entries, m);
     for (size_t i = 0; i < COUNT(class_words) && !found; i++) {
         if (m <= class_words[i].most) {
-            found = aiter_find_named(e, class_words[i].name);
+            found = aiter_find_named(entries, class_words[i].name);
             break;
         }
     }
-    return found ? found : aiter_find_named(e, "any");
+    return found ? found : aiter_find_named(entries, "any");
 }
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-static int read_param(const struct reading *r, const char *class, const char *name, const json_t *v,
-                      struct tile *out)
+static int read_param(const struct reading *r, const char *class, const char *name, const json_t *v)
 {
     size_t i = 0;
     while (i < COUNT(params) && strcmp(params[i].name, name) != 0) {
         i++;
     }
-    if (i == COUNT(params) || params[i].at == UNUSED) {
-        notice_count(r->out->unused, name, 1); /* no kernel here has the parameter */
+    if (i == COUNT(params) || !params[i].used) {
+        notice_count(json_object_get(r->out, "unused"), name, 1);
     }
     if (i == COUNT(params)) {
         return DONE; /* a parameter of a newer aiter is ignored */
@@ -175,9 +178,6 @@ static int read_param(const struct reading *r, const char *class, const char *na
                                   params[i].least ? "it must be a whole number from 1 to 65536"
                                                   : "it must be a whole number from 0 to 65536");
     }
-    if (params[i].at != UNUSED) {
-        *(int64_t *)((char *)out + params[i].at) = number;
-    }
     return DONE;
 }
 
@@ -191,14 +191,10 @@ static int aiter_read_entry(const struct reading *r, const char *class, const js
     if (!json_is_object(value)) {
         return aiter_refuse_param(r, class, NULL, "an object with the config is wanted");
     }
-    struct entry *e = entries_add(r->out);
-    if (!e) {
-        return ctl_failed("no memory");
-    }
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)value, name, v) {
-        int code = read_param(r, class, name, v, &e->tile);
+        int code = read_param(r, class, name, v);
         if (code) {
             return code;
         }
@@ -209,10 +205,10 @@ static int aiter_read_entry(const struct reading *r, const char *class, const js
                               class, params[i].name);
         }
     }
-    e->tile.stages += e->tile.stages == 0;
-    e->tile.split += e->tile.split == 0;
-    e->line = line_of(r, class, NULL);
-    snprintf(e->class, sizeof(e->class), "%s", class);
+    json_array_append_new(json_object_get(r->out, "entries"),
+                          json_pack("{ss, sI, si, sO}", "class", class, "bound",
+                                    (json_int_t)aiter_bound(class), "line", line_of(r, class, NULL),
+                                    "tile", value));
     return DONE;
 }
 
@@ -233,9 +229,10 @@ static int aiter_read_document(const struct reading *r, const json_t *document)
         }
         scheme = s ? s : scheme;
     }
-    if (r->out->n == 0 || r->out->n > AITER_CLASSES_MAX) {
-        return ctl_failed("%s has %zu classes of M; from 1 to %d are wanted", r->path, r->out->n,
-                          AITER_CLASSES_MAX);
+    const size_t n = json_object_size(document);
+    if (n == 0 || n > CLASSES_MAX) {
+        return ctl_failed("%s has %zu classes of M; from 1 to %d are wanted", r->path, n,
+                          CLASSES_MAX);
     }
     return DONE;
 }
@@ -264,7 +261,7 @@ static void name_about(const char *path, const char *name, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%.*s", (int)(end - begin), begin);
 }
 
-static int read_name(const char *path, struct entries *out)
+static int read_name(const char *path, json_t *out)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     char about[PATH_MAX];
@@ -282,28 +279,33 @@ static int read_name(const char *path, struct entries *out)
     if (strstr(name, "-B=")) {
         return ctl_failed("%s is of a batched GEMM, which has no counterpart here", path);
     }
-    out->n_size = size_in_name(name, "-N=");
-    out->k_size = size_in_name(name, "-K=");
+    json_object_set_new(out, "N", json_integer(size_in_name(name, "-N=")));
+    json_object_set_new(out, "K", json_integer(size_in_name(name, "-K=")));
     return DONE;
 }
 
-int aiter_read(const char *path, struct entries *out)
+json_t *aiter_read(const char *path)
 {
+    struct gemmd_error e;
     json_error_t why;
+    json_t *document = NULL;
+    json_t *out = json_pack("{ss, s[], s{}}", "mode", "forward", "entries", "unused");
     int code = read_name(path, out);
-    char *text = code ? NULL : foreign_read_file(path);
-    json_t *document = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
-    struct reading r = {.path = path, .text = text, .out = out};
-    code = code || !text ? FAILED : DONE;
-    snprintf(out->mode, sizeof(out->mode), "forward");
-    out->unused = json_object();
-    if (text && !document) {
+    char *text = code ? NULL : text_read_file(path, &e);
+    if (code == DONE && !text) {
+        code = ctl_failed("%s", e.text);
+    } else if (text && !(document = json_loads(text, JSON_REJECT_DUPLICATES, &why))) {
         code = ctl_failed("%s, line %d: %s", path, why.line, why.text);
     } else if (text && !json_is_object(document)) {
         code = ctl_failed("%s, line 1: an object with classes of M is wanted", path);
     }
+    const struct reading r = {.path = path, .text = text, .out = out};
     code = code ? code : aiter_read_document(&r, document);
     json_decref(document);
     free(text);
-    return code;
+    if (code) {
+        json_decref(out);
+        return NULL;
+    }
+    return out;
 }

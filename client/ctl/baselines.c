@@ -4,9 +4,7 @@
  * the key; else the run's reference kernel. Both are compared by their ratio to the reference
  * kernel of their own runs, so that a baseline of another run serves too.
  */
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/ctl.h"
@@ -42,23 +40,15 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     return found;
 }
 
-/* The row's speedup over the baseline of its key; NaN when the trial failed. */
-static double speedup_of(const json_t *baselines, const json_t *row)
-{
-    const json_t *baseline = json_object_get(baselines, field_text(row, "key"));
-    double ratio = field_number(row, "ratio");
-    return ratio > 0 && field_number(row, "time_us") > 0
-               ? (baseline ? field_number(baseline, "ratio") : 1) / ratio
-               : NAN;
-}
-
+/* A failed trial has no speedup. */
 void baselines_apply(const json_t *baselines, json_t *row)
 {
     const json_t *baseline = json_object_get(baselines, field_text(row, "key"));
-    const double speedup = speedup_of(baselines, row);
-    if (!isnan(speedup)) {
+    const double ratio = field_number(row, "ratio"), us = field_number(row, "time_us");
+    if (ratio > 0 && us > 0) {
+        const double speedup = (baseline ? field_number(baseline, "ratio") : 1) / ratio;
         json_object_set_new(row, "speedup", json_real(speedup));
-        json_object_set_new(row, "baseline_us", json_real(field_number(row, "time_us") * speedup));
+        json_object_set_new(row, "baseline_us", json_real(us * speedup));
     }
     json_object_set_new(row, "baseline",
                         baseline ? json_incref(json_object_get(baseline, "name"))
@@ -67,44 +57,17 @@ void baselines_apply(const json_t *baselines, json_t *row)
 
 /* ---- trials by speedup ----------------------------------------------------------------------- */
 
-/* A row to sort by speedup; the daemon can sort only by the ratio to the reference kernel. */
-struct ranked {
-    json_t *row;    /* borrowed */
-    double speedup; /* NaN: the trial failed */
-    size_t at;      /* index in the daemon's order, which rows of equal speedup keep */
-};
-
-static int by_speedup(const void *a, const void *b)
+/* Sorts the rows from the highest speedup down; the daemon can sort only by the ratio to the
+ * reference kernel. */
+static void baselines_rank_rows(const json_t *baselines, json_t *rows)
 {
-    const struct ranked *x = a, *y = b;
-    if (isnan(x->speedup) != isnan(y->speedup)) {
-        return isnan(x->speedup) ? 1 : -1;
-    }
-    return x->speedup < y->speedup   ? 1
-           : x->speedup > y->speedup ? -1
-                                     : (x->at > y->at) - (x->at < y->at);
-}
-
-/* Sorts the rows from the highest speedup down. Takes over `rows`. */
-static json_t *baselines_rank_rows(const json_t *baselines, json_t *rows)
-{
-    size_t n = json_array_size(rows), i;
-    struct ranked *all = calloc(n + 1, sizeof(*all));
-    json_t *out = json_array(), *row;
+    static const char *const order[] = {"-speedup", NULL};
+    size_t i;
+    json_t *row;
     json_array_foreach(rows, i, row) {
-        if (all) {
-            all[i] = (struct ranked){row, speedup_of(baselines, row), i};
-        }
+        baselines_apply(baselines, row);
     }
-    if (all) {
-        qsort(all, n, sizeof(*all), by_speedup);
-    }
-    for (i = 0; all && i < n; i++) {
-        json_array_append(out, all[i].row);
-    }
-    free(all);
-    json_decref(rows);
-    return out;
+    rows_sort(rows, order);
 }
 
 /* Applies the filter's offset and limit to all rows, or to the failed rows. Takes over `rows`. */
@@ -141,7 +104,7 @@ json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **base
     json_object_del(wanted, "offset");
     json_t *rows = ctl_list(c, "trials", wanted, code);
     if (rows && ranked) {
-        rows = baselines_rank_rows(*baselines, rows);
+        baselines_rank_rows(*baselines, rows);
     }
     return rows ? baselines_cut_page(rows, filter, failed) : NULL;
 }

@@ -124,12 +124,34 @@ bool field_is_true(const json_t *row, const char *path);
 const char *field_string(const json_t *row, const char *path);
 const char *field_text(const json_t *row, const char *path);
 
+/* Compares rows by fields, "-name" from the largest down: numbers, of which an absent field is 0,
+ * and texts. `order` ends with NULL. Below 0: a comes first. rows_sort keeps the order of equal
+ * rows. */
+int row_compare(const json_t *a, const json_t *b, const char *const order[]);
+void rows_sort(json_t *rows, const char *const order[]);
+
 /* True when a comma list names the word; a NULL list names all. */
 bool list_has(const char *list, const char *word);
 /* Splits a line of CSV at its commas, in place, and strips blanks. Returns the number of fields;
  * `out` holds at most CSV_FIELDS_MAX of them. */
 enum { CSV_FIELDS_MAX = 256 };
 int csv_split(char *line, char *out[CSV_FIELDS_MAX]);
+
+/* A CSV file whose first line names the columns, line by line. */
+struct csv {
+    const char *path; /* borrowed */
+    char *text, *at;  /* owned: the file; the lines that are still unread */
+    int line, n;      /* number of the current line, and of its fields */
+    int n_names;
+    char *names[CSV_FIELDS_MAX], *fields[CSV_FIELDS_MAX];
+};
+bool csv_open(struct csv *csv, const char *path, struct gemmd_error *err);
+bool csv_next(struct csv *csv); /* skips blank lines; false at the end */
+/* The index of a column, the first of equal names; -1: absent. */
+int csv_find(const struct csv *csv, const char *name);
+/* The current line's field; NULL when the file has no such column, or the line ends before. */
+const char *csv_field(const struct csv *csv, const char *name);
+void csv_close(struct csv *csv);
 
 /* ---- problems.c, shapes.c, moe.c, routing.c -------------------------------------------------- */
 

@@ -14,28 +14,28 @@
 #include "client/ctl/formats.h"
 
 struct importing {
-    struct ctl *ctl;  /* borrowed */
-    const char *path; /* borrowed: the current file's */
-    bool aiter;
-    struct entries *entries; /* borrowed: the current file's */
-    json_t *keys;            /* owned: the hints, {key: {"row", "rank", "what"}} */
-    json_t *total;           /* borrowed: the document of --json; owns the next three members */
-    json_t *skipped;         /* see notices */
-    json_t *unused;          /* fields of the files that no kernel here knows (name: count) */
-    json_t *changed;         /* values replaced by the nearest legal value (name: count) */
+    struct ctl *ctl;             /* borrowed */
+    const struct format *format; /* borrowed */
+    const char *path;            /* borrowed: the current file's */
+    const json_t *file;          /* borrowed: the current file's contents */
+    json_t *keys;                /* owned: the hints, {key: {"row", "rank", "what"}} */
+    json_t *total;               /* borrowed: the document of --json; owns the next three members */
+    json_t *skipped;             /* see notices */
+    json_t *unused;              /* fields of the files that no kernel here knows (name: count) */
+    json_t *changed;             /* values replaced by the nearest legal value (name: count) */
 };
 
 /* "FILE, line N, for PROBLEM" (NULL: all problems); malloc'ed. */
-static char *foreign_name_place(const struct importing *x, int line, const json_t *problem)
+static char *foreign_name_place(const struct importing *x, long long line, const json_t *problem)
 {
     char *text = problem ? text_of_json(problem) : NULL;
     char *what =
-        text_format("%s, line %d%s%s", x->path, line, text ? ", for " : "", text ? text : "");
+        text_format("%s, line %lld%s%s", x->path, line, text ? ", for " : "", text ? text : "");
     free(text);
     return what;
 }
 
-static void foreign_skip_problem(struct importing *x, int line, const json_t *problem,
+static void foreign_skip_problem(struct importing *x, long long line, const json_t *problem,
                                  const char *why)
 {
     char *what = foreign_name_place(x, line, problem);
@@ -45,32 +45,27 @@ static void foreign_skip_problem(struct importing *x, int line, const json_t *pr
     }
 }
 
-/* The daemon's current answer for a problem. */
-struct known {
-    char target[32];      /* the target that tunes the problem */
-    const json_t *config; /* borrowed */
-    const char *key;      /* borrowed */
-};
-
 /* ---- a config for a problem ------------------------------------------------------------------ */
 
-/* Returns the reason why the row is for another problem, or NULL. */
-static const char *foreign_find_disagreement(const struct importing *x, const struct entry *e,
-                                             const json_t *problem)
+/* Returns the reason why an entry with these flags is for another problem, or NULL. */
+static const char *foreign_find_disagreement(const json_t *flags, const json_t *problem)
 {
-    if (!x->aiter && e->permute_x && e->permute_y) {
+    static const struct {
+        const char *name, *is_set, *is_not_set;
+    } sentences[] = {{"permute_x", "permute_x is True in the file: the problem needs --permute-x",
+                      "permute_x is False in the file, and the problem permutes X"},
+                     {"permute_y", "permute_y is True in the file: the problem needs --permute-y",
+                      "permute_y is False in the file, and the problem permutes Y"},
+                     {"fuse_mul_post", "fuse_mul_post is not the same in the file and the problem",
+                      "fuse_mul_post is not the same in the file and the problem"}};
+    if (field_is_true(flags, "permute_x") && field_is_true(flags, "permute_y")) {
         return "permute_x and permute_y are both True, which no problem has";
     }
-    if (!x->aiter && e->permute_x != field_is_true(problem, "permute_x")) {
-        return e->permute_x ? "permute_x is True in the file: the problem needs --permute-x"
-                            : "permute_x is False in the file, and the problem permutes X";
-    }
-    if (!x->aiter && e->permute_y != field_is_true(problem, "permute_y")) {
-        return e->permute_y ? "permute_y is True in the file: the problem needs --permute-y"
-                            : "permute_y is False in the file, and the problem permutes Y";
-    }
-    if (!x->aiter && e->fuse_mul_post != field_is_true(problem, "fuse_mul_post")) {
-        return "fuse_mul_post is not the same in the file and the problem";
+    for (size_t i = 0; flags && i < COUNT(sentences); i++) {
+        const bool is_set = field_is_true(flags, sentences[i].name);
+        if (is_set != field_is_true(problem, sentences[i].name)) {
+            return is_set ? sentences[i].is_set : sentences[i].is_not_set;
+        }
     }
     return NULL;
 }
@@ -98,20 +93,19 @@ static int foreign_judge_config(struct importing *x, const json_t *problem, cons
  * Parameters that a tile lacks come from the best known config, or else from the kernel's
  * defaults. */
 static json_t *first_valid(struct importing *x, const json_t *configs, const json_t *problem,
-                           const struct known *known, char why[WHY_MAX], double *predicted_us,
-                           int *code)
+                           const json_t *answer, char why[WHY_MAX], double *predicted_us, int *code)
 {
+    const char *target = field_text(answer, "target");
     size_t i;
     json_t *config;
     json_array_foreach((json_t *)(uintptr_t)configs, i, config) {
-        json_t *whole = json_copy((json_t *)(uintptr_t)known->config);
+        json_t *whole = json_copy(json_object_get(answer, "config"));
         json_object_update(whole, config);
-        int valid =
-            foreign_judge_config(x, problem, whole, known->target, NULL, predicted_us, code);
+        int valid = foreign_judge_config(x, problem, whole, target, NULL, predicted_us, code);
         if (valid == 0) {
             json_decref(whole);
             whole = json_incref(config);
-            valid = foreign_judge_config(x, problem, whole, known->target, i == 0 ? why : NULL,
+            valid = foreign_judge_config(x, problem, whole, target, i == 0 ? why : NULL,
                                          predicted_us, code);
         }
         if (valid > 0) {
@@ -133,42 +127,30 @@ static json_t *foreign_make_row(const json_t *problem, const json_t *config)
     return json_pack("{so, so, sO, sn}", "op", op, "problem", fields, "config", config, "time_us");
 }
 
-/* Above 0: a is the better hint of their key. The larger M is nearer to the key's M, which is
- * rounded up. Next comes the faster config, by the files or by the daemon's model. The order of the
- * texts decides last, so that the order of files decides nothing. */
-static int foreign_compare_hints(const json_t *a, const json_t *b)
-{
-    static const char *const least_first[] = {"-M", "-speedup", "time_ms", "predicted_us"};
-    for (size_t i = 0; i < COUNT(least_first); i++) {
-        const bool most = least_first[i][0] == '-';
-        const double v = field_number(a, least_first[i] + most);
-        const double w = field_number(b, least_first[i] + most);
-        if (v != w) {
-            return (v > w) == most ? 1 : -1;
-        }
-    }
-    return strcmp(field_string(b, "config"), field_string(a, "config"));
-}
-
 /* The rank of a hint among the hints of a key. */
-static json_t *rank_of(const struct entry *e, const json_t *problem, const json_t *config,
+static json_t *rank_of(const json_t *entry, const json_t *problem, const json_t *config,
                        double predicted_us)
 {
     char *text = json_dumps(config, JSON_COMPACT | JSON_SORT_KEYS);
-    json_t *rank = json_pack("{sO*, sf, sf, sf, ss}", "M", json_object_get(problem, "M"), "speedup",
-                             e->speedup, "time_ms", e->time_ms, "predicted_us", predicted_us,
+    json_t *rank = json_pack("{sO*, sO*, sO*, sf, ss}", "M", json_object_get(problem, "M"),
+                             "speedup", json_object_get(entry, "speedup"), "triton_time",
+                             json_object_get(entry, "triton_time"), "predicted_us", predicted_us,
                              "config", text ? text : "");
     free(text);
     return rank;
 }
 
-/* Takes over the row and its rank, and keeps the better hint of the key. */
-static void offer_row(struct importing *x, const char *key, const struct entry *e, json_t *row,
+/* Takes over the row and its rank, and keeps the better hint of the key. The larger M is nearer to
+ * the key's M, which is rounded up. Next comes the faster config, by the files or by the daemon's
+ * model. The order of the texts decides last, so that the order of files decides nothing. */
+static void offer_row(struct importing *x, const char *key, const json_t *entry, json_t *row,
                       json_t *rank)
 {
+    static const char *const order[] = {"-M",           "-speedup", "triton_time",
+                                        "predicted_us", "config",   NULL};
     const json_t *before = json_object_get(x->keys, key);
-    char *what = foreign_name_place(x, e->line, json_object_get(row, "problem"));
-    const bool better = !before || foreign_compare_hints(rank, json_object_get(before, "rank")) > 0;
+    char *what = foreign_name_place(x, field_int(entry, "line"), json_object_get(row, "problem"));
+    const bool better = !before || row_compare(rank, json_object_get(before, "rank"), order) < 0;
     if (before) {
         notice_skip(
             x->skipped,
@@ -196,26 +178,28 @@ static void add_counts(json_t *to, const json_t *counts)
     }
 }
 
-/* Offers the config as the key's hint. False: no kernel of the device resembles the config. */
-static bool foreign_offer_entry(struct importing *x, const struct entry *e, const json_t *problem,
-                                const struct known *known, int *code)
+/* Offers the entry's config as the hint of the key of `answer`. False: no kernel of the device
+ * resembles the config. */
+static bool foreign_offer_entry(struct importing *x, const json_t *entry, const json_t *problem,
+                                const json_t *answer, int *code)
 {
     char why[WHY_MAX];
     double predicted_us = 0;
     json_t *changed = json_object();
-    const char *mode = field_string(problem, "mode");
-    snprintf(why, sizeof(why), "the kernels of target %s have no such tiles", known->target);
-    const char *cannot = foreign_find_disagreement(x, e, problem);
-    json_t *configs =
-        cannot ? NULL : tile_configs(&e->tile, known->target, mode ? mode : "forward", changed);
+    const char *mode = field_string(problem, "mode"), *target = field_text(answer, "target");
+    snprintf(why, sizeof(why), "the kernels of target %s have no such tiles", target);
+    const char *cannot = foreign_find_disagreement(json_object_get(entry, "flags"), problem);
+    json_t *configs = cannot ? NULL
+                             : tile_configs(json_object_get(entry, "tile"), target,
+                                            mode ? mode : "forward", changed);
     json_t *config =
-        cannot ? NULL : first_valid(x, configs, problem, known, why, &predicted_us, code);
+        cannot ? NULL : first_valid(x, configs, problem, answer, why, &predicted_us, code);
     if (config) {
-        offer_row(x, known->key, e, foreign_make_row(problem, config),
-                  rank_of(e, problem, config, predicted_us));
+        offer_row(x, field_text(answer, "key"), entry, foreign_make_row(problem, config),
+                  rank_of(entry, problem, config, predicted_us));
         add_counts(x->changed, changed);
     } else if (*code == DONE) {
-        foreign_skip_problem(x, e->line, problem, cannot ? cannot : why);
+        foreign_skip_problem(x, field_int(entry, "line"), problem, cannot ? cannot : why);
     }
     json_decref(changed);
     json_decref(configs);
@@ -225,60 +209,62 @@ static bool foreign_offer_entry(struct importing *x, const struct entry *e, cons
 
 /* ---- a problem ------------------------------------------------------------------------------- */
 
-static int take_entries(struct importing *x, const json_t *problem, const struct known *known)
+static int foreign_offer_entries(struct importing *x, const json_t *problem, const json_t *answer)
 {
+    const json_t *entries = json_object_get(x->file, "entries"), *e;
     int code = DONE;
-    if (x->aiter) {
-        json_int_t m = field_int(problem, "M");
-        const struct entry *e = aiter_find(x->entries, m);
+    size_t i;
+    if (x->format->find) {
+        e = x->format->find(entries, field_int(problem, "M"));
         if (e) {
-            foreign_offer_entry(x, e, problem, known, &code);
+            foreign_offer_entry(x, e, problem, answer, &code);
         } else {
             foreign_skip_problem(x, 1, problem, "the file has no class for this M, and no `any`");
         }
         return code;
     }
-    for (size_t i = 0; i < x->entries->n && code == DONE; i++) {
-        if (foreign_offer_entry(x, &x->entries->all[i], problem, known, &code)) {
+    json_array_foreach((json_t *)(uintptr_t)entries, i, e) {
+        if (code || foreign_offer_entry(x, e, problem, answer, &code)) {
             break;
         }
     }
     return code;
 }
 
+/* True when the file says another size than the problem. */
+static bool foreign_has_other_size(const struct importing *x, const json_t *problem,
+                                   const char *name)
+{
+    const long long size = field_int(x->file, name);
+    return size && size != field_int(problem, name);
+}
+
 /* Returns the reason why the file is for other problems than this problem, or NULL. */
 static const char *other_problem(const struct importing *x, const json_t *problem)
 {
     const char *mode = field_string(problem, "mode");
-    const struct entries *e = x->entries;
-    if (mode && strcmp(mode, e->mode) != 0) {
+    if (mode && strcmp(mode, field_text(x->file, "mode")) != 0) {
         return "the problem is of another mode than the file";
     }
-    if ((e->n_size && field_int(problem, "N") != e->n_size) ||
-        (e->k_size && field_int(problem, "K") != e->k_size)) {
-        return "the file's name says another N or K";
-    }
-    return NULL;
+    return foreign_has_other_size(x, problem, "N") || foreign_has_other_size(x, problem, "K")
+               ? "the file's name says another N or K"
+               : NULL;
 }
 
-/* Finds the target that tunes the problem: the answer's target, or, for an unmeasured hint, the
- * target that accepts the hint's config. */
-static int foreign_find_known(struct importing *x, const json_t *problem, json_t *answer,
-                              struct known *known)
+/* Sets the answer's target: of its stamp, or, for an unmeasured hint, the target that accepts the
+ * hint's config. */
+static int foreign_find_target(struct importing *x, const json_t *problem, json_t *answer)
 {
     int code = DONE;
     result_target(answer);
-    const char *target = field_string(answer, "target");
-    json_t *verdict = NULL;
-    known->config = json_object_get(answer, "config");
-    if (!target) {
-        verdict =
-            ctl_call(x->ctl, "check",
-                     json_pack("{sO, sO}", "problem", problem, "config", known->config), &code);
-        target = field_string(verdict, "target");
+    if (!field_string(answer, "target")) {
+        json_t *verdict = ctl_call(
+            x->ctl, "check",
+            json_pack("{sO, sO}", "problem", problem, "config", json_object_get(answer, "config")),
+            &code);
+        json_object_set(answer, "target", json_object_get(verdict, "target"));
+        json_decref(verdict);
     }
-    snprintf(known->target, sizeof(known->target), "%s", target ? target : "");
-    json_decref(verdict);
     return code;
 }
 
@@ -293,18 +279,13 @@ static int take_problem(struct importing *x, const json_t *problem)
     int code = DONE;
     json_t *answer =
         ctl_call(x->ctl, "get", json_pack("{sO, ss}", "problem", problem, "wait", "cached"), &code);
-    if (!answer) {
-        return code;
-    }
-    struct known known;
-    code = foreign_find_known(x, problem, answer, &known);
-    known.key = field_text(answer, "key");
+    code = answer ? foreign_find_target(x, problem, answer) : code;
     if (code == DONE && strcmp(field_text(answer, "tier"), "exact") == 0) {
         foreign_skip_problem(
             x, 1, problem,
             "it has an answer that was measured here, which a hint does not replace");
     } else if (code == DONE) {
-        code = take_entries(x, problem, &known);
+        code = foreign_offer_entries(x, problem, answer);
     }
     json_decref(answer);
     return code;
@@ -316,14 +297,15 @@ static int take_problem(struct importing *x, const json_t *problem)
 static char *bounds_list(struct importing *x)
 {
     char *list = strdup("");
-    for (size_t i = 0; i < x->entries->n; i++) {
-        const struct entry *e = &x->entries->all[i];
-        int64_t bound = aiter_bound(e->class);
+    size_t i;
+    const json_t *e;
+    json_array_foreach(json_object_get(x->file, "entries"), i, e) {
+        const long long bound = field_int(e, "bound");
         if (bound > 0) {
-            list = text_append(list, "%s%lld", list && *list ? "," : "", (long long)bound);
+            list = text_append(list, "%s%lld", list && *list ? "," : "", bound);
         } else {
             foreign_skip_problem(
-                x, e->line, NULL,
+                x, field_int(e, "line"), NULL,
                 "its class of M has no upper bound: say with --m for which M it is wanted");
         }
     }
@@ -338,21 +320,21 @@ struct lists {
 /* Completes the problems from the file where the options leave fields open. */
 static void foreign_complete_problems(struct importing *x, struct problems *p, struct lists *lists)
 {
-    const struct entries *e = x->entries;
     const char **given = p->given;
-    given[PROBLEM_MODE] = e->mode;
-    if (!x->aiter || problems_has_table(p)) {
+    const long long n = field_int(x->file, "N"), k = field_int(x->file, "K");
+    given[PROBLEM_MODE] = field_text(x->file, "mode");
+    if (!x->format->find || problems_has_table(p)) {
         return;
     }
     if (!given[PROBLEM_M] && !given[PROBLEM_TOKENS]) {
         given[PROBLEM_M] = lists->m = bounds_list(x);
     }
-    snprintf(lists->n, sizeof(lists->n), "%lld", (long long)e->n_size);
-    snprintf(lists->k, sizeof(lists->k), "%lld", (long long)e->k_size);
-    if (e->n_size && !given[PROBLEM_N]) {
+    snprintf(lists->n, sizeof(lists->n), "%lld", n);
+    snprintf(lists->k, sizeof(lists->k), "%lld", k);
+    if (n && !given[PROBLEM_N]) {
         given[PROBLEM_N] = lists->n;
     }
-    if (e->k_size && !given[PROBLEM_K]) {
+    if (k && !given[PROBLEM_K]) {
         given[PROBLEM_K] = lists->k;
     }
 }
@@ -362,7 +344,7 @@ static void foreign_complete_problems(struct importing *x, struct problems *p, s
 static int foreign_check_sizes(const struct importing *x, const struct problems *p)
 {
     bool n = p->given[PROBLEM_N], k = p->given[PROBLEM_K];
-    if (!x->aiter || problems_has_table(p) || (n && k)) {
+    if (!x->format->find || problems_has_table(p) || (n && k)) {
         return DONE;
     }
     const char *lacks = n ? "K" : k ? "N" : "N and K";
@@ -376,9 +358,9 @@ static int take_problems(struct importing *x, const struct problems *given)
 {
     struct problems p = *given;
     struct lists lists = {.m = NULL};
-    const char *modes = given->given[PROBLEM_MODE];
-    if (modes && !list_has(modes, x->entries->mode)) {
-        return ctl_usage("%s is of mode %s, and --mode is %s", x->path, x->entries->mode, modes);
+    const char *modes = given->given[PROBLEM_MODE], *mode = field_text(x->file, "mode");
+    if (modes && !list_has(modes, mode)) {
+        return ctl_usage("%s is of mode %s, and --mode is %s", x->path, mode, modes);
     }
     foreign_complete_problems(x, &p, &lists);
     const char *m = p.given[PROBLEM_M];
@@ -401,32 +383,37 @@ static int take_problems(struct importing *x, const struct problems *given)
 /* Prints "<words>: a (2), b (1)" if there are counts; returns the sum. */
 static json_int_t say_counts(const struct importing *x, const char *words, const json_t *counts)
 {
-    char *names = x->ctl->quiet ? NULL : notice_counts(counts);
+    char *text = NULL;
     json_int_t sum = 0;
     const char *name;
     json_t *n;
     json_object_foreach((json_t *)(uintptr_t)counts, name, n) {
+        text = text_append(text, "%s%s (%lld)", text ? ", " : "", name,
+                           (long long)json_integer_value(n));
         sum += json_integer_value(n);
     }
-    if (names && *names) {
-        text_remark("%s: %s", words, names);
+    if (text && !x->ctl->quiet) {
+        text_remark("%s: %s", words, text);
     }
-    free(names);
+    free(text);
     return sum;
 }
 
 /* Reads every file before the first call, so that syntax errors need no daemon. Reads each file
  * once, because a pipe can be read only once. */
-static int foreign_read_files(bool aiter, char **paths, size_t n, struct entries files[])
+static int foreign_read_files(const struct format *format, const struct subject *s, json_t *files)
 {
-    int code = DONE;
-    for (size_t i = 0; i < n && code == DONE; i++) {
-        if (strcmp(paths[i], "-") == 0) {
+    for (size_t i = 0; i < s->n_paths; i++) {
+        if (strcmp(s->paths[i], "-") == 0) {
             return ctl_usage("these formats are read from named files, not from stdin");
         }
-        code = aiter ? aiter_read(paths[i], &files[i]) : unsloth_read(paths[i], &files[i]);
+        json_t *file = format->read(s->paths[i]);
+        if (!file) {
+            return FAILED;
+        }
+        json_array_append_new(files, file);
     }
-    return code;
+    return DONE;
 }
 
 static int send_rows(struct importing *x, bool dry_run)
@@ -466,33 +453,29 @@ static int send_rows(struct importing *x, bool dry_run)
     return code;
 }
 
-int import_foreign(struct subject *s, const char *format)
+int import_foreign(struct subject *s, const struct format *format)
 {
     struct ctl *ctl = &s->ctl;
-    const size_t n = s->n_paths;
     json_t *total = json_pack("{si, s[], s[], s{}, s{}}", "imported", 0, "unusable", "skipped",
                               "unknown", "changed");
     struct importing x = {.ctl = ctl,
-                          .aiter = strcmp(format, "aiter") == 0,
+                          .format = format,
                           .keys = json_object(),
                           .total = total,
                           .skipped = json_object_get(total, "unusable"),
                           .unused = json_object_get(total, "unknown"),
                           .changed = json_object_get(total, "changed")};
-    struct entries *files = calloc(n + 1, sizeof(*files));
-    int code = files ? foreign_read_files(x.aiter, s->paths, n, files) : ctl_failed("no memory");
+    json_t *files = json_array();
+    int code = foreign_read_files(format, s, files);
     code = code ? code : ctl_connect(ctl);
-    for (size_t i = 0; i < n && code == DONE; i++) {
+    for (size_t i = 0; i < s->n_paths && code == DONE; i++) {
         x.path = s->paths[i];
-        x.entries = &files[i];
+        x.file = json_array_get(files, i);
         code = take_problems(&x, &s->problems);
-        add_counts(x.unused, files[i].unused);
+        add_counts(x.unused, json_object_get(x.file, "unused"));
     }
     code = code ? code : send_rows(&x, s->given[OWN_DRY_RUN]);
-    for (size_t i = 0; files && i < n; i++) {
-        foreign_entries_deinit(&files[i]);
-    }
-    free(files);
+    json_decref(files);
     json_decref(x.keys);
     json_decref(total);
     return code;

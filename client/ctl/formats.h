@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files and spaces of other tuners. struct tile has the properties of a kernel that such files can
+ * Files and spaces of other tuners. A tile has the properties of a kernel that such files can
  * express; gemmctl names and counts everything else, and drops nothing silently.
  *
  *   compat.c        spaces that other tuners enumerate
@@ -10,14 +10,14 @@
  *   writing.c       `export --format`, and functions that its writers share
  *   foreign_in.c    `import --format`; import.c: sends rows to the daemon, for gemmd's format too
  *   portfolio.c     `export --format portfolio`: few configs for all known shapes
- *   notices.c       skipped rows and their reasons; entries of files
+ *   notices.c       skipped rows and their reasons
  */
 #ifndef GEMMD_CLIENT_CTL_FORMATS_H
 #define GEMMD_CLIENT_CTL_FORMATS_H
 
 #include "client/ctl/ctl.h"
 
-enum { WHY_MAX = 256, AITER_CLASSES_MAX = 256 };
+enum { WHY_MAX = 256 };
 
 /* ---- compat.c ------------------------------------------------------------------------------- */
 
@@ -32,20 +32,16 @@ extern const struct unsloth_mode {
 
 /* ---- tile.c --------------------------------------------------------------------------------- */
 
-struct tile {
-    int64_t m, n, k, warps, stages; /* block sizes; warps that multiply */
-    int64_t group;                  /* GROUP_SIZE_M; 0: not given */
-    int64_t split;                  /* NUM_KSPLIT; 1: no split */
-    int tma_store;                  /* -1: not given */
-};
-
-/* The tile of a gemmd config. False, and `why`, when the config has no counterpart. Counts in
- * `left_out` (name: count) the parameters that have no counterpart but only steer the kernel. */
-bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, char why[WHY_MAX]);
+/* A tile is an object {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps" (that multiply),
+ * "num_stages", "GROUP_SIZE_M" (0: not given), "NUM_KSPLIT", "use_tma_store" (optional)}. */
+/* The tile of a gemmd config, a new reference. NULL, and `why`, when the config has no counterpart.
+ * Counts in `left_out` (name: count) the parameters that have no counterpart but only steer the
+ * kernel. */
+json_t *tile_of_config(const json_t *config, json_t *left_out, char why[WHY_MAX]);
 /* Configs of the kernels `target` for a problem of `mode` that come nearest to the tile, nearest
  * first: a JSON array; empty when the target has no such tile. A value that the kernels lack
  * becomes the nearest value that they have, and `changed` (name: count) counts the name. */
-json_t *tile_configs(const struct tile *t, const char *target, const char *mode, json_t *changed);
+json_t *tile_configs(const json_t *tile, const char *target, const char *mode, json_t *changed);
 
 /* ---- notices.c ------------------------------------------------------------------------------ */
 
@@ -54,41 +50,35 @@ void notice_skip(json_t *skipped, const char *what, const char *why);
 void notices_print(const json_t *skipped);
 /* "a, b, c" of an object's names; malloc'ed. */
 char *notice_names(const json_t *object);
-/* notice_count adds `more` to the name's count and returns the new count. notice_counts: "a (2), b
- * (1)" of all counts, malloc'ed. */
+/* Adds `more` to the name's count and returns the new count. */
 json_int_t notice_count(json_t *counts, const char *name, json_int_t more);
-char *notice_counts(const json_t *counts);
 
-/* ---- contents of a file ---------------------------------------------------------------------- */
+/* ---- formats -------------------------------------------------------------------------------- */
 
-/* text_read_file; NULL after the error message. */
-char *foreign_read_file(const char *path);
+struct writing;
 
-/* One config of a file, and the problems that the config is for. */
-struct entry {
-    struct tile tile;
-    int line;
-    double speedup, time_ms; /* Unsloth: rows are tried from the highest speedup down */
-    int permute_x, permute_y, fuse_mul_post; /* Unsloth: must equal the problem's */
-    char class[32];                          /* aiter: class of M; "" otherwise */
+/* A format of another tuner. */
+struct format {
+    const char *name;
+    /* Reads the whole file or nothing: NULL after an error message with the line. The contents:
+     *   mode     of all problems
+     *   N, K     of all problems, when the file says them; else absent or 0
+     *   entries  the configs, [{"line", "tile", ...}], in the order in which they are tried:
+     *            "flags": flags that must equal the problem's
+     *            "speedup", "triton_time": the speed, if the file says it
+     *            "class": the class of M, "bound": its largest M, 0 without such a bound
+     *   unused   fields of the file that no gemmd kernel knows (name: count) */
+    json_t *(*read)(const char *path);
+    /* The entry of the class for M rows, by the format's rule; NULL: no class. A format without
+     * this function has no classes of M: each entry is for all problems. */
+    const json_t *(*find)(const json_t *entries, int64_t m);
+    int (*write)(struct writing *w, const char *arch);
 };
-struct entries {
-    struct entry *all; /* owned */
-    size_t n;
-    char mode[16];          /* the file's mode */
-    int64_t n_size, k_size; /* aiter: from the file's name; 0: not given */
-    json_t *unused;         /* owned: fields of the file that no gemmd kernel knows (name: count) */
-};
-void foreign_entries_deinit(struct entries *e);
-struct entry *entries_add(struct entries *e);
+extern const struct format format_unsloth, format_aiter;
 
-/* Both read the whole file or nothing: 0, or FAILED after an error message with the line. */
-int unsloth_read(const char *path, struct entries *out);
-int aiter_read(const char *path, struct entries *out);
-/* The file's class for M rows, by the format's rule; NULL: no class. */
-const struct entry *aiter_find(const struct entries *e, int64_t m);
-/* Largest M of a class; 0: the class has no such bound. */
-int64_t aiter_bound(const char *class);
+json_t *unsloth_read(const char *path);
+json_t *aiter_read(const char *path);
+const json_t *aiter_find(const json_t *entries, int64_t m);
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
@@ -103,9 +93,6 @@ struct writing {
     json_t *notes;     /* remarks for the user */
     bool incomplete;   /* some answers are unsaved, and a warning was printed */
 };
-int unsloth_write(struct writing *w);
-int aiter_write(struct writing *w, const char *arch);
-
 /* The separator between a folder's path and a file name. */
 const char *writing_slash(const char *folder);
 /* writing.c. Makes the folders, then the file. The file gets its name only when complete, so an
@@ -115,10 +102,10 @@ int writing_save_json(const char *path, const json_t *document);
 /* Adds the row's key and problem to w->skipped. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
 
-int export_foreign(struct subject *s, const char *format);
+int export_foreign(struct subject *s, const struct format *format);
 /* portfolio.c: gemmd's own format, one document. */
 int portfolio_export(struct subject *s);
-int import_foreign(struct subject *s, const char *format);
+int import_foreign(struct subject *s, const struct format *format);
 /* import.c: sends rows in the form of `list` of best; adds "imported", "trials" and "skipped" to
  * total. `trust`: the rows answer at once. */
 int import_rows(struct ctl *ctl, const json_t *rows, bool trust, json_t *total);

@@ -39,18 +39,6 @@ json_int_t notice_count(json_t *counts, const char *name, json_int_t more)
     return n;
 }
 
-char *notice_counts(const json_t *counts)
-{
-    char *text = strdup("");
-    const char *name;
-    json_t *n;
-    json_object_foreach((json_t *)(uintptr_t)counts, name, n) {
-        text = text_append(text, "%s%s (%lld)", text && *text ? ", " : "", name,
-                           (long long)json_integer_value(n));
-    }
-    return text;
-}
-
 char *notice_names(const json_t *object)
 {
     char *text = strdup("");
@@ -60,37 +48,4 @@ char *notice_names(const json_t *object)
         text = text_append(text, "%s%s", text && *text ? ", " : "", name);
     }
     return text;
-}
-
-/* ---- files ---------------------------------------------------------------------------------- */
-
-char *foreign_read_file(const char *path)
-{
-    struct gemmd_error e;
-    char *text = text_read_file(path, &e);
-    if (!text) {
-        ctl_failed("%s", e.text);
-    }
-    return text;
-}
-
-/* ---- entries -------------------------------------------------------------------------------- */
-
-struct entry *entries_add(struct entries *e)
-{
-    struct entry *all = realloc(e->all, (e->n + 1) * sizeof(*all));
-    if (!all) {
-        return NULL;
-    }
-    e->all = all;
-    struct entry *x = &e->all[e->n++];
-    *x = (struct entry){.tile = {.split = 1, .tma_store = -1}};
-    return x;
-}
-
-void foreign_entries_deinit(struct entries *e)
-{
-    free(e->all);
-    json_decref(e->unused);
-    *e = (struct entries){0};
 }

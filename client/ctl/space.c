@@ -17,23 +17,15 @@ static char *show_when(const json_t *run_time)
 /* {rule: count} as rows with the first reason of each rule, the highest count first. */
 static json_t *rule_rows(const json_t *space, const char *which)
 {
-    json_t *left = json_copy(json_object_get(space, which)), *rows = json_array();
+    static const char *const order[] = {"-n", NULL};
     const json_t *reasons = json_object_get(space, "reasons");
-    while (json_object_size(left) > 0) {
-        const char *rule, *most = NULL;
-        json_t *n, *most_n = NULL;
-        json_object_foreach(left, rule, n) {
-            if (!most || json_integer_value(n) > json_integer_value(most_n)) {
-                most = rule;
-                most_n = n;
-            }
-        }
-        const json_t *why = json_object_get(reasons, most);
-        json_array_append_new(rows, json_pack("{ss, sO, ss}", "rule", most, "n", most_n, "why",
-                                              why ? json_string_value(why) : ""));
-        json_object_del(left, most);
+    json_t *rows = json_array(), *n;
+    const char *rule;
+    json_object_foreach(json_object_get(space, which), rule, n) {
+        json_array_append_new(rows, json_pack("{ss, sO, sO*}", "rule", rule, "n", n, "why",
+                                              json_object_get(reasons, rule)));
     }
-    json_decref(left);
+    rows_sort(rows, order);
     return rows;
 }
 

@@ -17,96 +17,114 @@
 enum { BLOCK_LEAST = 16, LOADING_WARPS = 4, PINGPONG_WARPS = 4, STAGES_LEAST = 2, STAGES_MOST = 8 };
 enum { HOPPER_DEPTH = 64, PORTABLE_DEPTH_LEAST = 32, PORTABLE_DEPTH_MOST = 128, GROUP_DEFAULT = 8 };
 
+enum tile_param { BLOCK_M, BLOCK_N, BLOCK_K, WARPS, GROUP, SPLIT, STAGES, PARAMS };
+static const char *const names[PARAMS] = {
+    [BLOCK_M] = "BLOCK_SIZE_M", [BLOCK_N] = "BLOCK_SIZE_N", [BLOCK_K] = "BLOCK_SIZE_K",
+    [WARPS] = "num_warps",      [GROUP] = "GROUP_SIZE_M",   [SPLIT] = "NUM_KSPLIT",
+    [STAGES] = "num_stages",
+};
+
 /* ---- ours to theirs ------------------------------------------------------------------------- */
 
-/* Parameters that struct tile has, or that the code below checks. */
+/* Parameters that a tile has, or that the code below checks. */
 static const char told[] =
     "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,GROUP_SIZE_M,NUM_KSPLIT,permute_x,"
     "permute_y,fuse_mul_post,use_tma_load_x,use_tma_load_w,use_tma_load_dy,use_tma_store,permute_"
     "copy,cluster_shape_mn,flatten";
 
-static bool read_sizes(const json_t *config, struct tile *out, char why[WHY_MAX])
+static bool tile_check_config(const json_t *config, char why[WHY_MAX])
 {
-    const struct {
-        const char *name;
-        int64_t *to;
-        bool block;
-    } sizes[] = {{"BLOCK_SIZE_M", &out->m, true},
-                 {"BLOCK_SIZE_N", &out->n, true},
-                 {"BLOCK_SIZE_K", &out->k, true},
-                 {"num_warps", &out->warps, false},
-                 {"num_stages", &out->stages, false}};
+    static const enum tile_param sizes[] = {BLOCK_M, BLOCK_N, BLOCK_K, WARPS, STAGES};
+    const char *cluster = field_string(config, "cluster_shape_mn");
     for (size_t i = 0; i < COUNT(sizes); i++) {
-        const json_t *v = json_object_get(config, sizes[i].name);
-        if (!json_is_integer(v)) {
-            snprintf(why, WHY_MAX, "its kernel has no %s", sizes[i].name);
+        const char *name = names[sizes[i]];
+        const long long x = field_int(config, name);
+        if (!json_is_integer(json_object_get(config, name))) {
+            snprintf(why, WHY_MAX, "its kernel has no %s", name);
             return false;
         }
-        int64_t x = *sizes[i].to = json_integer_value(v);
-        if (sizes[i].block && (x < BLOCK_LEAST || (x & (x - 1)))) {
-            snprintf(why, WHY_MAX, "%s=%lld: their blocks are powers of two from %d on",
-                     sizes[i].name, (long long)x, BLOCK_LEAST);
+        if (sizes[i] <= BLOCK_K && (x < BLOCK_LEAST || (x & (x - 1)))) {
+            snprintf(why, WHY_MAX, "%s=%lld: their blocks are powers of two from %d on", name, x,
+                     BLOCK_LEAST);
             return false;
         }
+    }
+    if (cluster && strcmp(cluster, "1x1") != 0) {
+        snprintf(why, WHY_MAX, "cluster_shape_mn=%.32s: they have no clusters", cluster);
+        return false;
+    }
+    if (field_is_true(config, "permute_copy")) {
+        snprintf(why, WHY_MAX, "permute_copy=true: they do not gather in a kernel of its own");
+        return false;
     }
     return true;
 }
 
-static bool read_switches(const json_t *config, struct tile *out, char why[WHY_MAX])
+json_t *tile_of_config(const json_t *config, json_t *left_out, char why[WHY_MAX])
 {
-    json_int_t split = field_int(config, "NUM_KSPLIT");
-    const char *cluster = field_string(config, "cluster_shape_mn");
-    const char *schedule = field_string(config, "schedule");
-    const json_t *store = json_object_get(config, "use_tma_store");
-    if (cluster && strcmp(cluster, "1x1") != 0) {
-        snprintf(why, WHY_MAX, "cluster_shape_mn=%.32s: they have no clusters", cluster);
-    } else if (field_is_true(config, "permute_copy")) {
-        snprintf(why, WHY_MAX, "permute_copy=true: they do not gather in a kernel of its own");
-    } else {
-        /* In pingpong each warpgroup has a tile; otherwise those that do not load share one. */
-        bool pingpong = schedule && strcmp(schedule, "pingpong") == 0;
-        out->warps = pingpong ? PINGPONG_WARPS : out->warps - (schedule ? LOADING_WARPS : 0);
-        out->group = field_int(config, "GROUP_SIZE_M");
-        out->split = split > 0 ? split : 1;
-        out->tma_store = store ? json_is_true(store) : -1;
-        return true;
+    if (!tile_check_config(config, why)) {
+        return NULL;
     }
-    return false;
-}
-
-bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, char why[WHY_MAX])
-{
-    *out = (struct tile){.split = 1, .tma_store = -1};
-    if (!read_sizes(config, out, why) || !read_switches(config, out, why)) {
-        return false;
-    }
-    const char *name;
-    json_t *v;
+    json_t *tile = json_object(), *v;
+    const char *name, *schedule = field_string(config, "schedule");
     json_object_foreach((json_t *)(uintptr_t)config, name, v) {
         if (!list_has(told, name)) {
             notice_count(left_out, name, 1);
         }
     }
-    return true;
+    for (int i = 0; i < PARAMS; i++) {
+        json_object_set_new(tile, names[i], json_integer(field_int(config, names[i])));
+    }
+    if (schedule) { /* in pingpong each warpgroup has a tile; else those that do not load share it
+                     */
+        const bool pingpong = strcmp(schedule, "pingpong") == 0;
+        json_object_set_new(tile, names[WARPS],
+                            json_integer(pingpong
+                                             ? PINGPONG_WARPS
+                                             : field_int(config, names[WARPS]) - LOADING_WARPS));
+    }
+    if (field_int(config, names[SPLIT]) <= 0) {
+        json_object_set_new(tile, names[SPLIT], json_integer(1));
+    }
+    json_object_set(tile, "use_tma_store", json_object_get(config, "use_tma_store"));
+    return tile;
 }
 
 /* ---- theirs to ours ------------------------------------------------------------------------- */
 
-/* Each returns a block size of the tile: of the dimension that the mode sums over, of the output's
- * rows, and of the output's columns. */
-static int64_t *tile_get_depth(struct tile *t, const char *mode)
+/* A tile while its values change. */
+struct tile {
+    int64_t v[PARAMS];           /* GROUP 0: not given */
+    const json_t *use_tma_store; /* borrowed; NULL: not given */
+};
+
+static struct tile tile_read(const json_t *from)
 {
-    return strcmp(mode, "dX") == 0 ? &t->n : strcmp(mode, "dW") == 0 ? &t->m : &t->k;
+    struct tile t = {.use_tma_store = json_object_get(from, "use_tma_store")};
+    for (int i = 0; i < PARAMS; i++) {
+        t.v[i] = field_int(from, names[i]);
+    }
+    t.v[SPLIT] += t.v[SPLIT] == 0;
+    t.v[STAGES] += t.v[STAGES] == 0;
+    return t;
 }
 
-static int64_t *tile_get_rows(struct tile *t, const char *mode)
-{
-    return strcmp(mode, "dW") == 0 ? &t->n : &t->m;
-}
+/* The blocks of the output's rows and columns, and of the dimension that the mode sums over. */
+struct tile_mode {
+    const char *name;
+    enum tile_param rows, columns, depth;
+};
 
-static int64_t *cols_of(struct tile *t, const char *mode)
+static const struct tile_mode *tile_find_mode(const char *name)
 {
-    return strcmp(mode, "forward") == 0 ? &t->n : &t->k;
+    static const struct tile_mode modes[] = {{"dX", BLOCK_M, BLOCK_K, BLOCK_N},
+                                             {"dW", BLOCK_N, BLOCK_K, BLOCK_M},
+                                             {"forward", BLOCK_M, BLOCK_N, BLOCK_K}};
+    const struct tile_mode *m = modes;
+    while (m < &modes[COUNT(modes) - 1] && strcmp(m->name, name) != 0) {
+        m++;
+    }
+    return m;
 }
 
 /* Values of a kernel's parameter from `least` to `most`, by `step`; step 0: powers of two. */
@@ -130,39 +148,34 @@ static int64_t tile_find_nearest(int64_t v, const struct range *r)
     return above < v || above - v < v - below ? above : below;
 }
 
-/* Sets the block size of the sum (depth). Changes the stages to keep the bytes in flight. */
-static void set_depth(struct tile *t, const char *mode, int64_t depth)
+static json_t *tile_make_config(const struct tile *t, int64_t warps)
 {
-    int64_t *is = tile_get_depth(t, mode);
-    t->stages = t->stages * *is / depth;
-    *is = depth;
-}
-
-static json_t *blocks_of(const struct tile *t)
-{
-    return json_pack("{sI, sI, sI, sI, sI}", "BLOCK_SIZE_M", (json_int_t)t->m, "BLOCK_SIZE_N",
-                     (json_int_t)t->n, "BLOCK_SIZE_K", (json_int_t)t->k, "num_stages",
-                     (json_int_t)t->stages, "GROUP_SIZE_M",
-                     (json_int_t)(t->group > 0 ? t->group : GROUP_DEFAULT));
+    json_t *config = json_object();
+    for (int i = 0; i < PARAMS; i++) {
+        json_object_set_new(config, names[i], json_integer(t->v[i]));
+    }
+    json_object_set_new(config, names[WARPS], json_integer(warps));
+    if (t->v[GROUP] == 0) {
+        json_object_set_new(config, names[GROUP], json_integer(GROUP_DEFAULT));
+    }
+    return config;
 }
 
 static void add_hopper(json_t *out, const struct tile *t)
 {
     static const char *const schedules[] = {"cooperative", "pingpong"};
-    for (size_t i = 0; i < (t->split > 1 ? 1 : COUNT(schedules)); i++) {
-        bool pingpong = i == 1;
-        int64_t warps = pingpong ? 2 * PINGPONG_WARPS + LOADING_WARPS : t->warps + LOADING_WARPS;
-        json_t *config = blocks_of(t);
-        json_object_set_new(config, "num_warps", json_integer(warps));
+    const bool split = t->v[SPLIT] > 1;
+    for (size_t i = 0; i < (split ? 1 : COUNT(schedules)); i++) {
+        const int64_t multiplying = i == 1 ? 2 * PINGPONG_WARPS : t->v[WARPS];
+        json_t *config = tile_make_config(t, multiplying + LOADING_WARPS);
         json_object_set_new(config, "schedule", json_string(schedules[i]));
-        json_object_set_new(config, "NUM_KSPLIT", json_integer(t->split));
-        if (t->split > 1) {
+        if (split) {
             /* With a split reduction, threads add up partial sums: the kernel has no store by TMA,
              * and only the static scheduler. */
             json_object_set_new(config, "use_tma_store", json_false());
             json_object_set_new(config, "tile_scheduler", json_string("static"));
-        } else if (t->tma_store >= 0) {
-            json_object_set_new(config, "use_tma_store", json_boolean(t->tma_store));
+        } else if (t->use_tma_store) {
+            json_object_set(config, "use_tma_store", (json_t *)(uintptr_t)t->use_tma_store);
         }
         json_array_append_new(out, config);
     }
@@ -170,76 +183,67 @@ static void add_hopper(json_t *out, const struct tile *t)
 
 static void add_portable(json_t *out, const struct tile *t)
 {
-    json_t *config = blocks_of(t);
-    json_object_set_new(config, "num_warps", json_integer(t->warps));
+    json_t *config = tile_make_config(t, t->v[WARPS]);
+    json_object_del(config, names[SPLIT]);
     json_array_append_new(out, config);
 }
 
 /* A warp of the portable kernel multiplies at least 16 rows by 32 columns. */
-static void fill_warps(struct tile *t, const char *mode)
+static void fill_warps(struct tile *t, const struct tile_mode *mode)
 {
-    int64_t *rows = tile_get_rows(t, mode), *cols = cols_of(t, mode);
+    const int64_t rows = t->v[mode->rows];
+    int64_t *columns = &t->v[mode->columns], *warps = &t->v[WARPS];
     const struct values *v = &portable_values;
-    while (*rows / v->rows.least * (*cols / v->cols.least) < t->warps && *cols < v->cols.most) {
-        if (t->warps > v->warps.least) {
-            t->warps = v->warps.least;
+    while (rows / v->rows.least * (*columns / v->cols.least) < *warps && *columns < v->cols.most) {
+        if (*warps > v->warps.least) {
+            *warps = v->warps.least;
         } else {
-            *cols *= 2;
-        }
-    }
-}
-
-static void count_changes(const struct tile *a, const struct tile *b, json_t *changed)
-{
-    const struct {
-        const char *name;
-        bool differs;
-    } values[] = {{"BLOCK_SIZE_M", a->m != b->m},
-                  {"BLOCK_SIZE_N", a->n != b->n},
-                  {"BLOCK_SIZE_K", a->k != b->k},
-                  {"num_warps", a->warps != b->warps},
-                  {"GROUP_SIZE_M", a->group > 0 && a->group != b->group},
-                  {"NUM_KSPLIT", a->split != b->split}};
-    for (size_t i = 0; i < COUNT(values); i++) {
-        if (values[i].differs) {
-            notice_count(changed, values[i].name, 1);
+            *columns *= 2;
         }
     }
 }
 
 /* The nearest tile that the target's kernels have. */
-static struct tile tile_nearest(const struct tile *t, const char *mode, bool hopper)
+static struct tile tile_nearest(const struct tile *t, const struct tile_mode *mode, bool hopper)
 {
     const struct values *v = hopper ? &hopper_values : &portable_values;
-    struct tile near = *t;
-    int64_t *const depth = tile_get_depth(&near, mode);
-    *tile_get_rows(&near, mode) = tile_find_nearest(*tile_get_rows(&near, mode), &v->rows);
-    *cols_of(&near, mode) = tile_find_nearest(*cols_of(&near, mode), &v->cols);
-    near.warps = tile_find_nearest(t->warps, &v->warps);
-    near.group = t->group > 0 ? tile_find_nearest(t->group, &v->group) : 0;
-    near.split = tile_find_nearest(t->split, &v->split);
     const struct range depths = {hopper ? HOPPER_DEPTH : PORTABLE_DEPTH_LEAST,
                                  hopper ? HOPPER_DEPTH : PORTABLE_DEPTH_MOST, 0};
-    set_depth(&near, mode, tile_find_nearest(*depth, &depths));
+    const struct {
+        enum tile_param at;
+        const struct range *legal;
+    } params[] = {{mode->rows, &v->rows}, {mode->columns, &v->cols}, {mode->depth, &depths},
+                  {WARPS, &v->warps},     {GROUP, &v->group},        {SPLIT, &v->split}};
+    struct tile near = *t;
+    for (size_t i = 0; i < COUNT(params); i++) {
+        near.v[params[i].at] = tile_find_nearest(t->v[params[i].at], params[i].legal);
+    }
+    near.v[GROUP] = t->v[GROUP] > 0 ? near.v[GROUP] : 0;
+    /* as many bytes in flight */
+    near.v[STAGES] = t->v[STAGES] * t->v[mode->depth] / near.v[mode->depth];
     if (!hopper) {
         fill_warps(&near, mode);
     }
     return near;
 }
 
-json_t *tile_configs(const struct tile *t, const char *target, const char *mode, json_t *changed)
+json_t *tile_configs(const json_t *wish, const char *target, const char *mode, json_t *changed)
 {
     json_t *out = json_array();
     bool hopper = strcmp(target, "hopper") == 0;
     if (!hopper && strcmp(target, "portable") != 0) {
         return out;
     }
-    struct tile near = tile_nearest(t, mode, hopper);
-    count_changes(t, &near, changed);
-    near.stages = near.stages > STAGES_MOST    ? STAGES_MOST
-                  : near.stages < STAGES_LEAST ? STAGES_LEAST
-                                               : near.stages;
-    for (; near.stages >= STAGES_LEAST; near.stages--) {
+    const struct tile t = tile_read(wish);
+    struct tile near = tile_nearest(&t, tile_find_mode(mode), hopper);
+    for (int i = 0; i < STAGES; i++) {
+        if (near.v[i] != t.v[i]) {
+            notice_count(changed, names[i], 1);
+        }
+    }
+    int64_t *stages = &near.v[STAGES];
+    *stages = *stages > STAGES_MOST ? STAGES_MOST : *stages < STAGES_LEAST ? STAGES_LEAST : *stages;
+    for (; *stages >= STAGES_LEAST; (*stages)--) {
         (hopper ? add_hopper : add_portable)(out, &near);
     }
     return out;

@@ -14,19 +14,21 @@
 
 enum { FORMAT_VERSION = 1 };
 
-/* *format: of --format; NULL: gemmd's. 0, or USAGE after the error message. */
-static int transfer_check_options(const struct subject *s, bool portfolio, const char **format)
+/* *format: of --format; NULL: gemmd's own. 0, or USAGE after the error message. */
+static int transfer_find_format(const struct subject *s, const struct format **format)
 {
-    const char *to = s->given[OWN_TO], *named = s->given[OWN_FORMAT];
-    if (to && !*to) {
-        return ctl_usage("--to takes a file or a folder, not \"\"");
+    static const struct format *const formats[] = {&format_unsloth, &format_aiter};
+    const char *named = s->given[OWN_FORMAT];
+    *format = NULL;
+    for (size_t i = 0; named && i < COUNT(formats); i++) {
+        *format = strcmp(formats[i]->name, named) == 0 ? formats[i] : *format;
     }
-    *format = named && strcmp(named, "gemmd") != 0 ? named : NULL;
-    if (*format && !list_has(portfolio ? "unsloth,aiter,portfolio" : "unsloth,aiter", named)) {
-        return ctl_usage("--format takes gemmd, unsloth%s, not \"%s\"",
-                         portfolio ? ", aiter or portfolio" : " or aiter", named);
+    if (*format || !named || strcmp(named, "gemmd") == 0) {
+        return DONE;
     }
-    return DONE;
+    const bool portfolio = s->command == &command_export;
+    return ctl_usage("--format takes gemmd, unsloth%s, not \"%s\"",
+                     portfolio ? ", aiter or portfolio" : " or aiter", named);
 }
 
 static int transfer_refuse_files(const struct subject *s)
@@ -112,14 +114,18 @@ static int transfer_export_rows(struct subject *s)
 
 static int transfer_run_export(struct subject *s)
 {
-    const char *format = NULL;
-    if (transfer_check_options(s, true, &format)) {
+    const char *to = s->given[OWN_TO], *named = s->given[OWN_FORMAT];
+    const struct format *format;
+    if (to && !*to) {
+        return ctl_usage("--to takes a file or a folder, not \"\"");
+    }
+    if (named && strcmp(named, "portfolio") == 0) {
+        return portfolio_export(s);
+    }
+    if (transfer_find_format(s, &format)) {
         return USAGE;
     }
-    const bool portfolio = format && strcmp(format, "portfolio") == 0;
-    return portfolio ? portfolio_export(s)
-           : format  ? export_foreign(s, format)
-                     : transfer_export_rows(s);
+    return format ? export_foreign(s, format) : transfer_export_rows(s);
 }
 
 static const struct argp_option export_options[] = {
@@ -287,8 +293,8 @@ static int transfer_import_rows(struct subject *s)
 
 static int transfer_run_import(struct subject *s)
 {
-    const char *format = NULL;
-    if (transfer_check_options(s, false, &format)) {
+    const struct format *format;
+    if (transfer_find_format(s, &format)) {
         return USAGE;
     }
     if (format && s->given[OWN_TRUST]) {

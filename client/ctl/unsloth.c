@@ -13,12 +13,6 @@
 
 #include "client/ctl/formats.h"
 
-/* A row of the file. */
-struct row {
-    const char *head;  /* borrowed: the columns of the config */
-    const json_t *its; /* borrowed: {"baseline_ms", "ms", "speedup"} */
-};
-
 static const char *const shared_columns =
     "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,flatten,permute_x,permute_y,fuse_"
     "mul_post,use_tma_store";
@@ -57,15 +51,17 @@ static bool unsloth_loads_by_tma(const json_t *problem, const json_t *config, co
     return said ? json_is_true(said) : json_object_get(config, "schedule") && !gathered;
 }
 
-static char *unsloth_make_head(const json_t *problem, const json_t *config, const struct tile *t,
-                               const struct unsloth_mode *mode)
+static char *unsloth_make_head(const json_t *problem, const json_t *config, const json_t *tile)
 {
-    return text_format("%lld,%lld,%lld,%lld,%lld,True,%s,%s,%s,%s,%s,%s", (long long)t->m,
-                       (long long)t->n, (long long)t->k, (long long)t->warps, (long long)t->stages,
+    const struct unsloth_mode *mode = unsloth_find_mode(problem);
+    return text_format("%lld,%lld,%lld,%lld,%lld,True,%s,%s,%s,%s,%s,%s",
+                       field_int(tile, "BLOCK_SIZE_M"), field_int(tile, "BLOCK_SIZE_N"),
+                       field_int(tile, "BLOCK_SIZE_K"), field_int(tile, "num_warps"),
+                       field_int(tile, "num_stages"),
                        unsloth_format_flag(field_is_true(problem, "permute_x")),
                        unsloth_format_flag(field_is_true(problem, "permute_y")),
                        unsloth_format_flag(field_is_true(problem, "fuse_mul_post")),
-                       unsloth_format_flag(t->tma_store > 0),
+                       unsloth_format_flag(field_is_true(tile, "use_tma_store")),
                        unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[0])),
                        unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[1])));
 }
@@ -74,8 +70,8 @@ static void unsloth_add_row(json_t *rows, const char *head, double us, double ra
 {
     if (1 / ratio > field_number(json_object_get(rows, head), "speedup")) {
         json_object_set_new(rows, head,
-                            json_pack("{sf, sf, sf}", "baseline_ms", us / ratio / 1e3, "ms",
-                                      us / 1e3, "speedup", 1 / ratio));
+                            json_pack("{ss, sf, sf, sf}", "head", head, "baseline_ms",
+                                      us / ratio / 1e3, "ms", us / 1e3, "speedup", 1 / ratio));
     }
 }
 
@@ -124,7 +120,6 @@ static void take_trial(struct writing *w, json_t *rows, const json_t *best, cons
     const json_t *config = json_object_get(trial, "config");
     double us = field_number(trial, "time_us");
     double ratio = field_number(trial, "ratio");
-    struct tile tile;
     char why[WHY_MAX] = "no time beside a reference kernel's was kept";
     const char *status = field_text(trial, "status");
     if (strcmp(status, "aborted") == 0) {
@@ -133,58 +128,45 @@ static void take_trial(struct writing *w, json_t *rows, const json_t *best, cons
         snprintf(why, sizeof(why), "it failed: %.32s", status);
     }
     bool timed = is_ok(trial) && us > 0 && ratio > 0 && isfinite(us / ratio);
-    bool can = timed && tile_of_config(config, &tile, w->left_out, why);
-    if (can && tile.split > 1) {
+    json_t *tile = timed ? tile_of_config(config, w->left_out, why) : NULL;
+    const bool split = field_int(tile, "NUM_KSPLIT") > 1;
+    if (split) {
         snprintf(why, sizeof(why), "NUM_KSPLIT is not 1: their kernels do not split sums");
     }
-    if (!can || tile.split > 1) {
-        char *text = show_config(config);
+    char *text = tile && !split ? unsloth_make_head(problem, config, tile) : show_config(config);
+    if (tile && !split && text) {
+        unsloth_add_row(rows, text, us, ratio);
+    } else {
         notice_skip(w->skipped, text ? text : "", why);
-        free(text);
-        return;
     }
-    if (tile.group > 0) {
+    if (!split && field_int(tile, "GROUP_SIZE_M") > 0) {
         json_object_set_new(w->left_out, "GROUP_SIZE_M", json_true());
     }
-    char *head = unsloth_make_head(problem, config, &tile, unsloth_find_mode(problem));
-    if (head) {
-        unsloth_add_row(rows, head, us, ratio);
-    }
-    free(head);
-}
-
-static int best_first(const void *a, const void *b)
-{
-    const struct row *x = a, *y = b;
-    const double v = field_number(x->its, "speedup"), w = field_number(y->its, "speedup");
-    return v != w ? (v < w) - (v > w) : strcmp(x->head, y->head);
+    free(text);
+    json_decref(tile);
 }
 
 /* malloc'ed */
 static char *unsloth_make_text(const json_t *rows, const struct unsloth_mode *mode)
 {
-    struct row *all = calloc(json_object_size(rows) + 1, sizeof(*all));
-    size_t n = 0;
-    const char *head;
-    json_t *its;
-    json_object_foreach((json_t *)(uintptr_t)rows, head, its) {
-        if (all) {
-            all[n++] = (struct row){head, its};
-        }
-    }
-    if (all) {
-        qsort(all, n, sizeof(*all), best_first);
-    }
+    static const char *const order[] = {"-speedup", "head", NULL};
     char *text = text_format("%s,%s,%s,torch_time,triton_time,speedup\n", shared_columns,
                              mode->loads[0], mode->loads[1]);
-    for (size_t i = 0; i < n; i++) {
-        char baseline[NUMBER_TEXT_MAX], ms[NUMBER_TEXT_MAX], speedup[NUMBER_TEXT_MAX];
-        number_text(field_number(all[i].its, "baseline_ms"), baseline);
-        number_text(field_number(all[i].its, "ms"), ms);
-        number_text(field_number(all[i].its, "speedup"), speedup);
-        text = text_append(text, "%s,%s,%s,%s\n", all[i].head, baseline, ms, speedup);
+    json_t *sorted = json_array(), *row;
+    const char *head;
+    size_t i;
+    json_object_foreach((json_t *)(uintptr_t)rows, head, row) {
+        json_array_append(sorted, row);
     }
-    free(all);
+    rows_sort(sorted, order);
+    json_array_foreach(sorted, i, row) {
+        char baseline[NUMBER_TEXT_MAX], ms[NUMBER_TEXT_MAX], speedup[NUMBER_TEXT_MAX];
+        number_text(field_number(row, "baseline_ms"), baseline);
+        number_text(field_number(row, "ms"), ms);
+        number_text(field_number(row, "speedup"), speedup);
+        text = text_append(text, "%s,%s,%s,%s\n", field_text(row, "head"), baseline, ms, speedup);
+    }
+    json_decref(sorted);
     return text;
 }
 
@@ -248,8 +230,9 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
     return code;
 }
 
-int unsloth_write(struct writing *w)
+static int unsloth_write(struct writing *w, const char *arch)
 {
+    (void)arch;
     size_t n = json_array_size(w->rows), length = w->to ? strlen(w->to) : 0;
     struct stat s;
     bool folder =
@@ -269,3 +252,6 @@ int unsloth_write(struct writing *w)
     }
     return code;
 }
+
+const struct format format_unsloth = {
+    .name = "unsloth", .read = unsloth_read, .write = unsloth_write};

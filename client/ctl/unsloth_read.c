@@ -6,8 +6,6 @@
  * found by name, in any order; columns of other names are ignored and counted.
  */
 #include <float.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,193 +13,158 @@
 
 enum { NUMBER_MAX = 65536 };
 
-/* The columns and their places in an entry; columns from REQUIRED on may be absent. */
-enum { NOWHERE = -1, COLUMNS = 20, REQUIRED = 13, LOAD_X = 13, LOAD_W, LOAD_DY, MODE };
-#define AT(member) (int)offsetof(struct entry, member)
+enum unsloth_kind { NUMBER, FLAG, TIME, WORD };
 static const struct {
     const char *name;
-    enum { NUMBER, FLAG, TIME, WORD } kind;
-    int at;
-} columns[COLUMNS] = {
-    {"BLOCK_SIZE_M", NUMBER, AT(tile.m)},
-    {"BLOCK_SIZE_N", NUMBER, AT(tile.n)},
-    {"BLOCK_SIZE_K", NUMBER, AT(tile.k)},
-    {"num_warps", NUMBER, AT(tile.warps)},
-    {"num_stages", NUMBER, AT(tile.stages)},
-    {"flatten", FLAG, NOWHERE},
-    {"permute_x", FLAG, AT(permute_x)},
-    {"permute_y", FLAG, AT(permute_y)},
-    {"fuse_mul_post", FLAG, AT(fuse_mul_post)},
-    {"use_tma_store", FLAG, AT(tile.tma_store)},
-    {"torch_time", TIME, NOWHERE},
-    {"triton_time", TIME, AT(time_ms)},
-    {"speedup", TIME, AT(speedup)},
-    [LOAD_X] = {"use_tma_load_x", FLAG, NOWHERE},
-    [LOAD_W] = {"use_tma_load_w", FLAG, NOWHERE},
-    [LOAD_DY] = {"use_tma_load_dy", FLAG, NOWHERE},
-    [MODE] = {"mode", WORD, NOWHERE},
-    {"seqlen", WORD, NOWHERE},
-    {"dtype", WORD, NOWHERE},
-    {"autotune", WORD, NOWHERE},
+    enum unsloth_kind kind;
+    const char *into; /* member of the entry; "": the entry itself; NULL: only checked */
+    bool optional;
+} columns[] = {
+    {"BLOCK_SIZE_M", NUMBER, "tile"},
+    {"BLOCK_SIZE_N", NUMBER, "tile"},
+    {"BLOCK_SIZE_K", NUMBER, "tile"},
+    {"num_warps", NUMBER, "tile"},
+    {"num_stages", NUMBER, "tile"},
+    {"flatten", FLAG},
+    {"permute_x", FLAG, "flags"},
+    {"permute_y", FLAG, "flags"},
+    {"fuse_mul_post", FLAG, "flags"},
+    {"use_tma_store", FLAG, "tile"},
+    {"torch_time", TIME},
+    {"triton_time", TIME, ""},
+    {"speedup", TIME, ""},
+    {"use_tma_load_x", FLAG, NULL, true},
+    {"use_tma_load_w", FLAG, NULL, true},
+    {"use_tma_load_dy", FLAG, NULL, true},
+    {"mode", WORD, NULL, true},
+    {"seqlen", WORD, NULL, true},
+    {"dtype", WORD, NULL, true},
+    {"autotune", WORD, NULL, true},
 };
 
-struct csv {
-    const char *path;
-    int line, n;        /* number of columns of the file */
-    int place[COLUMNS]; /* index of the column in the file, or -1 */
-};
+/* ---- the first line -------------------------------------------------------------------------- */
 
-/* ---- lines ----------------------------------------------------------------------------------- */
-
-static int unsloth_find_column(const char *name)
+static bool unsloth_has_column(const char *name)
 {
-    for (int c = 0; c < COLUMNS; c++) {
-        if (strcmp(columns[c].name, name) == 0) {
-            return c;
-        }
+    size_t c = 0;
+    while (c < COUNT(columns) && strcmp(columns[c].name, name) != 0) {
+        c++;
     }
-    return -1;
+    return c < COUNT(columns);
 }
 
-static int read_mode(struct csv *csv, struct entries *out)
+/* Sets the mode; counts unused columns. */
+static int unsloth_read_head(const struct csv *csv, json_t *out)
 {
-    bool x = csv->place[LOAD_X] >= 0, w = csv->place[LOAD_W] >= 0, dy = csv->place[LOAD_DY] >= 0;
+    const bool x = csv_find(csv, "use_tma_load_x") >= 0, w = csv_find(csv, "use_tma_load_w") >= 0;
+    const bool dy = csv_find(csv, "use_tma_load_dy") >= 0;
+    for (int i = 0; i < csv->n_names; i++) {
+        if (!unsloth_has_column(csv->names[i])) {
+            notice_count(json_object_get(out, "unused"), csv->names[i], 1);
+        } else if (csv_find(csv, csv->names[i]) < i) {
+            return ctl_failed("%s, line 1: column %d, \"%.60s\", is there twice", csv->path, i + 1,
+                              csv->names[i]);
+        }
+    }
+    for (size_t c = 0; c < COUNT(columns); c++) {
+        if (!columns[c].optional && csv_find(csv, columns[c].name) < 0) {
+            return ctl_failed("%s, line 1: no column %s, so this is no CSV of Unsloth's tuning",
+                              csv->path, columns[c].name);
+        }
+    }
     if (x + w + dy != 2) {
         return ctl_failed("%s, line 1: two of use_tma_load_w, use_tma_load_x, use_tma_load_dy must "
                           "be columns: they say the mode",
                           csv->path);
     }
-    snprintf(out->mode, sizeof(out->mode), "%s", !dy ? "forward" : x ? "dW" : "dX");
+    json_object_set_new(out, "mode", json_string(!dy ? "forward" : x ? "dW" : "dX"));
     return DONE;
 }
 
-static int unsloth_read_head(struct csv *csv, char *line, struct entries *out)
-{
-    char *fields[CSV_FIELDS_MAX];
-    csv->n = csv_split(line, fields);
-    for (int c = 0; c < COLUMNS; c++) {
-        csv->place[c] = -1;
-    }
-    for (int i = 0; i < csv->n && i < CSV_FIELDS_MAX; i++) {
-        int c = unsloth_find_column(fields[i]);
-        if (c < 0) {
-            notice_count(out->unused, fields[i], 1);
-        } else if (csv->place[c] >= 0) {
-            return ctl_failed("%s, line 1: column %d, \"%.60s\", is there twice", csv->path, i + 1,
-                              fields[i]);
-        } else {
-            csv->place[c] = i;
-        }
-    }
-    if (csv->n > CSV_FIELDS_MAX) {
-        return ctl_failed("%s, line 1: %d columns, and at most %d can be read", csv->path, csv->n,
-                          CSV_FIELDS_MAX);
-    }
-    for (int c = 0; c < REQUIRED; c++) {
-        if (csv->place[c] < 0) {
-            return ctl_failed("%s, line 1: no column %s, so this is no CSV of Unsloth's tuning",
-                              csv->path, columns[c].name);
-        }
-    }
-    return read_mode(csv, out);
-}
+/* ---- rows ------------------------------------------------------------------------------------ */
 
-/* ---- values --------------------------------------------------------------------------------- */
-
-/* A decimal number that consists of `characters` only. */
-static bool unsloth_parse(const char *text, const char *characters, double most, double *out)
+/* NULL: malformed. */
+static json_t *unsloth_read_value(enum unsloth_kind kind, const char *text)
 {
     char *end;
-    *out = strtod(text, &end);
-    return *text && !*end && text[strspn(text, characters)] == '\0' && *out > 0 && *out <= most;
-}
-
-static int unsloth_read_value(const struct csv *csv, int c, const char *text, struct entry *e)
-{
-    static const char digits[] = "0123456789", real[] = "0123456789.eE+-";
-    static const char *const wants[] = {"a whole number from 1 to 65536", "True or False",
-                                        "a number above 0", ""};
-    char *const to = columns[c].at == NOWHERE ? NULL : (char *)e + columns[c].at;
-    double v = 0;
-    bool good = true;
-    switch (columns[c].kind) {
+    int64_t n;
+    double v;
+    switch (kind) {
     case NUMBER:
-        good = unsloth_parse(text, digits, NUMBER_MAX, &v);
-        *(int64_t *)to = (int64_t)v;
-        break;
+        return strspn(text, "0123456789") == strlen(text) &&
+                       text_read_number(text, 1, NUMBER_MAX, &n)
+                   ? json_integer(n)
+                   : NULL;
     case TIME:
-        good = unsloth_parse(text, real, DBL_MAX, &v);
-        if (to) {
-            *(double *)to = v;
-        }
-        break;
+        v = strtod(text, &end);
+        return *text && !*end && strspn(text, "0123456789.eE+-") == strlen(text) && v > 0 &&
+                       v <= DBL_MAX
+                   ? json_real(v)
+                   : NULL;
     case FLAG:
-        good = strcmp(text, "True") == 0 || strcmp(text, "False") == 0;
-        if (to) {
-            *(int *)to = *text == 'T';
-        }
-        break;
+        return strcmp(text, "True") == 0    ? json_true()
+               : strcmp(text, "False") == 0 ? json_false()
+                                            : NULL;
     case WORD:
         break;
     }
-    return good ? DONE
-                : ctl_failed("%s, line %d: %s is \"%.60s\", and must be %s", csv->path, csv->line,
-                             columns[c].name, text, wants[columns[c].kind]);
+    return json_null();
 }
 
-static int unsloth_read_row(const struct csv *csv, char *line, struct entries *out)
+static int unsloth_read_row(const struct csv *csv, json_t *out)
 {
-    char *fields[CSV_FIELDS_MAX];
-    int n = csv_split(line, fields), code = DONE;
-    if (n != csv->n) {
-        return ctl_failed("%s, line %d: %d columns, line 1 has %d", csv->path, csv->line, n,
-                          csv->n);
+    static const char *const wants[] = {[NUMBER] = "a whole number from 1 to 65536",
+                                        [FLAG] = "True or False",
+                                        [TIME] = "a number above 0"};
+    const char *mode = csv_field(csv, "mode"), *columns_mode = field_text(out, "mode");
+    if (csv->n != csv->n_names) {
+        return ctl_failed("%s, line %d: %d columns, line 1 has %d", csv->path, csv->line, csv->n,
+                          csv->n_names);
     }
-    struct entry *e = entries_add(out);
-    if (!e) {
-        return ctl_failed("no memory");
-    }
-    e->line = csv->line;
-    for (int c = 0; c < COLUMNS && code == DONE; c++) {
-        code = csv->place[c] < 0 ? DONE : unsloth_read_value(csv, c, fields[csv->place[c]], e);
-    }
-    if (code == DONE && csv->place[MODE] >= 0 && strcmp(fields[csv->place[MODE]], out->mode) != 0) {
-        code = ctl_failed("%s, line %d: mode is \"%.60s\", but the columns are those of %s",
-                          csv->path, csv->line, fields[csv->place[MODE]], out->mode);
-    }
-    return code;
-}
-
-/* ---- the file ------------------------------------------------------------------------------- */
-
-static int unsloth_compare_times(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-    return x->speedup != y->speedup   ? (x->speedup < y->speedup) - (x->speedup > y->speedup)
-           : x->time_ms != y->time_ms ? (x->time_ms > y->time_ms) - (x->time_ms < y->time_ms)
-                                      : x->line - y->line;
-}
-
-int unsloth_read(const char *path, struct entries *out)
-{
-    char *text = foreign_read_file(path), *at = text;
-    struct csv csv = {.path = path};
-    int code = text ? DONE : FAILED;
-    out->unused = json_object();
-    for (char *line; code == DONE && (line = strsep(&at, "\n")) && (at || *line);) {
-        csv.line++;
-        if (csv.line == 1) {
-            code = unsloth_read_head(&csv, line, out);
-        } else if (line[strspn(line, " \t\r")]) {
-            code = unsloth_read_row(&csv, line, out);
+    json_t *e = json_pack("{si, s{}, s{}}", "line", csv->line, "tile", "flags");
+    json_array_append_new(json_object_get(out, "entries"), e);
+    for (size_t c = 0; c < COUNT(columns); c++) {
+        const char *text = csv_field(csv, columns[c].name), *into = columns[c].into;
+        json_t *v = text ? unsloth_read_value(columns[c].kind, text) : json_null();
+        if (!v) {
+            return ctl_failed("%s, line %d: %s is \"%.60s\", and must be %s", csv->path, csv->line,
+                              columns[c].name, text, wants[columns[c].kind]);
         }
+        if (into) {
+            json_object_set(*into ? json_object_get(e, into) : e, columns[c].name, v);
+        }
+        json_decref(v);
     }
-    free(text);
-    if (code == DONE && out->n == 0) {
+    return mode && strcmp(mode, columns_mode) != 0
+               ? ctl_failed("%s, line %d: mode is \"%.60s\", but the columns are those of %s",
+                            csv->path, csv->line, mode, columns_mode)
+               : DONE;
+}
+
+json_t *unsloth_read(const char *path)
+{
+    static const char *const order[] = {"-speedup", "triton_time", "line", NULL};
+    struct csv csv;
+    struct gemmd_error e;
+    if (!csv_open(&csv, path, &e)) {
+        ctl_failed("%s", e.text);
+        return NULL;
+    }
+    json_t *out = json_pack("{s[], s{}}", "entries", "unused"), *entries;
+    const bool empty = csv.n_names == 1 && !*csv.names[0];
+    int code = empty ? DONE : unsloth_read_head(&csv, out);
+    while (code == DONE && csv_next(&csv)) {
+        code = unsloth_read_row(&csv, out);
+    }
+    csv_close(&csv);
+    entries = json_object_get(out, "entries");
+    if (code == DONE && json_array_size(entries) == 0) {
         code = ctl_failed("%s has no rows", path);
     }
-    if (code == DONE) {
-        qsort(out->all, out->n, sizeof(*out->all), unsloth_compare_times);
+    if (code) {
+        json_decref(out);
+        return NULL;
     }
-    return code;
+    rows_sort(entries, order);
+    return out;
 }

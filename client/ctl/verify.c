@@ -198,38 +198,32 @@ static int verify_one(struct verifying *v, const json_t *problem, const char *co
 
 /* ---- the outcome ---------------------------------------------------------------------------- */
 
-static int compare_numbers(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static json_t *summary_of(const struct verifying *v, const char *scheme)
 {
-    size_t n = 0, i;
-    double *losses = calloc(json_array_size(v->rows) + 1, sizeof(*losses));
-    json_t *keys = json_object(), *row;
+    static const char *const order[] = {"loss_percent", NULL};
+    json_t *keys = json_object(), *losses = json_array(), *row;
+    size_t i;
     json_array_foreach(v->rows, i, row) {
-        const json_t *loss = json_object_get(row, "loss_percent");
         if (strcmp(field_string(row, "scheme"), scheme) == 0) {
             json_object_set_new(keys, field_string(row, "key"), json_true());
-            if (losses && json_is_number(loss)) {
-                losses[n++] = json_number_value(loss);
+            if (json_is_number(json_object_get(row, "loss_percent"))) {
+                json_array_append(losses, row);
             }
         }
     }
-    if (losses) {
-        qsort(losses, n, sizeof(*losses), compare_numbers);
-    }
+    rows_sort(losses, order);
+    const size_t n = json_array_size(losses);
     json_t *out = json_pack("{ss, sI, sI}", "scheme", scheme, "shapes", (json_int_t)n, "buckets",
                             (json_int_t)json_object_size(keys));
-    if (losses && n > 0) {
-        double median = (losses[(n - 1) / 2] + losses[n / 2]) / 2;
-        json_object_set_new(out, "median_percent", json_real(median));
-        json_object_set_new(out, "max_percent", json_real(losses[n - 1]));
+    if (n > 0) {
+        const double below = field_number(json_array_get(losses, (n - 1) / 2), "loss_percent");
+        const double above = field_number(json_array_get(losses, n / 2), "loss_percent");
+        json_object_set_new(out, "median_percent", json_real((below + above) / 2));
+        json_object_set(out, "max_percent",
+                        json_object_get(json_array_get(losses, n - 1), "loss_percent"));
     }
     json_decref(keys);
-    free(losses);
+    json_decref(losses);
     return out;
 }
 

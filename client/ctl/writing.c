@@ -203,7 +203,7 @@ static json_t *only_class(struct writing *w, json_t *rows, const char *class)
     return ours;
 }
 
-static int write_rows(struct writing *w, const char *format)
+static int write_rows(struct writing *w, const struct format *format)
 {
     int code = DONE;
     struct ctl *c = &w->s->ctl;
@@ -213,8 +213,7 @@ static int write_rows(struct writing *w, const char *format)
     if (rows) {
         rows = only_class(w, rows, field_string(status, "device.class"));
         w->rows = rows;
-        code = strcmp(format, "aiter") == 0 ? aiter_write(w, arch && *arch ? arch : "unknown")
-                                            : unsloth_write(w);
+        code = format->write(w, arch && *arch ? arch : "unknown");
     }
     w->incomplete =
         code == DONE && unsaved_fail(status, unsaved_there(status), "this export", "export");
@@ -223,7 +222,7 @@ static int write_rows(struct writing *w, const char *format)
     return code;
 }
 
-int export_foreign(struct subject *s, const char *format)
+int export_foreign(struct subject *s, const struct format *format)
 {
     const char *to = s->given[OWN_TO];
     if (s->ctl.json && (!to || strcmp(to, "-") == 0)) {

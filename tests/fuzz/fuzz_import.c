@@ -31,55 +31,60 @@ char *show_plain(const json_t *v)
     abort();
 }
 
-static void check_tile(const struct tile *t, const char *mode)
+static void check_tile(const json_t *tile, const char *mode)
 {
     char why[WHY_MAX];
-    CHECK(t->m >= 1 && t->n >= 1 && t->k >= 1 && t->warps >= 1 && t->stages >= 1 && t->split >= 1);
+    CHECK(field_int(tile, "BLOCK_SIZE_M") >= 1 && field_int(tile, "BLOCK_SIZE_N") >= 1 &&
+          field_int(tile, "BLOCK_SIZE_K") >= 1 && field_int(tile, "num_warps") >= 1 &&
+          field_int(tile, "num_stages") >= 0 && field_int(tile, "NUM_KSPLIT") >= 0);
     json_t *left_out = json_object(), *changed = json_object();
-    json_t *configs = tile_configs(t, "portable", mode, changed);
+    json_t *configs = tile_configs(tile, "portable", mode, changed);
     size_t i;
     json_t *config;
     json_array_foreach(configs, i, config) {
-        struct tile back;
-        CHECK(tile_of_config(config, &back, left_out, why) || why[0]);
+        json_t *back = tile_of_config(config, left_out, why);
+        CHECK(back ? field_int(back, "num_stages") >= 1 && field_int(back, "NUM_KSPLIT") >= 1
+                   : why[0]);
+        json_decref(back);
     }
     json_decref(changed);
     json_decref(left_out);
     json_decref(configs);
 }
 
-static void check_entries(const struct entries *e)
+static void check_file(const json_t *file)
 {
-    for (size_t i = 0; i < e->n && i < 8; i++) { /* every entry takes the same path */
-        check_tile(&e->all[i].tile, e->mode[0] ? e->mode : "forward");
-        CHECK(e->all[i].line >= 1);
+    const json_t *entries = json_object_get(file, "entries");
+    CHECK(json_array_size(entries) > 0 && *field_text(file, "mode"));
+    for (size_t i = 0; i < json_array_size(entries) && i < 8; i++) { /* all take the same path */
+        const json_t *e = json_array_get(entries, i);
+        check_tile(json_object_get(e, "tile"), field_text(file, "mode"));
+        CHECK(field_int(e, "line") >= 1);
     }
 }
 
 static void check_csv(const uint8_t *data, size_t n)
 {
-    struct entries e = {0};
-    if (unsloth_read(fuzz_file("results.csv", data, n), &e) == DONE) {
-        CHECK(e.n > 0 && e.mode[0]);
-        check_entries(&e);
+    json_t *file = unsloth_read(fuzz_file("results.csv", data, n));
+    if (file) {
+        check_file(file);
     }
-    foreign_entries_deinit(&e);
+    json_decref(file);
 }
 
 static void check_aiter(const uint8_t *data, size_t n)
 {
     static const int64_t ms[] = {1, 16, 31, 32, 33, 64, 256, 257, 8192, INT64_C(1) << 30};
-    struct entries e = {0};
-    if (aiter_read(fuzz_file("GEMM-A16W16-N=512-K=256.json", data, n), &e) == DONE) {
-        CHECK(e.n > 0 && e.n_size == 512 && e.k_size == 256);
-        check_entries(&e);
+    json_t *file = aiter_read(fuzz_file("GEMM-A16W16-N=512-K=256.json", data, n));
+    if (file) {
+        CHECK(field_int(file, "N") == 512 && field_int(file, "K") == 256);
+        check_file(file);
         for (size_t i = 0; i < sizeof(ms) / sizeof(ms[0]); i++) {
-            const struct entry *found = aiter_find(&e, ms[i]);
-            CHECK(!found ||
-                  (found >= e.all && found < e.all + e.n && aiter_bound(found->class) >= 0));
+            const json_t *found = aiter_find(json_object_get(file, "entries"), ms[i]);
+            CHECK(!found || (*field_text(found, "class") && field_int(found, "bound") >= 0));
         }
     }
-    foreign_entries_deinit(&e);
+    json_decref(file);
 }
 
 static void check_row(const json_t *row)
