@@ -326,7 +326,7 @@ char *show_time(const json_t *v); /* a time in us, or a rate: four digits */
 char *show_percent(const json_t *v);
 char *show_ratio(const json_t *v);  /* "1.32x" */
 char *show_age(const json_t *v);    /* from Unix seconds: "3m" */
-char *show_id(const json_t *v);     /* the first 8 digits */
+char *show_id(const json_t *v);     /* a number, or a text's first 8 digits */
 char *show_bytes(const json_t *v);  /* "1.2 MiB" */
 char *show_config(const json_t *v); /* one line */
 char *show_values(const json_t *v); /* an array: "64,128" */
@@ -370,6 +370,8 @@ void baselines_say(const json_t *rows);
 /* ---- rows.c --------------------------------------------------------------------------------- */
 
 bool rows_known(const char *what);
+/* Prints the table of the list `what`, or of "answers". */
+void rows_print(const char *what, const json_t *rows);
 /* Adds the derived columns, and baselines (may be NULL) to trials; shows the rows of the list
  * `what` and takes them over. */
 int rows_show(const struct ctl *c, const char *what, const json_t *baselines, json_t *rows);

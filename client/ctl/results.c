@@ -129,47 +129,22 @@ void result_derive(json_t *row)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* Shows experts or topk: 1 for a product without the field, "-" for another op. */
-static char *show_count(const json_t *problem, const char *name)
+/* Sets a count that a product may leave out. */
+static void results_set_count(json_t *problem, const char *name)
 {
-    const json_t *v = json_object_get(problem, name);
-    const char *op = field_string(problem, "op");
-    bool product = problem && result_is_product(op);
-    return !v && product ? strdup("1") : show_plain(v);
-}
-
-static char *show_experts(const json_t *problem)
-{
-    return show_count(problem, "experts");
-}
-
-static char *show_topk(const json_t *problem)
-{
-    return show_count(problem, "topk");
+    if (problem && result_is_product(field_string(problem, "op")) &&
+        !json_object_get(problem, name)) {
+        json_object_set_new(problem, name, json_integer(1));
+    }
 }
 
 void results_print(const json_t *rows)
 {
-    static const struct column columns[] = {
-        {"NAME", "name", NULL, false, true},
-        {"MODE", "mode"},
-        {"M", "problem.M", NULL, true},
-        {"N", "problem.N", NULL, true},
-        {"K", "problem.K", NULL, true},
-        {"E", "problem", show_experts, true},
-        {"TOPK", "problem", show_topk, true},
-        {"FLAGS", "flags"},
-        {"TIME us", "time_us", show_time, true},
-        {"TFLOP/s", "tflops", show_time, true},
-        {"GB/s", "gbps", show_time, true},
-        {"%FLOOR", "floor_percent", show_percent, true},
-        {"VS REF", "speedup", show_ratio, true},
-        {"TIER", "tier"},
-        {"SOURCE", "source"},
-        {"TARGET", "target"},
-        {"AGE", "created_s", show_age, true},
-        {"ROUND TRIP us", "round_trip_us", show_time, true, true},
-        {"CONFIG", "config", show_config},
-    };
-    table_print(columns, COUNT(columns), rows);
+    size_t i;
+    const json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        results_set_count(json_object_get(row, "problem"), "experts");
+        results_set_count(json_object_get(row, "problem"), "topk");
+    }
+    rows_print("answers", rows);
 }

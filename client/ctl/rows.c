@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The columns of each list, and the derived columns of its rows. */
+/* The columns of all tables of answers and of the database's rows, and the derived columns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,139 +8,99 @@
 
 /* ---- columns -------------------------------------------------------------------------------- */
 
-static const struct column best_columns[] = {
-    {"KEY", "key", show_id},
-    {"DEVICE", "device_shown", NULL, false, true},
-    {"MODE", "mode"},
-    {"M", "problem.M", NULL, true},
-    {"N", "problem.N", NULL, true},
-    {"K", "problem.K", NULL, true},
-    {"E", "problem.experts", NULL, true},
-    {"TOPK", "problem.topk", NULL, true},
-    {"FLAGS", "flags"},
-    {"TIME us", "time_us", show_time, true},
-    {"TFLOP/s", "tflops", show_time, true},
-    {"GB/s", "gbps", show_time, true},
-    {"%FLOOR", "floor_percent", show_percent, true},
-    {"VS REF", "speedup", show_ratio, true},
-    {"SOURCE", "source"},
-    {"TARGET", "target"},
-    {"MEASURED", "measured", NULL, true},
-    {"CONFIDENCE", "confidence"},
+static const struct column columns[] = {
     {"AGE", "created_s", show_age, true},
-    {"CONFIG", "config", show_config},
-};
-
-static const struct column trial_columns[] = {
-    {"KEY", "key", show_id},
-    {"DEVICE", "device_shown", NULL, false, true},
-    {"STATUS", "status"},
-    {"BASELINE us", "baseline_us", show_time, true},
-    {"TIME us", "time_us", show_time, true},
-    {"SPEEDUP", "speedup", show_ratio, true},
-    {"STAGE", "stage"},
-    {"TARGET", "target"},
-    {"CONFIG", "config", show_config},
-    {"REASON", "why"},
-};
-
-static const struct column module_columns[] = {
-    {"ID", "id", show_id},
-    {"FAMILY", "family"},
-    {"TARGET", "target"},
-    {"REGS", "registers", show_known, true},
-    {"SPILLS B", "spill_bytes", show_known, true},
-    {"STATIC SMEM", "smem_static", show_bytes, true},
-    {"SIZE", "size", show_bytes, true},
-    {"COMPILED ms", "compile_ms", show_time, true},
-    {"USED", "used_s", show_age, true},
-    {"COMPILER", "compiler"},
-    {"FLAGS", "flags"},
-};
-
-static const struct column quarantine_columns[] = {
-    {"VARIANT", "variant"},
-    {"DEVICE", "device_shown", NULL, false, true},
-    {"STATUS", "status"},
-    {"DEATHS", "deaths", NULL, true},
-    {"AGE", "created_s", show_age, true},
-    {"KEY", "key", show_id},
-    {"DRIVER", "driver"},
-    {"CONFIG", "config", show_config},
-    {"REASON", "reason"},
-};
-
-static const struct column device_columns[] = {
-    {"UUID", "uuid"},
-    {"NAME", "name"},
     {"ARCH", "arch"},
-    {"SMS", "sm_count", NULL, true},
-    {"REGS/BLOCK", "regs_per_block", NULL, true},
-    {"SMEM OPT-IN", "smem_optin", show_bytes, true},
-    {"WARP", "warp_size", NULL, true},
-    {"L2", "l2_bytes", show_bytes, true},
-    {"MEMORY", "memory_bytes", show_bytes, true},
-    {"MIG", "mig"},
-    {"POWER W", "power_limit_w", NULL, true},
-    {"DRIVER", "driver"},
+    {"BASELINE us", "baseline_us", show_time, true},
+    {"BUILD", "build"},
+    {"COMPILED ms", "compile_ms", show_time, true},
     {"COMPILER", "compiler"},
-};
-
-static const struct column run_columns[] = {
-    {"ID", "id", NULL, true},
+    {"CONFIDENCE", "confidence"},
+    {"CONFIG", "config", show_config},
+    {"DEATHS", "deaths", NULL, true},
+    {"DEVICE", "device_shown", NULL, false, true},
     {"DEVICE", "device"},
     {"DRIVER", "driver"},
-    {"COMPILER", "compiler"},
-    {"BUILD", "build"},
-    {"PID", "pid", NULL, true},
-    {"STARTED", "started_s", show_age, true},
+    {"E", "problem.experts", NULL, true},
     {"ENDED", "ended_s", show_age, true},
     {"ENDING", "ending"},
-};
-
-static const struct column event_columns[] = {
-    {"ID", "id", NULL, true}, {"AGE", "created_s", show_age, true},
-    {"KIND", "kind"},         {"UID", "uid", NULL, true},
-    {"TEXT", "text"},
-};
-
-static const struct column portfolio_columns[] = {
-    {"MODE", "mode"},
-    {"DEVICE", "device_shown", NULL, false, true},
-    {"M", "problem.M", NULL, true},
-    {"N", "problem.N", NULL, true},
-    {"K", "problem.K", NULL, true},
-    {"E", "problem.experts", NULL, true},
-    {"TOPK", "problem.topk", NULL, true},
+    {"FAMILY", "family"},
     {"FLAGS", "flags"},
-    {"TARGET", "target"},
+    {"%FLOOR", "floor_percent", show_percent, true},
+    {"GB/s", "gbps", show_time, true},
+    {"ID", "id", show_id, true},
+    {"K", "problem.K", NULL, true},
+    {"KEY", "key", show_id},
+    {"KIND", "kind"},
+    {"L2", "l2_bytes", show_bytes, true},
+    {"M", "problem.M", NULL, true},
+    {"MEASURED", "measured", NULL, true},
     {"MEMBER", "member", NULL, true},
+    {"MEMORY", "memory_bytes", show_bytes, true},
+    {"MIG", "mig"},
+    {"MODE", "mode"},
+    {"N", "problem.N", NULL, true},
+    {"NAME", "name", NULL, false, true},
     {"OF", "members", NULL, true},
+    {"PID", "pid", NULL, true},
+    {"POWER W", "power_limit_w", NULL, true},
+    {"REASON", "reason"},
+    {"REASON", "why"},
     {"REGRET %", "regret_percent", show_percent, true},
-    {"CONFIG", "config", show_config},
+    {"REGS", "registers", show_known, true},
+    {"REGS/BLOCK", "regs_per_block", NULL, true},
+    {"ROUND TRIP us", "round_trip_us", show_time, true, true},
+    {"SIZE", "size", show_bytes, true},
+    {"SMEM OPT-IN", "smem_optin", show_bytes, true},
+    {"SMS", "sm_count", NULL, true},
+    {"SOURCE", "source"},
+    {"SPEEDUP", "speedup", show_ratio, true},
+    {"SPILLS B", "spill_bytes", show_known, true},
+    {"STAGE", "stage"},
+    {"STARTED", "started_s", show_age, true},
+    {"STATIC SMEM", "smem_static", show_bytes, true},
+    {"STATUS", "status"},
+    {"TARGET", "target"},
+    {"TEXT", "text"},
+    {"TFLOP/s", "tflops", show_time, true},
+    {"TIER", "tier"},
+    {"TIME us", "time_us", show_time, true},
+    {"TOPK", "problem.topk", NULL, true},
+    {"UID", "uid", NULL, true},
+    {"USED", "used_s", show_age, true},
+    {"UUID", "uuid"},
+    {"VARIANT", "variant"},
+    {"VS REF", "speedup", show_ratio, true},
+    {"WARP", "warp_size", NULL, true},
 };
 
-static const struct view {
-    const char *what;
-    const struct column *columns;
-    size_t n;
+static const char best_view[] =
+    "KEY,DEVICE,MODE,M,N,K,E,TOPK,FLAGS,TIME us,TFLOP/s,GB/s,%FLOOR,VS REF,SOURCE,TARGET,MEASURED,"
+    "CONFIDENCE,AGE,CONFIG";
+
+/* The columns of each list: titles, or keys where titles are equal. */
+static const struct {
+    const char *what, *columns;
 } views[] = {
-    {"best", best_columns, COUNT(best_columns)},
-    {"history", best_columns, COUNT(best_columns)},
-    {"trials", trial_columns, COUNT(trial_columns)},
-    {"modules", module_columns, COUNT(module_columns)},
-    {"quarantine", quarantine_columns, COUNT(quarantine_columns)},
-    {"runs", run_columns, COUNT(run_columns)},
-    {"devices", device_columns, COUNT(device_columns)},
-    {"events", event_columns, COUNT(event_columns)},
-    {"portfolio", portfolio_columns, COUNT(portfolio_columns)},
+    {"answers", "NAME,MODE,M,N,K,E,TOPK,FLAGS,TIME us,TFLOP/s,GB/s,%FLOOR,VS REF,TIER,SOURCE,"
+                "TARGET,AGE,ROUND TRIP us,CONFIG"},
+    {"best", best_view},
+    {"history", best_view},
+    {"trials", "KEY,DEVICE,STATUS,BASELINE us,TIME us,SPEEDUP,STAGE,TARGET,CONFIG,why"},
+    {"modules", "ID,FAMILY,TARGET,REGS,SPILLS B,STATIC SMEM,SIZE,COMPILED ms,USED,COMPILER,FLAGS"},
+    {"quarantine", "VARIANT,DEVICE,STATUS,DEATHS,AGE,KEY,DRIVER,CONFIG,REASON"},
+    {"runs", "ID,device,DRIVER,COMPILER,BUILD,PID,STARTED,ENDED,ENDING"},
+    {"devices", "UUID,NAME,ARCH,SMS,REGS/BLOCK,SMEM OPT-IN,WARP,L2,MEMORY,MIG,POWER W,DRIVER,"
+                "COMPILER"},
+    {"events", "ID,AGE,KIND,UID,TEXT"},
+    {"portfolio", "MODE,DEVICE,M,N,K,E,TOPK,FLAGS,TARGET,MEMBER,OF,REGRET %,CONFIG"},
 };
 
-static const struct view *view_of(const char *what)
+static const char *rows_find_view(const char *what)
 {
     for (size_t i = 0; i < COUNT(views); i++) {
         if (strcmp(views[i].what, what) == 0) {
-            return &views[i];
+            return views[i].columns;
         }
     }
     return NULL;
@@ -148,7 +108,23 @@ static const struct view *view_of(const char *what)
 
 bool rows_known(const char *what)
 {
-    return view_of(what) != NULL;
+    return rows_find_view(what) && strcmp(what, "answers") != 0;
+}
+
+void rows_print(const char *what, const json_t *rows)
+{
+    struct column chosen[COUNT(columns)];
+    size_t n = 0;
+    char *names = strdup(rows_find_view(what)), *at = names;
+    for (const char *name; (name = strsep(&at, ","));) {
+        const struct column *c = columns;
+        while (strcmp(c->title, name) != 0 && strcmp(c->key, name) != 0) {
+            c++;
+        }
+        chosen[n++] = *c;
+    }
+    table_print(chosen, n, rows);
+    free(names);
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -245,14 +221,13 @@ int rows_show(const struct ctl *c, const char *what, const json_t *baselines, js
     if (c->json) {
         return ctl_print_json(rows);
     }
-    const struct view *v = view_of(what);
     if (json_array_size(rows) == 0) {
         if (!c->quiet) {
             fprintf(stderr, "no rows\n");
         }
     } else {
         name_devices(rows);
-        table_print(v->columns, v->n, rows);
+        rows_print(what, rows);
         if (strcmp(what, "trials") == 0 && !c->quiet) {
             baselines_say(rows);
         }

@@ -68,7 +68,7 @@ char *show_age(const json_t *v)
 char *show_id(const json_t *v)
 {
     const char *s = json_string_value(v);
-    return s && *s ? strndup(s, 8) : strdup("-");
+    return s && *s ? strndup(s, 8) : show_plain(v);
 }
 
 char *show_bytes(const json_t *v)
