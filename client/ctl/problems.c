@@ -5,7 +5,6 @@
  * option that a text, a key or a table cannot use. If gemmctl ignored the option, the command would
  * act on another problem than the user means.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,26 +211,16 @@ static size_t list_length(const char *list)
     return n;
 }
 
-/* Element i as JSON; NULL after the error message. */
-static json_t *list_element(const char *list, size_t i, enum problem_option place)
+static int problems_set_field(json_t *problem, enum problem_option place, const char *word)
 {
-    const char *at = list;
-    for (; i > 0; i--) {
-        at = strchr(at, ',') + 1;
+    int64_t n = 0;
+    const bool number = places[place].kind == NUMBERS;
+    if (number && !text_read_number(word, INT64_MIN, INT64_MAX, &n)) {
+        return ctl_usage("--%s takes whole numbers, as in 16,32,64; not \"%s\"",
+                         places[place].option, word);
     }
-    size_t n = strcspn(at, ",");
-    if (places[place].kind != NUMBERS) {
-        return json_stringn(at, n);
-    }
-    char *end;
-    errno = 0;
-    long long v = strtoll(at, &end, 10);
-    if (n == 0 || end != at + n || errno) {
-        ctl_usage("--%s takes whole numbers, as in 16,32,64; not \"%.*s\"", places[place].option,
-                  (int)n, at);
-        return NULL;
-    }
-    return json_integer(v);
+    json_object_set_new(problem, places[place].field, number ? json_integer(n) : json_string(word));
+    return DONE;
 }
 
 /* ---- combinations --------------------------------------------------------------------------- */
@@ -267,45 +256,44 @@ static int tokens_to_rows(json_t *problem)
     return DONE;
 }
 
-/* Sets the list's field to element `at`, when the list was given. */
-static int set_field(const struct problems *p, size_t list, size_t at, json_t *problem)
+/* Adds the row once for each combination of the given lists; PROBLEM_LISTS ends `lists`. */
+static int problems_combine(struct problems *p, const json_t *row, const enum problem_option *lists)
 {
-    if (!p->given[list]) {
-        return DONE;
+    if (*lists == PROBLEM_LISTS) {
+        json_t *one = json_deep_copy(row);
+        json_array_append_new(p->all, one);
+        return tokens_to_rows(json_object_get(one, "problem"));
     }
-    json_t *v = list_element(p->given[list], at, list);
-    return v && json_object_set_new(problem, places[list].field, v) == 0 ? DONE : USAGE;
-}
-
-static int add_combination(struct problems *p, const size_t at[PROBLEM_LISTS])
-{
-    json_t *problem = common_fields(p);
+    if (!p->given[*lists]) {
+        return problems_combine(p, row, lists + 1);
+    }
+    char *words = strdup(p->given[*lists]), *at = words;
     int code = DONE;
-    for (size_t i = 0; i < PROBLEM_LISTS && code == DONE; i++) {
-        code = set_field(p, i, at[i], problem);
+    for (char *word; code == DONE && (word = strsep(&at, ","));) {
+        json_t *one = json_deep_copy(row);
+        code = problems_set_field(json_object_get(one, "problem"), *lists, word);
+        code = code ? code : problems_combine(p, one, lists + 1);
+        json_decref(one);
     }
-    code = code ? code : tokens_to_rows(problem);
-    json_array_append_new(p->all, json_pack("{so}", "problem", problem));
+    free(words);
     return code;
 }
 
 static int add_combinations(struct problems *p)
 {
-    size_t length[PROBLEM_LISTS], at[PROBLEM_LISTS] = {0}, total = 1;
+    static const enum problem_option lists[] = {
+        PROBLEM_MODE,   PROBLEM_DTYPE, PROBLEM_OUT_DTYPE, PROBLEM_EXPERTS, PROBLEM_TOPK,
+        PROBLEM_TOKENS, PROBLEM_M,     PROBLEM_N,         PROBLEM_K,       PROBLEM_LISTS};
+    size_t total = 1;
     for (size_t i = 0; i < PROBLEM_LISTS; i++) {
-        length[i] = list_length(p->given[i]);
-        total *= length[i];
+        total *= list_length(p->given[i]);
         if (total > PROBLEMS_MAX) {
             return ctl_usage("these lists make more than %d problems", PROBLEMS_MAX);
         }
     }
-    int code = DONE;
-    for (size_t n = 0; n < total && code == DONE; n++) {
-        code = add_combination(p, at);
-        for (size_t i = PROBLEM_LISTS; i-- > 0 && ++at[i] == length[i];) {
-            at[i] = 0;
-        }
-    }
+    json_t *row = json_pack("{so}", "problem", common_fields(p));
+    int code = problems_combine(p, row, lists);
+    json_decref(row);
     return code;
 }
 
@@ -350,35 +338,21 @@ static int add_text(struct problems *p)
     return DONE;
 }
 
-/* Adds a row of a table for each pair of types, with the fields that the options set. */
-static void problems_add_row(struct problems *p, const json_t *row)
-{
-    for (size_t in = 0; in < list_length(p->given[PROBLEM_DTYPE]); in++) {
-        for (size_t out = 0; out < list_length(p->given[PROBLEM_OUT_DTYPE]); out++) {
-            json_t *one = json_deep_copy(row), *problem = json_object_get(one, "problem");
-            json_t *common = common_fields(p);
-            json_object_update(problem, common);
-            json_decref(common);
-            set_field(p, PROBLEM_DTYPE, in, problem);
-            set_field(p, PROBLEM_OUT_DTYPE, out, problem);
-            json_array_append_new(p->all, one);
-        }
-    }
-}
-
+/* Adds each row of a table for each pair of types, with the fields that the options set. */
 static int add_table(struct problems *p)
 {
-    json_t *rows = p->given[PROBLEM_MOE] ? moe_problems(p) : shapes_read(p);
-    if (!rows) {
-        return USAGE;
-    }
+    static const enum problem_option types[] = {PROBLEM_DTYPE, PROBLEM_OUT_DTYPE, PROBLEM_LISTS};
+    json_t *rows = p->given[PROBLEM_MOE] ? moe_problems(p) : shapes_read(p), *row;
+    json_t *common = common_fields(p);
+    int code = rows ? DONE : USAGE;
     size_t i;
-    const json_t *row;
     json_array_foreach(rows, i, row) {
-        problems_add_row(p, row);
+        json_object_update(json_object_get(row, "problem"), common);
+        code = code ? code : problems_combine(p, row, types);
     }
+    json_decref(common);
     json_decref(rows);
-    return DONE;
+    return code;
 }
 
 /* Takes M and experts from --rows-per-expert when no other option gives them. */
