@@ -32,7 +32,7 @@ MAY = {
                        "proto"},
     "daemon": {"daemon/base", "daemon/cache", "daemon/ledger", "daemon/answers", "daemon/tuning",
                "daemon/methods", "kernels", "proto"},
-    "client/ctl": {"client/gemmd.h", "proto/record.h", "proto/std_files.h", "proto/uuid.h", "proto/wire.h"},
+    "client/ctl": {"client/gemmd.h", "proto"},
     "client": {"kernels", "proto"},
 }
 # library header -> the only folder that may include the header

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gemmctl: declarations that its files share. gemmctl uses libgemmd through gemmd.h only, like any
- * other program. The code of proto/ for texts and sizes is linked into gemmctl itself.
+ * other program. proto/ is linked into gemmctl itself.
  *
  * main.c has the list of commands; ask.c, pin.c, listing.c, space.c, transfer.c, verify.c,
  * runner.c, why.c and daemon.c have the commands, by theme; formats.h declares the files of other
@@ -294,8 +294,10 @@ struct command {
     const char *former;      /* former name, which still works; or NULL */
     int (*run)(struct subject *s);
     /* Without `run`: a call of the method of the command's name, about a key or problem when the
-     * command takes one. --json prints the result, else `show` does. */
-    void (*show)(const struct subject *s, json_t *result);
+     * command takes one. --json prints the result, else `show` does; `derive` (or NULL) adds fields
+     * to the result before. */
+    void (*derive)(struct subject *s, json_t *result);
+    void (*show)(struct subject *s, json_t *result);
     const char *args_doc, *doc;
     const struct argp_option *options; /* the command's own */
     const struct argp *parts[12];      /* shared groups of options, up to NULL */
@@ -304,6 +306,9 @@ int subject_run(const struct command *command, int argc, char **argv);
 
 /* Puts --target, --atol and --rtol into a call's params when they were given. */
 void subject_put_query(const struct subject *s, json_t *params);
+/* Shows the result of a call as the command says, and takes the result over. NULL: the call failed;
+ * returns `code`. */
+int subject_show(struct subject *s, json_t *result, int code);
 /* Connects and calls a method that takes {key or problem}; NULL and *code on failure. */
 json_t *subject_call_key(struct subject *s, const char *method, int *code);
 

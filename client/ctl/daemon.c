@@ -39,7 +39,7 @@ static char *show_limit(const json_t *v)
     return json_integer_value(v) > 0 ? show_bytes(v) : strdup("none");
 }
 
-static void daemon_show_status(const struct subject *s, json_t *status)
+static void daemon_show_status(struct subject *s, json_t *status)
 {
     (void)s;
     static const struct column lines[] = {

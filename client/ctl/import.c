@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "client/ctl/formats.h"
+#include "proto/limits.h"
 #include "proto/wire.h"
 
 enum {
-    REQUEST_BYTES = 65536, /* docs/protocol.md */
-    HEAD_BYTES = 64,       /* upper limit for a request's bytes around its rows */
+    HEAD_BYTES = 64, /* upper limit for a request's bytes around its rows */
     CHUNK_BYTES = 40 * 1024,
     CHUNK_ROWS = 256,
     ROW_DEPTH = 5, /* nesting within a row: a message has 8 levels, 3 are around the row */
@@ -105,9 +105,9 @@ static int import_add_row(struct sending *s, json_t *row)
     const size_t bytes = import_count_bytes(row);
     const int depth = import_count_depth(row);
     json_t *why = NULL; /* the reason why no request can hold the row */
-    if (bytes > REQUEST_BYTES - HEAD_BYTES) {
+    if (bytes > REQUEST_BYTES_MAX - HEAD_BYTES) {
         why = json_sprintf("the row has %zu bytes, and gemmd takes %d at a time", bytes,
-                           REQUEST_BYTES - HEAD_BYTES);
+                           REQUEST_BYTES_MAX - HEAD_BYTES);
     } else if (depth > ROW_DEPTH) {
         why = json_sprintf("the row nests arrays and maps %d deep, and gemmd takes %d", depth,
                            ROW_DEPTH);

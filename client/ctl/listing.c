@@ -210,8 +210,18 @@ static json_t *no_answer(json_t *best)
                      "here; `gemmctl why` says more");
 }
 
-static int listing_run_show(struct subject *s)
+static void listing_derive_shown(struct subject *s, json_t *result)
 {
+    (void)s;
+    json_t *best = json_object_get(result, "best");
+    if (json_is_object(best)) {
+        rows_derive_best(best);
+    }
+}
+
+static void listing_show_result(struct subject *s, json_t *result)
+{
+    (void)s;
     static const struct column columns[] = {
         {"key", "key"},
         {"problem", "problem", show_config},
@@ -240,29 +250,20 @@ static int listing_run_show(struct subject *s)
         {"device class", "best.class"},
         {"note", "answer.note"},
     };
-    int code = DONE;
-    json_t *result = subject_call_key(s, "show", &code);
     json_t *best = json_object_get(result, "best");
-    if (json_is_object(best)) {
-        rows_derive_best(best);
-    }
-    if (!result || s->ctl.json) {
-        return result ? ctl_print_json(result) : code;
-    }
     if (json_is_object(best) && !json_is_object(json_object_get(result, "answer"))) {
         json_object_set_new(result, "answer", no_answer(best));
     }
     for (size_t i = 0; i < COUNT(columns); i++) {
         table_print_line(&columns[i], result);
     }
-    json_decref(result);
-    return DONE;
 }
 
 const struct command command_show = {
     .name = "show",
     .help = "all about one problem's answer",
-    .run = listing_run_show,
+    .derive = listing_derive_shown,
+    .show = listing_show_result,
     .args_doc = "KEY|PROBLEM",
     .doc = "Shows all about one problem's answer. KEY is an id, or its first 6 digits or more.",
     .parts = {&problems_argp, &ctl_argp},

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "client/ctl/ctl.h"
+#include "proto/nearest.h"
 #include "proto/std_files.h"
+#include "proto/text.h"
 
 static const struct command *const commands[] = {
     &command_get,     &command_tune,       &command_bench,      &command_pin,     &command_unpin,
@@ -45,49 +47,21 @@ static const struct command *main_find_command(const char *name)
     return NULL;
 }
 
-/* The number of letters to insert, delete or change to turn `a` into `b`. */
-static size_t main_count_edits(const char *a, const char *b)
-{
-    enum { LONGEST = 16 };
-    size_t row[LONGEST + 1], n = strlen(b);
-    if (n > LONGEST || strlen(a) > LONGEST) {
-        return LONGEST;
-    }
-    for (size_t j = 0; j <= n; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 0; a[i]; i++) {
-        size_t before = row[0]; /* the number at j - 1 in the row above */
-        row[0] = i + 1;
-        for (size_t j = 1; j <= n; j++) {
-            size_t above = row[j], changed = before + (a[i] != b[j - 1]);
-            size_t moved = 1 + (above < row[j - 1] ? above : row[j - 1]);
-            row[j] = changed < moved ? changed : moved;
-            before = above;
-        }
-    }
-    return row[n];
-}
-
 static int no_such_command(const char *name)
 {
-    const struct command *near = commands[0];
+    struct nearest t;
     if (name[0] == '-' && name[1]) {
         return ctl_usage("options come behind the command: gemmctl COMMAND %s ...; `gemmctl help` "
                          "lists the commands",
                          name);
     }
-    for (size_t i = 1; i < COUNT(commands); i++) {
-        near = main_count_edits(name, commands[i]->name) < main_count_edits(name, near->name)
-                   ? commands[i]
-                   : near;
+    nearest_begin(&t, name, strlen(name));
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        nearest_offer(&t, commands[i]->name);
     }
-    if (main_count_edits(name, near->name) <= 2 && strlen(name) > 2) {
-        return ctl_usage(
-            "there is no command \"%s\"; did you mean `gemmctl %s`? `gemmctl help` lists them",
-            name, near->name);
-    }
-    return ctl_usage("there is no command \"%s\"; `gemmctl help` lists them", name);
+    const char *near = nearest_end(&t);
+    return ctl_usage("there is no command \"%s\"; %s%s%s`gemmctl help` lists them", name,
+                     near ? "did you mean `gemmctl " : "", near ? near : "", near ? "`? " : "");
 }
 
 static bool is_help(const char *word)
@@ -99,11 +73,9 @@ static bool is_help(const char *word)
 static int check_words(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        json_t *text = json_string(argv[i]);
-        if (!text) {
+        if (!text_utf8(argv[i], strlen(argv[i]))) {
             return ctl_usage("\"%s\" is not UTF-8", argv[i]);
         }
-        json_decref(text);
     }
     return DONE;
 }

@@ -40,6 +40,19 @@ static error_t subject_parse_files(int key, char *arg, struct argp_state *state)
 
 const struct argp files_argp = {.parser = subject_parse_files};
 
+int subject_show(struct subject *s, json_t *result, int code)
+{
+    if (json_is_object(result) && s->command->derive) {
+        s->command->derive(s, result);
+    }
+    if (!result || s->ctl.json) {
+        return result ? ctl_print_json(result) : code;
+    }
+    s->command->show(s, result);
+    json_decref(result);
+    return DONE;
+}
+
 static int subject_run_method(struct subject *s)
 {
     const char *method = s->command->name;
@@ -48,12 +61,7 @@ static int subject_run_method(struct subject *s)
     json_t *result = code      ? NULL
                      : has_key ? subject_call_key(s, method, &code)
                                : ctl_call(&s->ctl, method, NULL, &code);
-    if (!result || s->ctl.json) {
-        return result ? ctl_print_json(result) : code;
-    }
-    s->command->show(s, result);
-    json_decref(result);
-    return DONE;
+    return subject_show(s, result, code);
 }
 
 int subject_run(const struct command *command, int argc, char **argv)

@@ -251,7 +251,7 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static void why_show(const struct subject *s, json_t *why)
+static void why_show(struct subject *s, json_t *why)
 {
     print_key(why);
     print_answer(why);
