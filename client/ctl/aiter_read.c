@@ -286,7 +286,7 @@ static int read_name(const char *path, json_t *out)
 
 json_t *aiter_read(const char *path)
 {
-    struct gemmd_error e;
+    struct error e;
     json_error_t why;
     json_t *document = NULL;
     json_t *out = json_pack("{ss, s[], s{}}", "mode", "forward", "entries", "unused");

@@ -284,7 +284,7 @@ const struct command command_get = {
     .doc = "Gets the best config of each problem. Unknown problems are tuned, with progress on "
            "stderr, unless --wait says otherwise.",
     .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
-              &target_argp, &pinned_ctl_argp, &search_argp, &wait_argp, &space_argp},
+              &target_argp, &pin_argp, &ctl_argp, &search_argp, &wait_argp, &space_argp},
 };
 
 const struct command command_tune = {

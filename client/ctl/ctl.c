@@ -12,7 +12,7 @@
 
 /* ---- options -------------------------------------------------------------------------------- */
 
-enum { KEY_SOCKET = 0x1000, KEY_DEVICE, KEY_JSON, KEY_GENERATION };
+enum { KEY_SOCKET = 0x1000, KEY_DEVICE, KEY_JSON, KEY_GENERATION, KEY_PIN };
 
 static const struct argp_option output_options[] = {
     {0, 0, 0, 0, "For every command:", -1},
@@ -30,14 +30,13 @@ static const struct argp_option options[] = {
      "running daemon (default: $GEMMD_DEVICE, else the only daemon that runs)",
      0},
     {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
-    {"generation", KEY_GENERATION, "N|now", OPTION_HIDDEN, 0,
-     0}, /* pin_options overrides this entry */
+    {"generation", KEY_GENERATION, "N|now", OPTION_HIDDEN, 0, 0}, /* not for this command */
     {"quiet", 'q', 0, 0, "no progress, no remarks", 0},
     {0},
 };
 
 static const struct argp_option pin_options[] = {
-    {"generation", KEY_GENERATION, "N|now", 0,
+    {"generation", KEY_PIN, "N|now", 0,
      "answers as they are in this generation of the database, as a job that is pinned to it gets "
      "them (default: $GEMMD_GENERATION, else the newest)",
      2},
@@ -58,6 +57,12 @@ static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
         argp_error(state, "--generation is about the answers of get and verify: this command is "
                           "about what the database has now");
         break;
+    case KEY_PIN:
+        if (strcmp(arg, "now") != 0 && (!*arg || strspn(arg, "0123456789") != strlen(arg))) {
+            argp_error(state, "--generation takes now or a whole number, not \"%s\"", arg);
+        }
+        c->generation = arg;
+        break;
     case KEY_JSON:
         c->json = true;
         break;
@@ -71,30 +76,8 @@ static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp output_argp = {.options = output_options, .parser = ctl_parse_option};
+const struct argp pin_argp = {.options = pin_options, .parser = ctl_parse_option};
 const struct argp ctl_argp = {.options = options, .parser = ctl_parse_option};
-
-static error_t parse_pin(int key, char *arg, struct argp_state *state)
-{
-    struct ctl *c = &((struct subject *)state->input)->ctl;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        c->pinned = true;
-        state->child_inputs[0] = state->input;
-        return 0;
-    case KEY_GENERATION:
-        if (strcmp(arg, "now") != 0 && (!*arg || strspn(arg, "0123456789") != strlen(arg))) {
-            argp_error(state, "--generation takes now or a whole number, not \"%s\"", arg);
-        }
-        c->generation = arg;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp_child pin_children[] = {{&ctl_argp, 0, NULL, 0}, {0}};
-const struct argp pinned_ctl_argp = {
-    .options = pin_options, .parser = parse_pin, .children = pin_children};
 
 /* ---- failing -------------------------------------------------------------------------------- */
 

@@ -21,6 +21,7 @@
 #include <jansson.h>
 
 #include "client/gemmd.h"
+#include "proto/error.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -41,10 +42,10 @@ struct ctl {
     int failed;      /* enum gemmd_error_code of the last ctl_call that failed */
 };
 /* The input of every argp here is a struct subject. Only commands that ask for answers of `get`
- * take pinned_ctl_argp: on a pinned connection only answers of `get` come from the pinned
+ * take pin_argp, before ctl_argp: on a pinned connection only answers of `get` come from the pinned
  * generation. Other commands would show the newest rows regardless, or fail when the daemon lacks
  * the generation. output_argp: --json and --quiet, for commands that need no daemon. */
-extern const struct argp output_argp, ctl_argp, pinned_ctl_argp;
+extern const struct argp output_argp, ctl_argp, pin_argp;
 
 /* The daemon's socket or device, and the generation. */
 struct gemmd_options ctl_options(const struct ctl *c);
@@ -95,7 +96,7 @@ bool text_read_number(const char *text, int64_t min, int64_t max, int64_t *out);
 /* The shortest text that reads back as the same number. */
 void number_text(double v, char out[NUMBER_TEXT_MAX]);
 /* "A=1 B=true" to {"A": 1, "B": true}. NULL and `err` when the text is malformed. */
-json_t *text_to_json(const char *text, struct gemmd_error *err);
+json_t *text_to_json(const char *text, struct error *err);
 /* The inverse of text_to_json, malloc'ed. `op` objects begin with the op: "gemm M=1 ...". */
 char *text_of_json(const json_t *object);
 /* Takes over malloc'ed text and returns the text with control characters written as \x1b, so that
@@ -108,10 +109,10 @@ void text_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *text_append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "grouped_gemm M=1 ..." or "M=1 ...": {"op": ..., ...}. */
-json_t *text_to_problem(const char *text, struct gemmd_error *err);
+json_t *text_to_problem(const char *text, struct error *err);
 /* A whole file ("-": stdin), malloc'ed; NULL and `err` on failure. */
-char *text_read_file(const char *path, struct gemmd_error *err);
-json_t *text_read_json(const char *path, struct gemmd_error *err);
+char *text_read_file(const char *path, struct error *err);
+json_t *text_read_json(const char *path, struct error *err);
 
 /* ---- fields.c ------------------------------------------------------------------------------- */
 
@@ -145,7 +146,7 @@ struct csv {
     int n_names;
     char *names[CSV_FIELDS_MAX], *fields[CSV_FIELDS_MAX];
 };
-bool csv_open(struct csv *csv, const char *path, struct gemmd_error *err);
+bool csv_open(struct csv *csv, const char *path, struct error *err);
 bool csv_next(struct csv *csv); /* skips blank lines; false at the end */
 /* The index of a column, the first of equal names; -1: absent. */
 int csv_find(const struct csv *csv, const char *name);

@@ -116,7 +116,7 @@ int csv_split(char *line, char *out[CSV_FIELDS_MAX])
     return n;
 }
 
-bool csv_open(struct csv *csv, const char *path, struct gemmd_error *err)
+bool csv_open(struct csv *csv, const char *path, struct error *err)
 {
     *csv = (struct csv){.path = path, .line = 1, .text = text_read_file(path, err)};
     if (!csv->text) {
@@ -126,8 +126,8 @@ bool csv_open(struct csv *csv, const char *path, struct gemmd_error *err)
         csv->text + (strncmp(csv->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0); /* a byte order mark */
     csv->n_names = csv_split(strsep(&csv->at, "\n"), csv->names);
     if (csv->n_names > CSV_FIELDS_MAX) {
-        snprintf(err->text, sizeof(err->text), "%s, line 1: %d columns, and at most %d can be read",
-                 path, csv->n_names, CSV_FIELDS_MAX);
+        error_set(err, ERROR_INVALID, "%s, line 1: %d columns, and at most %d can be read", path,
+                  csv->n_names, CSV_FIELDS_MAX);
         csv_close(csv);
         return false;
     }

@@ -32,7 +32,7 @@ static void set_where(struct subject *s, const char *arg, struct argp_state *sta
     size_t n = strcspn(arg, "=");
     char *name = strndup(arg, n);
     char *text = NULL;
-    struct gemmd_error e;
+    struct error e;
     if (n == 0 || !arg[n] || asprintf(&text, "v=%s", arg + n + 1) < 0) {
         argp_error(state, "--where takes COLUMN=VALUE, not \"%s\"", arg);
     }

@@ -82,7 +82,7 @@ static bool moe_read_line(struct moe *m, char *line)
 
 static int find_model(struct moe *m, const char *model)
 {
-    struct gemmd_error e;
+    struct error e;
     char *text = text_read_file(table_path(), &e);
     if (!text) {
         return ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another); or "

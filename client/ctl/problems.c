@@ -324,7 +324,7 @@ static bool is_hex(const char *words)
 
 static int add_text(struct problems *p)
 {
-    struct gemmd_error e;
+    struct error e;
     if (is_hex(p->words) && strlen(p->words) >= KEY_LEAST) {
         return ctl_usage(
             "this command takes a problem, and %s is a key: `gemmctl show` says of which",

@@ -14,26 +14,18 @@ static json_t *results_make_real(double v)
 
 json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a)
 {
-    struct gemmd_error e;
+    struct error e;
     json_t *config = text_to_json(a->config, &e);
-    json_t *row = json_pack("{sO, ss, ss, ss, ss, so, ss}", "problem", problem, "key", a->key,
-                            "tier", a->tier, "source", a->source, "family", a->family, "config",
-                            config ? config : json_string(a->config), "module", a->module);
-    const struct {
-        const char *name;
-        double value;
-    } reals[] = {{"time_us", a->time_us}, {"spread", a->spread}, {"reference_us", a->reference_us},
-                 {"tflops", a->tflops},   {"gbps", a->gbps},     {"floor_us", a->floor_us}};
-    for (size_t i = 0; i < COUNT(reals); i++) {
-        json_object_set_new(row, reals[i].name, results_make_real(reals[i].value));
-    }
-    json_object_set_new(row, "measured", json_integer(a->measured));
-    json_object_set_new(row, "generation", json_integer(a->generation));
-    json_object_set_new(row, "created_s", json_integer(a->created_s));
-    json_object_set_new(row, "saved", json_boolean(a->saved));
-    json_object_set_new(row, "note", json_string(a->note));
-    json_object_set_new(row, "target", json_string(a->target));
-    json_object_set_new(row, "stamp", json_string(a->stamp));
+    json_t *row = json_pack(
+        "{sO, ss, ss, ss, ss, so, ss, so, so, so, so, so, so, sI, sI, sI, sb, ss, ss, ss}",
+        "problem", problem, "key", a->key, "tier", a->tier, "source", a->source, "family",
+        a->family, "config", config ? config : json_string(a->config), "module", a->module,
+        "time_us", results_make_real(a->time_us), "spread", results_make_real(a->spread),
+        "reference_us", results_make_real(a->reference_us), "tflops", results_make_real(a->tflops),
+        "gbps", results_make_real(a->gbps), "floor_us", results_make_real(a->floor_us), "measured",
+        (json_int_t)a->measured, "generation", (json_int_t)a->generation, "created_s",
+        (json_int_t)a->created_s, "saved", a->saved, "note", a->note, "target", a->target, "stamp",
+        a->stamp);
     result_derive(row);
     return row;
 }

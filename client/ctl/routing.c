@@ -62,7 +62,7 @@ static int routing_read_rows(const char *at, FILE *out, long long *experts, long
 
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum)
 {
-    struct gemmd_error e;
+    struct error e;
     const bool list = *arg && strspn(arg, "0123456789,") == strlen(arg);
     char *text = list ? strdup(arg) : text_read_file(arg, &e);
     *experts = *sum = 0;

@@ -196,7 +196,7 @@ static void add_restriction(struct search *s, const char *arg, struct argp_state
     const char *at = arg + n;
     do {
         size_t length = strcspn(++at, ",");
-        struct gemmd_error e = {.text = "no memory"};
+        struct error e = {.text = "no memory"};
         char *text;
         bool made = name && asprintf(&text, "%s=%.*s", name, (int)length, at) >= 0;
         json_t *one = made ? text_to_json(text, &e) : NULL;
@@ -214,7 +214,7 @@ static void add_restriction(struct search *s, const char *arg, struct argp_state
 
 static void add_space(struct search *s, const char *path, struct argp_state *state)
 {
-    struct gemmd_error e;
+    struct error e;
     json_t *j = text_read_json(path, &e);
     if (!j) {
         argp_error(state, "--space: %s", e.text);
@@ -246,7 +246,7 @@ static bool add_config_lines(struct search *s, char *text)
 
 static void add_configs(struct search *s, const char *path, struct argp_state *state)
 {
-    struct gemmd_error e;
+    struct error e;
     char *text = text_read_file(path, &e);
     if (!text) {
         argp_error(state, "--configs: %s", e.text);

@@ -107,7 +107,7 @@ static int shapes_add_row(const struct csv *csv, const struct problems *p, json_
 
 json_t *shapes_read(const struct problems *p)
 {
-    struct gemmd_error e;
+    struct error e;
     struct csv csv;
     if (!csv_open(&csv, p->given[PROBLEM_SHAPES], &e)) {
         ctl_usage("%s", e.text);

@@ -67,8 +67,10 @@ static int subject_run_method(struct subject *s)
 int subject_run(const struct command *command, int argc, char **argv)
 {
     struct argp_child children[COUNT(command->parts)] = {{0}};
+    bool pinned = false;
     for (size_t i = 0; command->parts[i]; i++) {
         children[i].argp = command->parts[i];
+        pinned = pinned || command->parts[i] == &pin_argp;
     }
     const struct argp argp = {.options = command->options,
                               .parser = subject_parse_option,
@@ -77,7 +79,7 @@ int subject_run(const struct command *command, int argc, char **argv)
                               .children = children};
     const char *device = getenv("GEMMD_DEVICE");
     struct subject s = {.command = command,
-                        .ctl = {.device = device && *device ? device : NULL},
+                        .ctl = {.device = device && *device ? device : NULL, .pinned = pinned},
                         .filter = json_object()};
     search_options_init(&s.search);
     argp_parse(&argp, argc, argv, 0, NULL, &s);

@@ -14,17 +14,6 @@
 #include "client/ctl/ctl.h"
 #include "proto/record.h"
 
-__attribute__((format(printf, 2, 3))) static int text_refuse_input(struct gemmd_error *err,
-                                                                   const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    err->code = GEMMD_INVALID;
-    vsnprintf(err->text, sizeof(err->text), format, args);
-    va_end(args);
-    return -1;
-}
-
 /* ---- reading -------------------------------------------------------------------------------- */
 
 static const char separators[] = " \t\r\n,";
@@ -43,12 +32,10 @@ static json_t *text_value_to_json(const struct value *v)
     }
 }
 
-json_t *text_to_json(const char *text, struct gemmd_error *err)
+json_t *text_to_json(const char *text, struct error *err)
 {
     struct record r;
-    struct error e;
-    if (record_parse(&r, text, &e)) {
-        text_refuse_input(err, "%s", e.text);
+    if (record_parse(&r, text, err)) {
         return NULL;
     }
     json_t *object = json_object();
@@ -59,15 +46,15 @@ json_t *text_to_json(const char *text, struct gemmd_error *err)
     return object;
 }
 
-json_t *text_to_problem(const char *text, struct gemmd_error *err)
+json_t *text_to_problem(const char *text, struct error *err)
 {
     text += strspn(text, separators);
     size_t n = strcspn(text, separators);
     bool has_op = n > 0 && !memchr(text, '=', n);
     json_t *fields = text_to_json(has_op ? text + n : text, err);
     if (json_object_get(fields, "op")) {
-        text_refuse_input(
-            err, "op is no field: a problem's text begins with it, as in \"gemm M=16 ...\"");
+        error_set(err, ERROR_INVALID,
+                  "op is no field: a problem's text begins with it, as in \"gemm M=16 ...\"");
         json_decref(fields);
         return NULL;
     }
@@ -224,40 +211,41 @@ enum { FILE_MAX = 1 << 29 };
 
 /* Copies a file, and fails at a zero byte and above the size limit: a device file may never end. 0,
  * or the error in `err`. */
-static int text_copy_stream(const char *path, FILE *in, FILE *out, struct gemmd_error *err)
+static int text_copy_stream(const char *path, FILE *in, FILE *out, struct error *err)
 {
     char buffer[16 * 1024];
     size_t n, length = 0;
     for (; (n = fread(buffer, 1, sizeof(buffer), in)) > 0; length += n) {
         const char *zero = memchr(buffer, '\0', n);
         if (zero) {
-            return text_refuse_input(err,
-                                     "%s has a zero byte at %zu, which no text has: it is no text, "
-                                     "or it was cut off by a crash",
-                                     path, length + (size_t)(zero - buffer));
+            return error_set(err, ERROR_INVALID,
+                             "%s has a zero byte at %zu, which no text has: it is no text, "
+                             "or it was cut off by a crash",
+                             path, length + (size_t)(zero - buffer));
         }
         if (length + n > FILE_MAX) {
-            return text_refuse_input(
-                err, "%s is larger than %d MiB, the most that gemmctl reads: give it in parts",
-                path, FILE_MAX >> 20);
+            return error_set(
+                err, ERROR_INVALID,
+                "%s is larger than %d MiB, the most that gemmctl reads: give it in parts", path,
+                FILE_MAX >> 20);
         }
         fwrite(buffer, 1, n, out);
     }
     return ferror(in) || ferror(out)
-               ? text_refuse_input(err, "cannot read %s: %s", path, strerror(errno))
+               ? error_set(err, ERROR_INVALID, "cannot read %s: %s", path, strerror(errno))
                : 0;
 }
 
-char *text_read_file(const char *path, struct gemmd_error *err)
+char *text_read_file(const char *path, struct error *err)
 {
     char *text = NULL;
     size_t length;
     FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
     FILE *out = in ? open_memstream(&text, &length) : NULL;
     int code = out ? text_copy_stream(path, in, out, err)
-                   : text_refuse_input(err, "cannot read %s: %s", path, strerror(errno));
+                   : error_set(err, ERROR_INVALID, "cannot read %s: %s", path, strerror(errno));
     if (out && fclose(out) && code == 0) {
-        code = text_refuse_input(err, "cannot read %s: %s", path, strerror(errno));
+        code = error_set(err, ERROR_INVALID, "cannot read %s: %s", path, strerror(errno));
     }
     if (in && in != stdin) {
         fclose(in);
@@ -269,7 +257,7 @@ char *text_read_file(const char *path, struct gemmd_error *err)
     return text;
 }
 
-json_t *text_read_json(const char *path, struct gemmd_error *err)
+json_t *text_read_json(const char *path, struct error *err)
 {
     char *text = text_read_file(path, err);
     if (!text) {
@@ -279,7 +267,7 @@ json_t *text_read_json(const char *path, struct gemmd_error *err)
     json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, &why);
     free(text);
     if (!j) {
-        text_refuse_input(err, "%s, line %d: %s", path, why.line, why.text);
+        error_set(err, ERROR_INVALID, "%s, line %d: %s", path, why.line, why.text);
     }
     return j;
 }

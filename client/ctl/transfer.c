@@ -156,7 +156,7 @@ const struct command command_export = {
 /* NULL after the error message. */
 static json_t *read_export(const char *path)
 {
-    struct gemmd_error e;
+    struct error e;
     json_t *document = text_read_json(path, &e);
     if (!document) {
         ctl_failed("%s", e.text);

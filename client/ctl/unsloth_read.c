@@ -145,7 +145,7 @@ json_t *unsloth_read(const char *path)
 {
     static const char *const order[] = {"-speedup", "triton_time", "line", NULL};
     struct csv csv;
-    struct gemmd_error e;
+    struct error e;
     if (!csv_open(&csv, path, &e)) {
         ctl_failed("%s", e.text);
         return NULL;

@@ -101,7 +101,7 @@ static double verify_compare_configs(const json_t *trials, const json_t *a, cons
 static json_t *answer_of(struct verifying *v, const json_t *problem, const char *scheme, int *code)
 {
     struct gemmd_answer a;
-    struct gemmd_error e;
+    struct error e;
     *code = verify_ask_answer(v, problem, scheme, NULL, &a);
     if (*code) {
         return NULL;
@@ -428,5 +428,5 @@ const struct command command_verify = {
            "tuning of just that shape, and shows how much longer it takes.",
     .options = verify_options,
     .parts = {&problems_argp, &measuring_argp, &search_argp, &tolerance_argp, &target_argp,
-              &pinned_ctl_argp},
+              &pin_argp, &ctl_argp},
 };

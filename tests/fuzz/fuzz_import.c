@@ -110,7 +110,7 @@ static void check_row(const json_t *row)
 
 static void check_export(const uint8_t *data, size_t n)
 {
-    struct gemmd_error e;
+    struct error e;
     json_t *document = text_read_json(fuzz_file("export.json", data, n), &e), *row;
     size_t i;
     CHECK(document || e.text[0]);
