@@ -33,33 +33,13 @@ pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
-static bool start_is_executable(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
-}
-
-static bool beside_us(char out[PATHS_MAX])
-{
-    char self[PATHS_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (n <= 0) {
-        return false;
-    }
-    self[n] = '\0';
-    char *slash = strrchr(self, '/');
-    int length = slash ? (int)(slash - self) : 0;
-    return snprintf(out, PATHS_MAX, "%.*s/gemmd", length, self) < PATHS_MAX &&
-           start_is_executable(out);
-}
-
 static bool in_path(char out[PATHS_MAX])
 {
     const char *at = getenv("PATH");
     while (at && *at) {
         int length = (int)strcspn(at, ":");
         if (length > 0 && snprintf(out, PATHS_MAX, "%.*s/gemmd", length, at) < PATHS_MAX &&
-            start_is_executable(out)) {
+            paths_is_program(out)) {
             return true;
         }
         at += length + (at[length] == ':');
@@ -71,7 +51,7 @@ static int find_program(char out[PATHS_MAX], struct error *err)
 {
     const char *named = getenv("GEMMD_DAEMON");
     if (named && *named) {
-        if (snprintf(out, PATHS_MAX, "%s", named) >= PATHS_MAX || !start_is_executable(out)) {
+        if (snprintf(out, PATHS_MAX, "%s", named) >= PATHS_MAX || !paths_is_program(out)) {
             return error_set(err, ERROR_UNREACHABLE,
                              "GEMMD_DAEMON=%s is not a program that can be "
                              "run",
@@ -79,7 +59,7 @@ static int find_program(char out[PATHS_MAX], struct error *err)
         }
         return 0;
     }
-    if (beside_us(out) || in_path(out)) {
+    if (paths_find_near("gemmd", out) || in_path(out)) {
         return 0;
     }
     return error_set(err, ERROR_UNREACHABLE,

@@ -3,7 +3,6 @@
  * after the device. The socket's lock comes before the database, so that a second daemon reports
  * the first and not a locked file. */
 #include <errno.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +14,6 @@
 #include "daemon/life.h"
 #include "kernels/modules.h"
 
-static bool start_is_program(const char *path)
-{
-    return access(path, X_OK) == 0;
-}
-
 /* Looks in order: --runner, $GEMMD_RUNNER, gemmd's folder, libexec/gemmd next to bin, the build
  * tree. */
 static int find_runner(struct daemon *d, struct error *err)
@@ -27,29 +21,18 @@ static int find_runner(struct daemon *d, struct error *err)
     const char *given = d->config->runner[0] ? d->config->runner : getenv("GEMMD_RUNNER");
     if (given && given[0]) {
         snprintf(d->runner, sizeof(d->runner), "%s", given);
-        return start_is_program(given) ? 0
+        return paths_is_program(given) ? 0
                                        : error_set(err, ERROR_IO,
                                                    "the runner %s is no program that can "
                                                    "be started",
                                                    given);
     }
-    static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",
-                                         "../runner/gemmd-runner"};
-    char self[PATHS_MAX] = "";
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    const char *folder = n > 0 ? dirname(self) : ".";
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        char path[2 * PATHS_MAX];
-        snprintf(path, sizeof(path), "%s/%s", folder, places[i]);
-        if (strlen(path) < sizeof(d->runner) && start_is_program(path)) {
-            strcpy(d->runner, path);
-            return 0;
-        }
-    }
-    return error_set(err, ERROR_IO,
-                     "gemmd-runner was not found beside gemmd (%s); name it by --runner or "
-                     "GEMMD_RUNNER",
-                     folder);
+    return paths_find_runner(d->runner)
+               ? 0
+               : error_set(err, ERROR_IO,
+                           "gemmd-runner was not found beside gemmd (the last place was %s); name "
+                           "it by --runner or GEMMD_RUNNER",
+                           d->runner);
 }
 
 /* Probes the device: without --device the first GPU, else the CPU. */

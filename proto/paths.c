@@ -166,3 +166,27 @@ int paths_make_dir(const char *path, unsigned mode, struct error *err)
     }
     return trust_folder(path, TRUST_STRICT, mode, NULL, err);
 }
+
+bool paths_is_program(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+bool paths_find_near(const char *place, char out[PATHS_MAX])
+{
+    char self[PATHS_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    self[n > 0 ? n : 0] = '\0';
+    const char *slash = strrchr(self, '/');
+    return snprintf(out, PATHS_MAX, "%.*s/%s", slash ? (int)(slash - self) : 0, self, place) <
+               PATHS_MAX &&
+           slash && paths_is_program(out);
+}
+
+bool paths_find_runner(char out[PATHS_MAX])
+{
+    return paths_find_near("gemmd-runner", out) ||
+           paths_find_near("../libexec/gemmd/gemmd-runner", out) ||
+           paths_find_near("../runner/gemmd-runner", out);
+}

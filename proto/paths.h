@@ -9,6 +9,8 @@
 #ifndef GEMMD_PROTO_PATHS_H
 #define GEMMD_PROTO_PATHS_H
 
+#include <stdbool.h>
+
 #include "proto/error.h"
 
 enum { PATHS_MAX = 1024 };
@@ -26,5 +28,13 @@ int paths_check_socket(const char *path, struct error *err); /* checks only the 
 /* mkdir -p by the rule of trust.h, with `mode` for new folders. Not even the user's private group
  * may write to the last folder. */
 int paths_make_dir(const char *path, unsigned mode, struct error *err);
+
+/* A regular file that this process may execute. */
+bool paths_is_program(const char *path);
+/* Makes <folder of this process's program>/<place>. False: no program is there, or no room. */
+bool paths_find_near(const char *place, char out[PATHS_MAX]);
+/* gemmd-runner near this process's program: in the same folder, at the installed place, or in the
+ * build tree. False: `out` is the last of these paths. */
+bool paths_find_runner(char out[PATHS_MAX]);
 
 #endif

@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "client/ctl/ctl.h"
+#include "proto/paths.h"
 
 enum { JOBS_MAX = 256, RUNNER_ARGS_MAX = 32 };
 
@@ -70,37 +70,18 @@ static int runner_add_given(struct runner_call *r, const struct subject *s)
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
-/* Finds gemmd-runner in gemmctl's folder, at the installed place, or in the build tree. */
-static bool find_near(char out[PATH_MAX])
-{
-    static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",
-                                         "../runner/gemmd-runner"};
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    int length = slash ? (int)(slash - self) : 0;
-    for (size_t i = 0; i < COUNT(places); i++) {
-        if (snprintf(out, PATH_MAX, "%.*s/%s", length, self, places[i]) < PATH_MAX &&
-            access(out, X_OK) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Returns only on failure, with an exit code after the error message. The program is $GEMMD_RUNNER,
  * else found near gemmctl, else in PATH. */
 static int runner_become(struct runner_call *r)
 {
     const char *named = getenv("GEMMD_RUNNER");
-    char near[PATH_MAX];
-    if (named && *named && access(named, X_OK) != 0) {
+    char near[PATHS_MAX];
+    if (named && *named && !paths_is_program(named)) {
         return ctl_failed("GEMMD_RUNNER=%s is not a program that can be run", named);
     }
-    const char *program = named && *named   ? named
-                          : find_near(near) ? near
-                                            : "gemmd-runner"; /* execvp searches PATH */
+    const char *program = named && *named           ? named
+                          : paths_find_runner(near) ? near
+                                                    : "gemmd-runner"; /* execvp searches PATH */
     fflush(NULL);
     execvp(program, (char *const *)(uintptr_t)r->argv);
     return ctl_failed("cannot run %s: %s; set GEMMD_RUNNER to gemmd-runner's path", program,
