@@ -9,7 +9,7 @@ enum { CHORES_MS = 1000, PATH_MS = 3000 };
 
 static bool chores_is_idle(const struct daemon_parts *p)
 {
-    const struct scheduler *s = &p->scheduler;
+    const struct scheduler *s = &p->tuning.scheduler;
     return p->server.sessions.n == 0 && !s->running && s->n_queued == 0 && s->n_leased_out == 0 &&
            !p->restore.running;
 }

@@ -66,7 +66,7 @@ struct daemon {
     int64_t generation;      /* the newest seen */
     uint64_t hits, misses;
     bool doubtful; /* entries may be `low`: remeasure.c looks for them */
-    bool tuning;   /* a job has the device (tuning/scheduler.h) */
+    bool tuning;   /* a job has the device (tuning/scheduler.c) */
     bool stopping;
     void (*learned)(struct daemon *d); /* the cache has a new or changed answer */
     /* The quarantine changed: this key (its id; "": unknown) may have gained or lost its answer. */

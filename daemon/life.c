@@ -130,7 +130,7 @@ static void on_loaded(struct loader *l)
         return;
     }
     if (d->config->offline) {
-        error_set(&p->scheduler.off, ERROR_NO_DEVICE,
+        error_set(&p->tuning.scheduler.off, ERROR_NO_DEVICE,
                   "this gemmd runs --offline: nothing is tuned by it");
         printf("%s\n", p->server.path);
         fflush(stdout);
@@ -139,7 +139,7 @@ static void on_loaded(struct loader *l)
     daemon_event(d, "start", (int64_t)geteuid(), "gemmd %s on %s", build_id, d->device.name);
     chores_watch(&x->chores);
     notify_send("READY=1");
-    offers_ready(&p->offers);
+    offers_ready(&p->tuning);
 }
 
 static void on_load_failed(struct loader *l, const struct error *err)
@@ -262,9 +262,9 @@ static void on_ledger_stopped(void *ctx)
     }
 }
 
-static void on_runner_stopped(struct supervisor *s)
+static void on_tuning_stopped(struct tuning *t)
 {
-    struct life *x = LIST_OF(s, struct life, parts.supervisor);
+    struct life *x = LIST_OF(t, struct life, parts.tuning);
     struct ledger *l = x->parts.daemon.ledger;
     if (l) {
         l->ops->stop(l, on_ledger_stopped, x);
@@ -289,13 +289,9 @@ static void life_stop_daemon(struct daemon_parts *p, uid_t by, const char *why)
         daemon_event(d, "stop", (int64_t)by, "%s", why ? why : "it could not start");
         server_stop_listening(&p->server);
     }
-    job_lease_stop(&p->job_lease);
-    scheduler_stop(&p->scheduler);
-    waiters_stop(&p->waiters);
-    precompile_stop(&p->precompiler);
     leases_stop(&p->leases);
     announce_stop(&p->subscribers);
-    supervisor_stop(&p->supervisor, on_runner_stopped);
+    tuning_stop(&p->tuning, on_tuning_stopped);
 }
 
 static void life_release_parts(struct daemon_parts *p)

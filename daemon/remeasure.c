@@ -45,7 +45,7 @@ static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, str
                            .quiet = true,
                            .account = account};
         e->tries++;
-        status = waiters_join(&p->waiters, &w, err);
+        status = waiters_join(&p->tuning, &w, err);
     }
     request_deinit(&x->request);
     *q = (struct query){0};
@@ -73,14 +73,14 @@ static void measure_again(struct daemon_parts *p, struct cache_entry *e)
 /* Returns how many ms the device must have been idle. Doubles each time a job found it in use. */
 static uint64_t rest_ms(const struct daemon_parts *p)
 {
-    unsigned n = p->scheduler.put_off;
+    unsigned n = p->tuning.scheduler.put_off;
     return (uint64_t)p->daemon.config->remeasure_s * 1000 << (n < PUT_OFF_MAX ? n : PUT_OFF_MAX);
 }
 
 void remeasure_look(struct remeasure *x, struct daemon_parts *p)
 {
     struct daemon *d = &p->daemon;
-    const struct scheduler *s = &p->scheduler;
+    const struct scheduler *s = &p->tuning.scheduler;
     uint64_t now = turns_now(&d->turns);
     if (s->running || s->n_queued || s->n_leased_out || s->off.code || x->busy_ms == 0) {
         x->busy_ms = now;

@@ -22,69 +22,6 @@ static void wiring_on_message(void *ctx, struct session *s, const uint8_t *data,
 const struct session_hooks wiring_sessions = {.known = wiring_on_known,
                                               .message = wiring_on_message};
 
-/* ---- jobs ------------------------------------------------------------------------------------ */
-
-static void on_begin(void *ctx, struct job *j)
-{
-    struct daemon_parts *p = ctx;
-    tuning_begin(&p->tuner, j);
-}
-
-static void on_cancel(void *ctx, struct job *j)
-{
-    struct daemon_parts *p = ctx;
-    tuning_cancel(&p->tuner, j);
-}
-
-static void on_left(void *ctx, struct job *j)
-{
-    struct daemon_parts *p = ctx;
-    job_lease_left(&p->job_lease, j);
-}
-
-static void on_queued(void *ctx, struct job *j)
-{
-    struct daemon_parts *p = ctx;
-    offers_queued(&p->offers, j);
-    precompile_queued(&p->precompiler);
-    tuning_others(&p->tuner);
-}
-
-static void on_idle(void *ctx)
-{
-    struct daemon_parts *p = ctx;
-    offers_take(&p->offers);
-}
-
-static bool device_is_free(void *ctx)
-{
-    const struct daemon_parts *p = ctx;
-    return p->supervisor.state == RUNNER_NONE;
-}
-
-static void on_dropped(void *ctx, struct job *j)
-{
-    struct daemon_parts *p = ctx;
-    job_lease_release(&p->job_lease, j);
-    offers_dropped(&p->offers, j);
-    if (j->set_aside) {
-        supervisor_forget(&p->supervisor, j->id);
-    }
-}
-
-static const struct scheduler_hooks scheduler_hooks = {.begin = on_begin,
-                                                       .cancel = on_cancel,
-                                                       .left = on_left,
-                                                       .queued = on_queued,
-                                                       .idle = on_idle,
-                                                       .device_is_free = device_is_free,
-                                                       .dropped = on_dropped};
-
-static void wiring_on_leased(void *ctx, struct job *j)
-{
-    tuning_leased(ctx, j);
-}
-
 /* ---- news ------------------------------------------------------------------------------------ */
 
 static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
@@ -99,7 +36,7 @@ static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
     if (news) {
         announce_best(&p->daemon, &p->subscribers, n->best, n->saved);
     }
-    job_lease_learned(&p->job_lease, n->key, searched);
+    job_lease_learned(&p->tuning, n->key, searched);
     leases_known(&p->leases, n->key);
 }
 
@@ -154,9 +91,9 @@ void wiring_news(void *ctx, const struct ledger_news *n)
     } else if (n->kind == NEWS_QUARANTINE) {
         quarantine_read(d);
     } else if (n->kind == NEWS_WANTED) {
-        offers_take(&p->offers);
+        offers_take(&p->tuning);
     } else if (n->kind == NEWS_FREED) {
-        job_lease_freed(&p->job_lease, n->key);
+        job_lease_freed(&p->tuning, n->key);
         leases_freed(&p->leases, n->key);
     }
 }
@@ -170,17 +107,7 @@ void wiring_init(struct daemon_parts *p)
     restore_init(&p->restore, d);
     p->tiers.daemon = d;
     portfolio_init(&p->tiers.portfolio, d);
-    scheduler_init(&p->scheduler, d, &scheduler_hooks, p);
-    waiters_init(&p->waiters, &p->scheduler, &p->tiers);
-    supervisor_init(&p->supervisor, d, &tuning_hooks, &p->tuner);
-    job_lease_init(&p->job_lease, &p->scheduler, wiring_on_leased, &p->tuner);
-    p->tuner = (struct tuner){.daemon = d,
-                              .scheduler = &p->scheduler,
-                              .job_lease = &p->job_lease,
-                              .supervisor = &p->supervisor,
-                              .tiers = &p->tiers};
-    precompile_init(&p->precompiler, d, &p->scheduler);
+    tuning_init(&p->tuning, d, &p->tiers, &p->server.sessions.accounts);
     leases_init(&p->leases, d);
-    offers_init(&p->offers, &p->waiters, &p->server.sessions.accounts);
     list_init(&p->subscribers);
 }

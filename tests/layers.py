@@ -53,8 +53,8 @@ ORDER = {
                     " closest tried",
     "daemon/session": "session write read sessions server",
     "daemon/answers": "target learn quarantine restore scheme custom precheck portfolio tiers expected",
-    "daemon/tuning": "job job_begin scheduler rounds waiters precompile offers runner_link supervisor"
-                     " job_lease tuning tuner runner_order blame job_end",
+    "daemon/tuning": "job runner_link tuning scheduler rounds waiters precompile job_begin job_lease offers supervisor"
+                     " runner_order blame job_end",
     "daemon/methods": "call choices pending loader generations leases daemon_parts methods announce ask"
                       " acquire admin get kernels record list get_many promote put space status why dispatch",
     "daemon": "daemon orphans chores remeasure life start wiring main",

@@ -51,7 +51,7 @@ int method_pin(struct call *c, struct error *err)
                        .account = c->s->account,
                        .session = c->s,
                        .id = c->id};
-    status = waiters_join(&c->parts->waiters, &w, err);
+    status = waiters_join(&c->parts->tuning, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
 

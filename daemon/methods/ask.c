@@ -77,7 +77,7 @@ static int ask_put_now(const struct ask *a, struct error *err)
                        .account = a->account};
     const struct query asked = x->request.query;
     x->other = x->request.problem; /* the job changes the request */
-    if (waiters_join(&a->parts->waiters, &w, &refused) < 0) {
+    if (waiters_join(&a->parts->tuning, &w, &refused) < 0) {
         a->out->len = before;
         snprintf(note, sizeof(note), "not being tuned: %.100s", refused.text);
         x->request.problem = x->other;

@@ -7,11 +7,7 @@
  *   loader            loads the ledger's rows into memory   methods/loader.h
  *   restore           writes lost rows to the database      answers/restore.c
  *   tiers             answers when no exact row exists      answers/tiers.h, answers/portfolio.h
- *   scheduler, job    tuning jobs and their order           tuning/scheduler.h, tuning/job.h
- *   waiters           clients that wait for a job           tuning/waiters.h
- *   job_lease, offers jobs shared among daemons             tuning/job_lease.h, tuning/offers.h
- *   tuner             course of the running job             tuning/tuning.h
- *   supervisor        runner process                        tuning/supervisor.h
+ *   tuning            jobs, their order, the runner         tuning/tuning.h
  *   generations       answers of pinned generations         methods/generations.h
  *   leases            holders of custom ops' keys           methods/leases.h
  */
@@ -27,13 +23,7 @@
 #include "daemon/methods/leases.h"
 #include "daemon/methods/loader.h"
 #include "daemon/session/server.h"
-#include "daemon/tuning/precompile.h"
-#include "daemon/tuning/job_lease.h"
-#include "daemon/tuning/offers.h"
-#include "daemon/tuning/scheduler.h"
-#include "daemon/tuning/supervisor.h"
 #include "daemon/tuning/tuning.h"
-#include "daemon/tuning/waiters.h"
 
 struct daemon_parts {
     struct daemon daemon;
@@ -41,14 +31,8 @@ struct daemon_parts {
     struct loader loader;
     struct restore restore;
     struct tiers tiers;
-    struct scheduler scheduler;
-    struct waiters waiters;
-    struct job_lease job_lease;
-    struct supervisor supervisor;
-    struct tuner tuner;
-    struct precompiler precompiler;
+    struct tuning tuning;
     struct leases leases;
-    struct offers offers;
     struct generations generations;
     struct list subscribers; /* announce.c */
     uint64_t started_ms;

@@ -13,7 +13,7 @@ static int get_wait_for_tuning(struct call *c, struct error *err)
                        .account = c->s->account,
                        .session = c->s,
                        .id = c->id};
-    int status = waiters_join(&c->parts->waiters, &w, err);
+    int status = waiters_join(&c->parts->tuning, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
 
@@ -94,7 +94,7 @@ static int cancel_key(struct call *c, bool *cancelled, struct error *err)
     struct error e = ERROR_NULL;
     error_set(&e, ERROR_CANCELLED, "this tuning was cancelled by gemmd's owner (uid %d)",
               (int)c->s->uid);
-    *cancelled = scheduler_cancel(&c->parts->scheduler, key, &e) > 0;
+    *cancelled = scheduler_cancel(&c->parts->tuning.scheduler, key, &e) > 0;
     if (*cancelled) {
         daemon_event(c->d, "cancel", c->s->uid, "%s: cancelled by the owner", key);
     }

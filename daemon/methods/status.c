@@ -302,14 +302,14 @@ static void put_status(struct wire_buf *b, struct daemon_parts *p,
     put_errors(b, sessions);
     wire_put_kv_int(b, "connections", sessions->n);
     put_users(b, &sessions->accounts);
-    put_jobs(b, &p->scheduler);
-    put_runner(b, &p->supervisor);
-    put_job(b, p->scheduler.running);
+    put_jobs(b, &p->tuning.scheduler);
+    put_runner(b, &p->tuning.supervisor);
+    put_job(b, p->tuning.scheduler.running);
     put_store(b, store);
     put_cache(b, d, store);
     put_portfolio(b, &p->tiers.portfolio);
     wire_put_kv_int(b, "rss_bytes", rss_bytes());
-    wire_put_kv_str(b, "tuning", scheduler_tuning(&p->scheduler));
+    wire_put_kv_str(b, "tuning", scheduler_tuning(&p->tuning.scheduler));
 }
 
 static void status_on_status(void *ctx, const struct ledger_status *store)

@@ -372,7 +372,7 @@ static void why_put_verdict(struct wire_buf *b, const struct why *w)
     wire_put_kv_str(b, "verdict", w->verdict);
     wire_put_kv_str(b, "because", w->because);
     wire_put_kv_str(b, "action", w->action);
-    wire_put_kv_str(b, "tuning", scheduler_tuning(&p->parts->scheduler));
+    wire_put_kv_str(b, "tuning", scheduler_tuning(&p->parts->tuning.scheduler));
     wire_put_kv_str(b, "scheme", bucket_scheme_name(p->d->scheme));
     wire_put_str(b, "problem");
     problem_pack(b, &w->problem);

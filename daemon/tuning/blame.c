@@ -61,14 +61,14 @@ static void keep_for_asker(struct job *j, const struct death *why, const struct 
     }
 }
 
-void tuning_blame(struct tuner *x, struct job *j, const struct death *why, const struct attempt *a)
+void tuning_blame(struct tuning *x, struct job *j, const struct death *why, const struct attempt *a)
 {
     struct daemon *d = x->daemon;
     struct trial *t = &d->scratch->trial;
     if (strcmp(j->failed_variant, a->variant) != 0) {
         /* else the failure of this variant has been recorded */
         memset(t, 0, sizeof(*t));
-        t->run = x->supervisor->run.id;
+        t->run = x->supervisor.run.id;
         record_copy(&t->config, &a->config);
         memcpy(t->variant, a->variant, sizeof(t->variant));
         memcpy(t->module, a->module, sizeof(t->module));

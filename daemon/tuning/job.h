@@ -16,18 +16,17 @@
 
 enum job_state {
     JOB_QUEUED,
-    JOB_LEASED_OUT, /* another daemon works on the key (job_lease.h) */
+    JOB_LEASED_OUT, /* another daemon works on the key (job_lease.c) */
     JOB_LEASING,    /* the ledger leases the key, or finds another daemon's lease */
     JOB_HISTORY,    /* the ledger looks up earlier trials */
     JOB_RUNNING,    /* the runner has the order, or is being started for it */
     JOB_PUBLISHING, /* the ledger makes the best durable */
 };
 
-struct scheduler;
+struct tuning;
 
 struct job {
-    struct scheduler *scheduler; /* borrowed */
-    struct list link;            /* scheduler->queue or leased_out */
+    struct list link; /* scheduler->queue or leased_out */
     int64_t id;
     char key[HASH_HEX];
     uint64_t identity;      /* hash of search and pin */
@@ -42,7 +41,7 @@ struct job {
     char bucket[8];          /* rounding of the key, as in query.bucket */
     bool cancelled;
     bool leased;         /* this daemon has leased the key */
-    bool offered;        /* the search is offered to other daemons (offers.h) */
+    bool offered;        /* the search is offered to other daemons (offers.c) */
     bool was_leased_out; /* another daemon had the key at the last attempt to lease */
     bool set_aside;      /* has begun, and waits in the queue to go on, with its trials */
     int64_t uid;         /* the user of the first request */
@@ -94,7 +93,7 @@ struct waiter {
     uint64_t deadline_ms; /* loop time; 0: no deadline */
     /* answers after the deadline: many waiters may expire at once, and each answer takes a while */
     struct chore expiry;
-    struct waiters *all; /* borrowed */
+    struct tuning *tuning; /* borrowed */
     bool progress;
     size_t problem_len;
     /* the true problem, packed, for the answer of a lower tier after the deadline */
@@ -118,22 +117,5 @@ void job_answer(struct job *j, const void *answer, size_t n);
 void job_fail(struct job *j, const struct error *e);
 /* Sends progress to the waiters that asked for it. */
 void job_tell(struct job *j);
-
-/* ---- job_begin.c ----------------------------------------------------------------------------- */
-
-/* Preparation of a job before it runs, and the lookup of its key in the cache. */
-
-/* Fills job->request, with budgets, and job->stamp. ERROR_NO_CONFIG, ERROR_NO_MEMORY. */
-int tuning_unpack(struct daemon *d, struct job *j, struct error *err);
-/* Fills job->stamp and trial_stamp for a target ("": the device's choice) and the request's
- * tolerances. */
-int tuning_stamp(struct daemon *d, struct job *j, const char *target, struct error *err);
-/* Looks up an unpacked job. Returns true and the answer, when another job found it meanwhile. Or
- * prepares a config to verify first: under tighter tolerances, or a pin of another stamp. */
-bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer);
-/* Looks for an answer, and prepares nothing: for a job that has begun and keeps its state. */
-bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer);
-/* Like tuning_known_now, for a job that has not begun. */
-bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
 
 #endif

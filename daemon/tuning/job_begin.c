@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's request, its stamp, and the cache's answer for its key (job.h). */
+/* A job's request, its stamp, and the cache's answer for its key (tuning.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/answers/target.h"
-#include "daemon/tuning/job.h"
+#include "daemon/tuning/tuning.h"
 
 static const double USUAL_TOLERANCE = 1e-2;
 

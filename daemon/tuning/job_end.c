@@ -20,7 +20,7 @@
 #include "daemon/cache/confidence.h"
 #include "daemon/tuning/tuning.h"
 
-void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
+void tuning_ended(struct tuning *x, struct job *j, enum job_end how)
 {
     static const char *const words[] = {"done",
                                         "failed",
@@ -36,14 +36,14 @@ void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
         /* answers the waiters that joined after the cancelled job's last waiter had left */
         job_fail(j, &e);
     }
-    job_lease_release(x->job_lease, j);
+    job_lease_release(x, j);
     if (j->set_aside) {
-        supervisor_forget(x->supervisor, j->id);
+        supervisor_forget(&x->supervisor, j->id);
     }
-    scheduler_ended(x->scheduler, j, how);
+    scheduler_ended(&x->scheduler, j, how);
 }
 
-void tuning_failed(struct tuner *x, struct job *j, const struct error *e, enum job_end how)
+void tuning_failed(struct tuning *x, struct job *j, const struct error *e, enum job_end how)
 {
     log_warning("job %lld: %s", (long long)j->id, e->text);
     job_fail(j, e);
@@ -154,7 +154,7 @@ static bool answers_again(struct daemon *d, const struct job *j, bool saved)
            j->request->n_configs == 0 && (saved || j->state != JOB_PUBLISHING);
 }
 
-static void job_end_answer_all(struct tuner *x, struct job *j, const struct best *b, bool saved,
+static void job_end_answer_all(struct tuning *x, struct job *j, const struct best *b, bool saved,
                                const char *note)
 {
     struct answer *a = &x->daemon->scratch->answer;
@@ -174,9 +174,9 @@ static void job_end_answer_all(struct tuner *x, struct job *j, const struct best
 static void on_published(void *ctx, int status, const struct best *b, bool saved,
                          const struct error *err)
 {
-    struct tuner *x = ctx;
+    struct tuning *x = ctx;
     struct daemon *d = x->daemon;
-    struct job *j = x->scheduler->running;
+    struct job *j = x->scheduler.running;
     if (!j) {
         return;
     }
@@ -208,7 +208,7 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
 
 /* Publishes the best with the generation that this daemon knows: only the ledger's transaction sees
  * rows of other daemons since then. A new pin replaces any row. */
-static int job_end_publish_best(struct tuner *x, struct job *j)
+static int job_end_publish_best(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     bool many;
@@ -230,13 +230,9 @@ static void note_gate(struct daemon *d, struct job *j, const char *sentence)
     }
 }
 
-void tuning_result(struct tuner *x, const struct tune_result *r)
+void tuning_finish(struct tuning *x, struct job *j, const struct tune_result *r)
 {
     struct daemon *d = x->daemon;
-    struct job *j = x->scheduler->running;
-    if (!j) {
-        return;
-    }
     struct error err = ERROR_NULL;
     j->best = calloc(1, sizeof(*j->best));
     if (!j->best) {
@@ -248,7 +244,7 @@ void tuning_result(struct tuner *x, const struct tune_result *r)
     daemon_event(d, "tuned", j->uid, "%s: %llu ms, of these %.0f in the runner: %s", j->key,
                  (unsigned long long)(uv_now(&d->loop) - j->began_ms), r->wall_ms, r->timeline);
     note_gate(d, j, r->gate);
-    memcpy(x->supervisor->disturbed, j->doubt, sizeof(x->supervisor->disturbed));
+    memcpy(x->supervisor.disturbed, j->doubt, sizeof(x->supervisor.disturbed));
     if (j->doubt[0]) {
         log_warning("job %lld: %s", (long long)j->id, j->doubt);
         daemon_event(d, "disturbed", j->uid, "%s: %s", j->key, j->doubt);

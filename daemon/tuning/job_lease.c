@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Leases of keys, and jobs whose keys other daemons have leased (job_lease.h). */
+/* Leases of keys, and jobs whose keys other daemons have leased (tuning.h). */
 #include <string.h>
 
 #include "daemon/base/log.h"
-#include "daemon/tuning/job_lease.h"
-#include "daemon/tuning/job.h"
+#include "daemon/tuning/tuning.h"
 #include "store/store.h"
 
 enum {
@@ -14,23 +13,14 @@ enum {
 
 static void job_lease_on_timer(uv_timer_t *timer);
 
-void job_lease_init(struct job_lease *e, struct scheduler *s,
-                    void (*leased)(void *ctx, struct job *j), void *ctx)
+void job_lease_stop(struct tuning *x)
 {
-    *e = (struct job_lease){.daemon = s->daemon, .scheduler = s, .leased = leased, .ctx = ctx};
-    uv_timer_init(&s->daemon->loop, &e->recheck);
-    e->recheck.data = e;
-}
-
-void job_lease_stop(struct job_lease *e)
-{
-    LIST_EACH(node, &e->scheduler->queue) {
-        job_lease_release(e, LIST_OF(node, struct job, link));
+    LIST_EACH(node, &x->scheduler.queue) {
+        job_lease_release(x, LIST_OF(node, struct job, link));
     }
-    if (e->scheduler->running) {
-        job_lease_release(e, e->scheduler->running);
+    if (x->scheduler.running) {
+        job_lease_release(x, x->scheduler.running);
     }
-    uv_close((uv_handle_t *)&e->recheck, NULL);
 }
 
 static bool job_lease_is_needed(const struct scheduler *s)
@@ -46,69 +36,69 @@ static bool job_lease_is_needed(const struct scheduler *s)
     return false;
 }
 
-static void job_lease_watch_jobs(struct job_lease *e)
+static void job_lease_watch_jobs(struct tuning *x)
 {
-    if (job_lease_is_needed(e->scheduler) && !e->daemon->stopping &&
-        !uv_is_active((uv_handle_t *)&e->recheck)) {
-        uv_timer_start(&e->recheck, job_lease_on_timer, RETRY_MS, 0);
+    if (job_lease_is_needed(&x->scheduler) && !x->daemon->stopping &&
+        !uv_is_active((uv_handle_t *)&x->recheck)) {
+        uv_timer_start(&x->recheck, job_lease_on_timer, RETRY_MS, 0);
     }
 }
 
 /* ---- leasing --------------------------------------------------------------------------------- */
 
-static void step_aside(struct job_lease *e, struct job *j)
+static void step_aside(struct tuning *x, struct job *j)
 {
     log_debug("job %lld: another gemmd has %s", (long long)j->id, j->key);
     if (!j->set_aside) {
         job_reset(j);
     }
-    scheduler_step_aside(e->scheduler, j);
-    job_lease_watch_jobs(e);
+    scheduler_step_aside(&x->scheduler, j);
+    job_lease_watch_jobs(x);
 }
 
 static void job_lease_on_leased(void *ctx, int status, const struct error *err)
 {
-    struct job_lease *e = ctx;
-    struct job *j = e->scheduler->running;
+    struct tuning *x = ctx;
+    struct job *j = x->scheduler.running;
     if (!j) {
         return;
     }
     j->leased = status == 0;
     j->was_leased_out = false;
     if (status == STORE_HELD && !j->cancelled) {
-        step_aside(e, j);
+        step_aside(x, j);
         return;
     }
     if (status < 0) { /* without the ledger go on: tuning a key twice is better than no tuning */
         log_warning("job %lld: its key is not leased: %s", (long long)j->id, err->text);
     }
-    job_lease_watch_jobs(e);
-    e->leased(e->ctx, j);
+    job_lease_watch_jobs(x);
+    tuning_leased(x, j);
 }
 
-void job_lease_take(struct job_lease *e, struct job *j)
+void job_lease_take(struct tuning *x, struct job *j)
 {
-    struct daemon *d = e->daemon;
+    struct daemon *d = x->daemon;
     j->state = JOB_LEASING;
     if (j->pin || j->restricted || d->config->offline ||
-        d->ledger->ops->lease(d->ledger, j->key, LEASE_LEDGER_MS, job_lease_on_leased, e) < 0) {
-        e->leased(e->ctx, j);
+        d->ledger->ops->lease(d->ledger, j->key, LEASE_LEDGER_MS, job_lease_on_leased, x) < 0) {
+        tuning_leased(x, j);
     }
 }
 
-void job_lease_release(struct job_lease *e, struct job *j)
+void job_lease_release(struct tuning *x, struct job *j)
 {
-    struct daemon *d = e->daemon;
+    struct daemon *d = x->daemon;
     if (j->leased && d->ledger) {
         d->ledger->ops->unlease(d->ledger, j->key);
     }
     j->leased = false;
 }
 
-void job_lease_left(struct job_lease *e, struct job *j)
+void job_lease_left(struct tuning *x, struct job *j)
 {
     if (j->set_aside && !j->n_waiters) {
-        job_lease_release(e, j);
+        job_lease_release(x, j);
     }
 }
 
@@ -123,20 +113,20 @@ static void on_renewed(void *ctx, int status, const struct error *err)
 
 /* ---- coming back ----------------------------------------------------------------------------- */
 
-void job_lease_freed(struct job_lease *e, const char *key)
+void job_lease_freed(struct tuning *x, const char *key)
 {
-    LIST_EACH(node, &e->scheduler->leased_out) {
+    LIST_EACH(node, &x->scheduler.leased_out) {
         struct job *j = LIST_OF(node, struct job, link);
         if (!key[0] || strcmp(j->key, key) == 0) {
-            scheduler_come_back(e->scheduler, j);
+            scheduler_come_back(&x->scheduler, j);
         }
     }
-    scheduler_next(e->scheduler);
+    scheduler_next(&x->scheduler);
 }
 
 /* Answers a waiting job, after an answer was published. A job that was set aside with its lease
  * goes on, like a running job. */
-static void answer_waiting(struct job_lease *e, struct job *j, bool searched)
+static void answer_waiting(struct tuning *x, struct job *j, bool searched)
 {
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
     if (j->set_aside && j->leased) {
@@ -147,34 +137,34 @@ static void answer_waiting(struct job_lease *e, struct job *j, bool searched)
         j->again = false;
     }
     bool known =
-        j->set_aside ? tuning_answered(e->daemon, j, &answer) : tuning_known(e->daemon, j, &answer);
+        j->set_aside ? tuning_answered(x->daemon, j, &answer) : tuning_known(x->daemon, j, &answer);
     if (known) {
         job_answer(j, answer.data, answer.len);
-        scheduler_drop(e->scheduler, j);
-        e->scheduler->shared++;
+        scheduler_drop(&x->scheduler, j);
+        x->scheduler.shared++;
     }
 }
 
-static void job_lease_answer_all(struct job_lease *e, struct list *jobs, const char *key,
+static void job_lease_answer_all(struct tuning *x, struct list *jobs, const char *key,
                                  bool searched)
 {
     LIST_EACH(node, jobs) {
         struct job *j = LIST_OF(node, struct job, link);
         if (strcmp(j->key, key) == 0) {
-            answer_waiting(e, j, searched);
+            answer_waiting(x, j, searched);
         }
     }
 }
 
-void job_lease_learned(struct job_lease *e, const char *key, bool searched)
+void job_lease_learned(struct tuning *x, const char *key, bool searched)
 {
-    job_lease_answer_all(e, &e->scheduler->leased_out, key, searched);
-    job_lease_answer_all(e, &e->scheduler->queue, key, searched);
+    job_lease_answer_all(x, &x->scheduler.leased_out, key, searched);
+    job_lease_answer_all(x, &x->scheduler.queue, key, searched);
 }
 
-static void job_lease_renew_key(struct job_lease *e, const struct job *j)
+static void job_lease_renew_key(struct tuning *x, const struct job *j)
 {
-    struct daemon *d = e->daemon;
+    struct daemon *d = x->daemon;
     if (j->leased && d->ledger) {
         d->ledger->ops->lease(d->ledger, j->key, LEASE_LEDGER_MS, on_renewed, d);
     }
@@ -182,13 +172,13 @@ static void job_lease_renew_key(struct job_lease *e, const struct job *j)
 
 static void job_lease_on_timer(uv_timer_t *timer)
 {
-    struct job_lease *e = timer->data;
-    if (e->scheduler->running) {
-        job_lease_renew_key(e, e->scheduler->running);
+    struct tuning *x = timer->data;
+    if (x->scheduler.running) {
+        job_lease_renew_key(x, x->scheduler.running);
     }
-    LIST_EACH(node, &e->scheduler->queue) {
-        job_lease_renew_key(e, LIST_OF(node, struct job, link)); /* set aside */
+    LIST_EACH(node, &x->scheduler.queue) {
+        job_lease_renew_key(x, LIST_OF(node, struct job, link)); /* set aside */
     }
-    job_lease_freed(e, "");
-    job_lease_watch_jobs(e);
+    job_lease_freed(x, "");
+    job_lease_watch_jobs(x);
 }

@@ -6,11 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/daemon.h"
 #include "daemon/base/log.h"
 #include "daemon/base/probe.h"
-#include "daemon/tuning/precompile.h"
-#include "daemon/tuning/scheduler.h"
+#include "daemon/tuning/tuning.h"
 
 enum {
     SOON_MS = 20,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds places in the queue by walking all of it (scheduler.h). */
+/* Finds places in the queue by walking all of it (tuning.h). */
 #include <string.h>
 
-#include "daemon/tuning/scheduler.h"
+#include "daemon/tuning/tuning.h"
 
 static bool same_kind(const struct job *a, const struct job *b)
 {

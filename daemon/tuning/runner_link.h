@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A runner's process and its socket: start, write, read, watch, kill. The owner (supervisor.h)
+ * A runner's process and its socket: start, write, read, watch, kill. The owner (supervisor.c)
  * interprets the messages and the end of a runner.
  *
  * Messages are scanned and decoded like a client's bytes: a kernel may have overwritten the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides which job runs, and judges the device by the ends of jobs (scheduler.h). tuning.c runs a
+/* Decides which job runs, and judges the device by the ends of jobs (tuning.h). tuning.c runs a
  * job, waiters.c has the waiters. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,21 +7,20 @@
 #include <unistd.h>
 
 #include "daemon/base/log.h"
-#include "daemon/tuning/scheduler.h"
+#include "daemon/tuning/tuning.h"
 
 enum { BEFORE_ASIDE = 3 /* jobs with waiters */ };
 
 static void on_next(uv_timer_t *timer);
 static void on_retry(uv_timer_t *timer);
 
-void scheduler_init(struct scheduler *s, struct daemon *d, const struct scheduler_hooks *hooks,
-                    void *ctx)
+void scheduler_init(struct scheduler *s, struct tuning *x)
 {
-    *s = (struct scheduler){.daemon = d, .hooks = hooks, .ctx = ctx};
+    s->tuning = x;
     list_init(&s->queue);
     list_init(&s->leased_out);
-    uv_timer_init(&d->loop, &s->next);
-    uv_timer_init(&d->loop, &s->retry);
+    uv_timer_init(&x->daemon->loop, &s->next);
+    uv_timer_init(&x->daemon->loop, &s->retry);
     s->next.data = s->retry.data = s;
 }
 
@@ -31,17 +30,17 @@ void scheduler_next(struct scheduler *s)
         uv_timer_start(&s->next, on_next, 0, 0);
     }
     if (!s->running && !s->n_queued) {
-        s->hooks->idle(s->ctx);
+        offers_take(s->tuning);
     }
 }
 
 static void set_running(struct scheduler *s, struct job *j)
 {
     s->running = j;
-    s->daemon->tuning = j != NULL;
+    s->tuning->daemon->tuning = j != NULL;
 }
 
-void scheduler_unqueue(struct scheduler *s, struct job *j)
+static void scheduler_unqueue(struct scheduler *s, struct job *j)
 {
     list_remove(&j->link);
     if (j->state == JOB_LEASED_OUT) {
@@ -54,7 +53,11 @@ void scheduler_unqueue(struct scheduler *s, struct job *j)
 void scheduler_drop(struct scheduler *s, struct job *j)
 {
     scheduler_unqueue(s, j);
-    s->hooks->dropped(s->ctx, j);
+    job_lease_release(s->tuning, j);
+    offers_dropped(s->tuning, j);
+    if (j->set_aside) {
+        supervisor_forget(&s->tuning->supervisor, j->id);
+    }
     job_free(j);
 }
 
@@ -74,7 +77,7 @@ static void on_next(uv_timer_t *timer)
     if (next && !s->running) {
         scheduler_unqueue(s, next);
         set_running(s, next);
-        s->hooks->begin(s->ctx, next);
+        tuning_begin(s->tuning, next);
     }
 }
 
@@ -156,13 +159,21 @@ void scheduler_come_back(struct scheduler *s, struct job *j)
     s->n_queued++;
 }
 
+/* A job that cannot begin at once was queued, or a waiter has joined the job. */
+static void scheduler_on_queued(struct scheduler *s, struct job *j)
+{
+    offers_queued(s->tuning, j);
+    precompile_queued(&s->tuning->precompiler);
+    tuning_others(s->tuning);
+}
+
 void scheduler_queue(struct scheduler *s, struct job *j)
 {
     j->turn = account_hold(j->account);
     list_append(rounds_place(&s->queue, s->running, j, j->turn), &j->link);
     s->n_queued++;
     scheduler_next(s);
-    s->hooks->queued(s->ctx, j);
+    scheduler_on_queued(s, j);
 }
 
 /* Puts a job into the queue. A job that was set aside keeps its place: it has had its turn. */
@@ -185,7 +196,7 @@ void scheduler_wanted(struct scheduler *s, struct job *j, struct account *user)
 {
     if (j != s->running && j->state == JOB_QUEUED) {
         scheduler_join_queue(s, j, user);
-        s->hooks->queued(s->ctx, j);
+        scheduler_on_queued(s, j);
     }
 }
 
@@ -195,12 +206,12 @@ void scheduler_unwanted(struct scheduler *s, struct job *j)
         return;
     }
     if (j->background) {
-        s->hooks->left(s->ctx, j);
+        job_lease_left(s->tuning, j);
         return;
     }
     j->cancelled = true;
     if (j == s->running) {
-        s->hooks->cancel(s->ctx, j);
+        tuning_cancel(s->tuning, j);
     } else {
         scheduler_drop(s, j);
         s->cancelled++;
@@ -234,7 +245,7 @@ unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct err
 
 static void retry_later(struct scheduler *s)
 {
-    uint64_t first = (uint64_t)s->daemon->config->retry_ms;
+    uint64_t first = (uint64_t)s->tuning->daemon->config->retry_ms;
     uint64_t twice = s->retry_ms > RETRY_MS_MAX / 2 ? RETRY_MS_MAX : 2 * s->retry_ms;
     s->retry_ms = s->retry_ms && first ? twice : first;
     if (s->retry_ms && !s->stopping) {
@@ -246,8 +257,9 @@ static void retry_later(struct scheduler *s)
 static void on_retry(uv_timer_t *timer)
 {
     struct scheduler *s = timer->data;
-    struct daemon *d = s->daemon;
-    if (!s->hooks->device_is_free(s->ctx)) { /* a runner that does not end still has the device */
+    struct daemon *d = s->tuning->daemon;
+    if (s->tuning->supervisor.state != RUNNER_NONE) {
+        /* a runner that does not end still has the device */
         uv_timer_start(timer, on_retry, s->retry_ms, 0);
         return;
     }
@@ -277,7 +289,7 @@ const char *scheduler_tuning(const struct scheduler *s)
     if (s->off.code) {
         return s->off.text;
     }
-    return s->daemon->device.compiler[0]
+    return s->tuning->daemon->device.compiler[0]
                ? "on"
                : "off: gemmd found no compiler that it may run when it started";
 }
@@ -286,7 +298,7 @@ void scheduler_switch_off(struct scheduler *s, const struct error *why)
 {
     s->off = *why;
     log_error("tuning is off: %s", s->off.text);
-    daemon_event(s->daemon, "tuning_off", (int64_t)geteuid(), "%s", s->off.text);
+    daemon_event(s->tuning->daemon, "tuning_off", (int64_t)geteuid(), "%s", s->off.text);
     retry_later(s);
     s->failed += fail_waiting(s, &s->off);
 }

@@ -8,7 +8,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/base/probe.h"
-#include "daemon/tuning/supervisor.h"
+#include "daemon/tuning/tuning.h"
 #include "kernels/modules.h"
 #include "proto/build.h"
 #include "proto/rpc.h"
@@ -73,7 +73,7 @@ static void send_of_job(struct supervisor *s, const char *method, int64_t job)
 /* Watches the time from the order to the first attempt. */
 static void await_first_attempt(struct supervisor *s)
 {
-    int64_t hang_ms = s->daemon->config->hang_limit_ms;
+    int64_t hang_ms = s->tuning->daemon->config->hang_limit_ms;
     int64_t limit_ms = hang_ms > 0 ? hang_ms + ORDER_BEGIN_MS : ORDER_LIMIT_MS;
     limit_ms = limit_ms < ORDER_LIMIT_MS ? limit_ms : ORDER_LIMIT_MS;
     s->attempt = (struct attempt){.stage = "order", .limit_ms = limit_ms};
@@ -134,7 +134,7 @@ static void run_added(void *ctx, int status, int64_t id, const struct error *err
 
 static void on_hello(struct supervisor *s, const struct wire_obj *params)
 {
-    struct daemon *d = s->daemon;
+    struct daemon *d = s->tuning->daemon;
     struct runner_hello hello;
     struct error err = ERROR_NULL;
     if (schema_decode(&runner_hello_schema, SCHEMA_LENIENT, params, &hello, &err) < 0 ||
@@ -206,7 +206,7 @@ static int64_t supervisor_job_of(const struct wire_obj *params)
 
 static void supervisor_on_notify(struct supervisor *s, const struct rpc_message *m)
 {
-    struct daemon *d = s->daemon;
+    struct daemon *d = s->tuning->daemon;
     struct error err = ERROR_NULL;
     if (strcmp(m->method, "hello") == 0) {
         on_hello(s, m->params);
@@ -219,20 +219,23 @@ static void supervisor_on_notify(struct supervisor *s, const struct rpc_message 
         if (schema_decode(&trial_schema, SCHEMA_LENIENT, m->params, t, &err) == 0) {
             t->run = s->run.id;
             if (strcmp(t->stage, "baseline") == 0) {
-                s->hooks->baseline(s->ctx, t);
+                /* a vendor library's time for a key that was tuned earlier, and no job's candidate
+                 */
+                t->created_s = time(NULL);
+                d->ledger->ops->add_trial(d->ledger, t);
             } else {
-                s->hooks->trial(s->ctx, supervisor_job_of(m->params), t);
+                tuning_on_trial(s->tuning, supervisor_job_of(m->params), t);
             }
         }
     } else if (strcmp(m->method, "module") == 0) {
         struct module module;
         if (schema_decode(&module_schema, SCHEMA_LENIENT, m->params, &module, &err) == 0) {
-            s->hooks->module(s->ctx, &module);
+            d->ledger->ops->add_module(d->ledger, &module);
         }
     } else if (strcmp(m->method, "progress") == 0) {
         struct progress p;
         if (schema_decode(&progress_schema, SCHEMA_LENIENT, m->params, &p, &err) == 0) {
-            s->hooks->progress(s->ctx, supervisor_job_of(m->params), &p);
+            tuning_on_progress(s->tuning, supervisor_job_of(m->params), &p);
         }
     } /* `device` and unknown messages of newer runners are ignored */
     if (err.code) {
@@ -255,7 +258,7 @@ static void check_module(struct daemon *d, struct tune_result *r)
 
 static void on_response(struct supervisor *s, const struct rpc_message *m)
 {
-    struct daemon *d = s->daemon;
+    struct daemon *d = s->tuning->daemon;
     if (!s->job || m->id != s->request || s->order.len) {
         return;
     }
@@ -277,10 +280,10 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
     s->cancelling = false;
     supervisor_watch_silence(s, 0);
     if (e.code) {
-        s->hooks->error(s->ctx, &e);
+        tuning_on_error(s->tuning, &e);
     } else {
         check_module(d, &r);
-        s->hooks->result(s->ctx, &r);
+        tuning_on_result(s->tuning, &r);
     }
 }
 
@@ -339,8 +342,8 @@ static void end_run(struct supervisor *s, const struct death *why)
     } else {
         snprintf(s->run.ending, sizeof(s->run.ending), "%s: %.50s", why->status, why->reason);
     }
-    if (s->daemon->ledger) {
-        s->daemon->ledger->ops->end_run(s->daemon->ledger, &s->run);
+    if (s->tuning->daemon->ledger) {
+        s->tuning->daemon->ledger->ops->end_run(s->tuning->daemon->ledger, &s->run);
     }
 }
 
@@ -350,7 +353,7 @@ static void end_order(struct supervisor *s, const struct error *why)
 {
     s->job = 0;
     wire_buf_deinit(&s->order);
-    s->hooks->error(s->ctx, why);
+    tuning_on_error(s->tuning, why);
 }
 
 /* Ends the order without another runner, which would fail likewise. */
@@ -359,7 +362,7 @@ static void supervisor_give_up(struct supervisor *s, const struct error *why)
     int64_t job = s->job;
     s->job = 0;
     wire_buf_deinit(&s->order);
-    s->hooks->stuck(s->ctx, job, why);
+    tuning_on_stuck(s->tuning, job, why);
 }
 
 static void say_idle(const struct supervisor *s, struct error *e)
@@ -414,7 +417,7 @@ static void supervisor_on_ended(struct runner_link *l)
     } else if (s->job) {
         s->job = 0;
         wire_buf_deinit(&s->order);
-        s->hooks->death(s->ctx, &why, &s->attempt);
+        tuning_on_death(s->tuning, &why, &s->attempt);
     }
 }
 
@@ -444,7 +447,7 @@ static void on_silent(struct runner_link *l)
     struct supervisor *s = of_link(l);
     if (!s->said_hello) {
         refuse(s, ERROR_CRASHED, "the runner %s said nothing within %d s of its start",
-               s->daemon->runner, HELLO_LIMIT_MS / 1000);
+               s->tuning->daemon->runner, HELLO_LIMIT_MS / 1000);
         return;
     }
     if (s->said_bye) {
@@ -462,7 +465,7 @@ static void on_silent(struct runner_link *l)
 
 static int start_link(struct supervisor *s, struct error *err)
 {
-    struct daemon *d = s->daemon;
+    struct daemon *d = s->tuning->daemon;
     char *device = probe_device_text(&d->device);
     char linger[24], hang[24], nice[24], memory[24], clocks[24];
     snprintf(linger, sizeof(linger), "%lld", (long long)d->config->linger_ms);
@@ -566,11 +569,10 @@ static void supervisor_on_closed(struct runner_link *l)
 {
     struct supervisor *s = of_link(l);
     wire_buf_deinit(&s->order);
-    s->stopped(s);
+    s->tuning->stopped(s->tuning);
 }
 
-void supervisor_init(struct supervisor *s, struct daemon *d, const struct supervisor_hooks *hooks,
-                     void *ctx)
+void supervisor_init(struct supervisor *s, struct tuning *x)
 {
     static const struct runner_link_hooks link_hooks = {.message = supervisor_on_message,
                                                         .fault = on_fault,
@@ -578,14 +580,13 @@ void supervisor_init(struct supervisor *s, struct daemon *d, const struct superv
                                                         .stuck = supervisor_on_stuck,
                                                         .ended = supervisor_on_ended,
                                                         .closed = supervisor_on_closed};
-    *s = (struct supervisor){.daemon = d, .hooks = hooks, .ctx = ctx};
-    runner_link_init(&s->link, &d->loop, &d->turns, &link_hooks);
+    s->tuning = x;
+    runner_link_init(&s->link, &x->daemon->loop, &x->daemon->turns, &link_hooks);
 }
 
-void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s))
+void supervisor_stop(struct supervisor *s)
 {
     s->stopping = true;
-    s->stopped = stopped;
     s->job = 0;
     runner_link_kill(&s->link, STOP_LIMIT_MS);
     if (s->state == RUNNER_NONE) {

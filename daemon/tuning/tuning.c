@@ -15,25 +15,19 @@
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
 #include "daemon/tuning/tuning.h"
-#include "daemon/tuning/job.h"
 
 enum {
     LEAVING_MAX = 5,
     TELL_EVERY_MS = 100, /* time between progress messages of a request */
 };
 
-static struct job *tuning_running_job(const struct tuner *x)
-{
-    return x->scheduler->running;
-}
-
-static void tuning_send_order(struct tuner *x, struct job *j);
-static void ask_history(struct tuner *x, struct job *j);
+static void tuning_send_order(struct tuning *x, struct job *j);
+static void ask_history(struct tuning *x, struct job *j);
 
 /* ---- ends, and new beginnings ---------------------------------------------------------------- */
 
 /* Starts the whole search after the verification of the known best has failed. */
-static void tuning_search_anew(struct tuner *x, struct job *j, const char *reason)
+static void tuning_search_anew(struct tuning *x, struct job *j, const char *reason)
 {
     struct daemon *d = x->daemon;
     struct query *q = &j->request->query;
@@ -59,13 +53,9 @@ static void tuning_search_anew(struct tuner *x, struct job *j, const char *reaso
     ask_history(x, j);
 }
 
-static void on_error(void *ctx, const struct error *e)
+void tuning_on_error(struct tuning *x, const struct error *e)
 {
-    struct tuner *x = ctx;
-    struct job *j = tuning_running_job(x);
-    if (!j) {
-        return;
-    }
+    struct job *j = x->scheduler.running;
     if (j->cancelled || e->code == ERROR_CANCELLED) {
         tuning_ended(x, j, JOB_CANCELLED);
     } else if (j->reverify) {
@@ -85,29 +75,29 @@ static void avoid_quarantined(const struct daemon *d, struct job *j)
     }
 }
 
-static void tuning_send_order(struct tuner *x, struct job *j)
+static void tuning_send_order(struct tuning *x, struct job *j)
 {
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO order = WIRE_BUF_NULL;
-    if (x->scheduler->off.code) { /* the runner got stuck meanwhile, which switched tuning off */
-        tuning_failed(x, j, &x->scheduler->off, JOB_FAILED);
+    if (x->scheduler.off.code) { /* the runner got stuck meanwhile, which switched tuning off */
+        tuning_failed(x, j, &x->scheduler.off, JOB_FAILED);
         return;
     }
     avoid_quarantined(x->daemon, j);
     if (tuning_order(x->tiers, j, &order, &err) < 0) {
-        on_error(x, &err);
+        tuning_on_error(x, &err);
         return;
     }
     j->state = JOB_RUNNING;
-    supervisor_tune(x->supervisor, j->id, &order);
+    supervisor_tune(&x->supervisor, j->id, &order);
     tuning_others(x);
 }
 
-void tuning_others(struct tuner *x)
+void tuning_others(struct tuning *x)
 {
-    const struct job *j = tuning_running_job(x);
-    if (j && j->state == JOB_RUNNING && scheduler_others_wait(x->scheduler)) {
-        supervisor_others_wait(x->supervisor, j->id);
+    const struct job *j = x->scheduler.running;
+    if (j && j->state == JOB_RUNNING && scheduler_others_wait(&x->scheduler)) {
+        supervisor_others_wait(&x->supervisor, j->id);
     }
 }
 
@@ -139,9 +129,9 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
                        char (*quarantined)[HASH_HEX], uint32_t n_quarantined,
                        const struct error *err)
 {
-    struct tuner *x = ctx;
+    struct tuning *x = ctx;
     struct daemon *d = x->daemon;
-    struct job *j = tuning_running_job(x);
+    struct job *j = x->scheduler.running;
     if (!j) {
         return;
     }
@@ -172,7 +162,7 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
-static void ask_history(struct tuner *x, struct job *j)
+static void ask_history(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     j->state = JOB_HISTORY;
@@ -183,13 +173,13 @@ static void ask_history(struct tuner *x, struct job *j)
 }
 
 /* Continues a job that was set aside, with its trials. */
-static void tuning_go_on(struct tuner *x, struct job *j)
+static void tuning_go_on(struct tuning *x, struct job *j)
 {
     j->set_aside = false;
     tuning_send_order(x, j);
 }
 
-void tuning_begin(struct tuner *x, struct job *j)
+void tuning_begin(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     struct error err = ERROR_NULL;
@@ -199,14 +189,14 @@ void tuning_begin(struct tuner *x, struct job *j)
         return;
     }
     if (j->set_aside) {
-        job_lease_take(x->job_lease, j);
+        job_lease_take(x, j);
         return;
     }
     j->state = JOB_HISTORY;
     j->began_ms = uv_now(&d->loop);
     int status = tuning_unpack(d, j, &err);
     if (status < 0) {
-        on_error(x, &err);
+        tuning_on_error(x, &err);
         return;
     }
     if (tuning_known_now(d, j, &answer)) {
@@ -214,10 +204,10 @@ void tuning_begin(struct tuner *x, struct job *j)
         tuning_ended(x, j, JOB_SHARED);
         return;
     }
-    job_lease_take(x->job_lease, j);
+    job_lease_take(x, j);
 }
 
-void tuning_leased(struct tuner *x, struct job *j)
+void tuning_leased(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
@@ -241,44 +231,27 @@ void tuning_leased(struct tuner *x, struct job *j)
     ask_history(x, j);
 }
 
-void tuning_cancel(struct tuner *x, struct job *j)
+void tuning_cancel(struct tuning *x, struct job *j)
 {
     log_info("job %lld: no client waits any more", (long long)j->id);
-    if (j->state == JOB_RUNNING && supervisor_cancel(x->supervisor, j->id)) {
+    if (j->state == JOB_RUNNING && supervisor_cancel(&x->supervisor, j->id)) {
         tuning_ended(x, j, JOB_CANCELLED);
     }
 }
 
 /* ---- while it runs --------------------------------------------------------------------------- */
 
-static void tuning_on_trial(void *ctx, int64_t job, struct trial *t)
+void tuning_on_trial(struct tuning *x, int64_t job, struct trial *t)
 {
-    struct tuner *x = ctx;
-    struct job *j = tuning_running_job(x);
+    struct job *j = x->scheduler.running;
     if (j && j->id == job) {
         tuning_record(x, j, t);
     }
 }
 
-static void on_baseline(void *ctx, struct trial *t)
+void tuning_on_progress(struct tuning *x, int64_t job, const struct progress *p)
 {
-    struct tuner *x = ctx;
-    struct ledger *l = x->daemon->ledger;
-    t->created_s = time(NULL);
-    l->ops->add_trial(l, t);
-}
-
-static void on_module(void *ctx, const struct module *m)
-{
-    struct tuner *x = ctx;
-    struct ledger *l = x->daemon->ledger;
-    l->ops->add_module(l, m);
-}
-
-static void on_progress(void *ctx, int64_t job, const struct progress *p)
-{
-    struct tuner *x = ctx;
-    struct job *j = tuning_running_job(x);
+    struct job *j = x->scheduler.running;
     if (!j || j->id != job) {
         return;
     }
@@ -291,14 +264,10 @@ static void on_progress(void *ctx, int64_t job, const struct progress *p)
     }
 }
 
-static void on_death(void *ctx, const struct death *why, const struct attempt *a)
+void tuning_on_death(struct tuning *x, const struct death *why, const struct attempt *a)
 {
-    struct tuner *x = ctx;
-    struct job *j = tuning_running_job(x);
+    struct job *j = x->scheduler.running;
     struct error err = ERROR_NULL;
-    if (!j) {
-        return;
-    }
     if (j->cancelled) {
         tuning_ended(x, j, JOB_CANCELLED);
         return;
@@ -308,7 +277,7 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
         return;
     }
     bool known = !why->outside && a->config.n && a->variant[0];
-    struct job *other = known ? scheduler_find_aside(x->scheduler, a->job) : NULL;
+    struct job *other = known ? scheduler_find_aside(&x->scheduler, a->job) : NULL;
     if (other) {
         /* the runner died while it still compiled the kernel of another job: this job is not to
          * blame */
@@ -334,11 +303,10 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
 
 /* Switches tuning off, and fails the job. The device cannot be used until its runner has ended, or
  * cannot be used by this build at all. */
-static void tuning_on_stuck(void *ctx, int64_t job, const struct error *e)
+void tuning_on_stuck(struct tuning *x, int64_t job, const struct error *e)
 {
-    struct tuner *x = ctx;
-    struct job *j = tuning_running_job(x);
-    scheduler_switch_off(x->scheduler, e);
+    struct job *j = x->scheduler.running;
+    scheduler_switch_off(&x->scheduler, e);
     if (!job || !j || j->id != job) {
         return;
     }
@@ -350,12 +318,12 @@ static void tuning_on_stuck(void *ctx, int64_t job, const struct error *e)
 }
 
 /* Sets the job aside, with its trials, and with its lease while it has waiters. */
-static void tuning_set_aside(struct tuner *x, struct job *j, const struct tune_result *r)
+static void tuning_set_aside(struct tuning *x, struct job *j, const struct tune_result *r)
 {
     j->spent_device_ms = r->device_ms;
     j->spent_ms = r->wall_ms;
     j->refused = 0;
-    if (!scheduler_others_wait(x->scheduler)) { /* no other job waits any more */
+    if (!scheduler_others_wait(&x->scheduler)) { /* no other job waits any more */
         tuning_send_order(x, j);
         return;
     }
@@ -364,13 +332,13 @@ static void tuning_set_aside(struct tuner *x, struct job *j, const struct tune_r
     daemon_event(x->daemon, "set_aside", j->uid, "%s: %llu ms, of these %.0f in the runner: %s",
                  j->key, (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms), r->wall_ms,
                  r->timeline);
-    scheduler_set_aside(x->scheduler, j);
-    job_lease_left(x->job_lease, j);
+    scheduler_set_aside(&x->scheduler, j);
+    job_lease_left(x, j);
 }
 
 /* Ends a job that needs a quiet device, unless a request has joined. The attempt does not count in
  * the key's `tries` (remeasure.c). */
-static void put_off(struct tuner *x, struct job *j, const char *reason)
+static void put_off(struct tuning *x, struct job *j, const char *reason)
 {
     bool many;
     struct cache_entry *e = cache_find_id(&x->daemon->cache, j->key, &many);
@@ -385,15 +353,14 @@ static void put_off(struct tuner *x, struct job *j, const char *reason)
     tuning_ended(x, j, JOB_PUT_OFF);
 }
 
-static void on_result(void *ctx, const struct tune_result *r)
+void tuning_on_result(struct tuning *x, const struct tune_result *r)
 {
-    struct tuner *x = ctx;
-    struct job *j = tuning_running_job(x);
-    if (j && r->doubt[0] && !r->in_use) {
+    struct job *j = x->scheduler.running;
+    if (r->doubt[0] && !r->in_use) {
         memcpy(j->doubt, r->doubt, sizeof(j->doubt));
     }
-    if (!j || (!r->set_aside && !r->in_use)) {
-        tuning_result(x, r);
+    if (!r->set_aside && !r->in_use) {
+        tuning_finish(x, j, r);
     } else if (j->cancelled) {
         tuning_ended(x, j, JOB_CANCELLED);
     } else if (r->in_use) {
@@ -403,11 +370,26 @@ static void on_result(void *ctx, const struct tune_result *r)
     }
 }
 
-const struct supervisor_hooks tuning_hooks = {.trial = tuning_on_trial,
-                                              .baseline = on_baseline,
-                                              .module = on_module,
-                                              .progress = on_progress,
-                                              .result = on_result,
-                                              .error = on_error,
-                                              .death = on_death,
-                                              .stuck = tuning_on_stuck};
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+void tuning_init(struct tuning *x, struct daemon *d, struct tiers *tiers, struct accounts *accounts)
+{
+    *x = (struct tuning){.daemon = d, .tiers = tiers, .accounts = accounts};
+    scheduler_init(&x->scheduler, x);
+    supervisor_init(&x->supervisor, x);
+    precompile_init(&x->precompiler, d, &x->scheduler);
+    uv_timer_init(&d->loop, &x->deadlines);
+    uv_timer_init(&d->loop, &x->recheck);
+    x->deadlines.data = x->recheck.data = x;
+}
+
+void tuning_stop(struct tuning *x, void (*stopped)(struct tuning *x))
+{
+    x->stopped = stopped;
+    job_lease_stop(x);
+    scheduler_stop(&x->scheduler);
+    precompile_stop(&x->precompiler);
+    uv_close((uv_handle_t *)&x->deadlines, NULL);
+    uv_close((uv_handle_t *)&x->recheck, NULL);
+    supervisor_stop(&x->supervisor);
+}

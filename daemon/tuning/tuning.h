@@ -1,48 +1,382 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The course of the running job: history from the ledger, the order to the runner, trials, deaths
- * of the runner, making the best durable, answers to the waiters.
+ * Tuning: the jobs, the runner, and the course of the running job. The parts share struct tuning
+ * and call each other:
  *
- * Callbacks of the ledger and of the supervisor carry no job: they mean scheduler->running. A job
- * stays there until no callback is pending (scheduler_ended).
+ *   scheduler.c, rounds.c   which job runs
+ *   waiters.c               requests that join jobs, and their deadlines
+ *   job_lease.c, offers.c   jobs shared among daemons
+ *   tuning.c, job_begin.c,  the running job: history from the ledger, the order to the runner,
+ *   runner_order.c,         trials, deaths of the runner, making the best durable, answers to the
+ *   blame.c, job_end.c      waiters
+ *   precompile.c            compiling ahead for queued jobs
+ *   supervisor.c            the conversation with the runner
+ *
+ * Callbacks of the ledger carry no job: they mean scheduler.running. A job stays there until no
+ * callback is pending (scheduler_ended).
  */
 #ifndef GEMMD_DAEMON_TUNING_TUNING_H
 #define GEMMD_DAEMON_TUNING_TUNING_H
 
+#include <uv.h>
+
 #include "daemon/answers/tiers.h"
-#include "daemon/tuning/job_lease.h"
+#include "daemon/daemon.h"
 #include "daemon/tuning/job.h"
-#include "daemon/tuning/scheduler.h"
-#include "daemon/tuning/supervisor.h"
+#include "daemon/tuning/runner_link.h"
+#include "proto/message.h"
+#include "proto/wire.h"
 
-/* ---- tuner.c --------------------------------------------------------------------------------- */
-
-/* Shared parts of a tuning's files: the tuner, and the recording of trials. */
-
-struct tuner {
-    struct daemon *daemon; /* all borrowed */
-    struct scheduler *scheduler;
-    struct job_lease *job_lease;
-    struct supervisor *supervisor;
-    struct tiers *tiers;
+enum {
+    QUEUE_MAX = 4096, /* jobs */
+    /* after this many jobs in a row that ended by deaths of the runner, tuning is switched off */
+    FAILING_JOBS_MAX = 3,
+    RETRY_MS_MAX = 3600 * 1000,
 };
 
-/* true when the kernel ran and was right, also when it was stopped early */
-bool tuning_worked(const struct trial *t);
-/* Writes a trial of the job to the ledger and remembers the trial. Changes `t`. */
-void tuning_record(struct tuner *x, struct job *j, struct trial *t);
-void tuning_avoid(struct job *j, const char *variant); /* no later runner tries the variant */
+struct scheduler {
+    struct tuning *tuning; /* borrowed: the owner */
+    struct list queue;     /* queued jobs in running order, except for background jobs (rounds.c) */
+    unsigned n_queued;
+    struct list leased_out; /* jobs whose keys other daemons have leased (job_lease.c) */
+    unsigned n_leased_out;
+    struct job *running; /* owned; NULL: no job. daemon.tuning has the same state */
+    uv_timer_t next;     /* starts the next job outside of the last job's callbacks */
+    uv_timer_t retry;    /* tries again while `off` */
+    uint64_t retry_ms;   /* how long tuning was off the last time; 0: a job has succeeded since */
+    int64_t last_id;
+    uint64_t done, failed, cancelled;
+    uint64_t shared;  /* jobs answered by another daemon's tuning */
+    unsigned put_off; /* jobs in a row that found the device in use */
+    unsigned failing; /* number of jobs in a row that ended by deaths of the runner (JOB_DIED) */
+    struct error off; /* code != 0: tuning is off, with the reason */
+    bool stopping;
+};
+
+enum {
+    HELLO_LIMIT_MS = 30 * 1000, /* time from spawn to hello */
+    ORDER_LIMIT_MS =
+        120 * 1000, /* time from the order to the first attempt: opening a device may be slow */
+    CANCEL_LIMIT_MS = 10 * 1000,
+    IDLE_STARTS_MAX = 5, /* runners in a row that left before they had the order */
+};
+
+enum runner_state { RUNNER_NONE, RUNNER_STARTING, RUNNER_IDLE, RUNNER_BUSY };
+
+struct supervisor {
+    struct tuning *tuning; /* borrowed: the owner */
+    enum runner_state state;
+    struct runner_link link;
+    bool said_hello, said_bye, killed_hung, cancelling, stopping;
+    bool others_wait; /* the message others_wait must be sent after the order */
+    bool foreign;     /* the runner is of another build; `failure` has the error */
+    struct run run;
+    bool run_pending;       /* the ledger has not returned the number of the run (run.id) yet */
+    int64_t job;            /* the job of the order that is under way; 0: no order */
+    uint32_t request;       /* rpc id of the order */
+    struct wire_buf order;  /* owned: not sent yet */
+    struct attempt attempt; /* the last attempt */
+    struct error failure;   /* why this runner cannot be used: the job fails */
+    struct error lost;      /* the device was lost: the job goes on with another runner */
+
+    uint64_t deaths, starts;
+    unsigned idle_starts; /* runners in a row that left without the order */
+    char disturbed[160];  /* disturbance of the last tuning; "": none known */
+};
+
+struct precompiler {
+    struct daemon *daemon;             /* borrowed */
+    const struct scheduler *scheduler; /* borrowed */
+    uv_timer_t soon; /* collects the keys of a layer, which come in quick succession */
+    uv_process_t process;
+    bool runs, stopping;
+    uint64_t starts;
+};
+
+struct tuning {
+    struct daemon *daemon;     /* borrowed */
+    struct tiers *tiers;       /* borrowed */
+    struct accounts *accounts; /* borrowed: of the users whose searches offers.c takes */
+    struct scheduler scheduler;
+    struct supervisor supervisor;
+    struct precompiler precompiler;
+    uv_timer_t deadlines; /* the earliest deadline of all waiters */
+    uv_timer_t recheck;   /* retries leases; renews the leases of this daemon */
+    bool offers_open;     /* the daemon serves clients; before that it takes no search */
+    /* the daemon asks the ledger for a search; it must ask once more after that */
+    bool offers_asking, offers_again;
+    void (*stopped)(struct tuning *x);
+};
+
+void tuning_init(struct tuning *x, struct daemon *d, struct tiers *tiers,
+                 struct accounts *accounts);
+/* Fails all jobs, gives back all leases, and kills the runner and the precompiler. Closes all
+ * handles, then calls `stopped`. */
+void tuning_stop(struct tuning *x, void (*stopped)(struct tuning *x));
+
+/* ---- waiters.c ------------------------------------------------------------------------------- */
+
+/* Requests and their deadlines. A request joins the job of its search, or makes a new job for the
+ * scheduler. When its deadline passes first, the best lower tier answers the request, and the
+ * tuning goes on. */
+
+/* A request for a search. */
+struct wanted {
+    struct request *request; /* problem = the true problem; changed */
+    const struct problem *bucket;
+    const struct key *key; /* with id */
+    bool pin, again, background;
+    bool quiet; /* the job may run only while no other process uses the device */
+    /* borrowed: the account of the user, which is charged with a new job */
+    struct account *account;
+    /* The client that waits; NULL: no client. */
+    struct session *session;
+    uint32_t id;
+};
+
+/* Joins the job of this search, or makes a job. Errors: ERROR_BUSY, the error of `off`, and errors
+ * that can be foreseen (no valid config; an invalid restriction or given config). */
+int waiters_join(struct tuning *x, const struct wanted *w, struct error *err);
+/* Appends the stored answer of the search of scratch->request (and bucket), whose winner did not
+ * become the key's answer (cache/partials.c). False: not stored, or the request wants a new search
+ * (`again`; a given list). */
+bool waiters_known(struct daemon *d, struct wire_buf *out);
+/* Like waiters_known for a restricted search, also with `again`: for requests that do not wait for
+ * the new search. */
+bool waiters_recall(struct daemon *d, struct answer *out);
+
+/* ---- scheduler.c ----------------------------------------------------------------------------- */
+
+/*
+ * The scheduler decides which job runs. At any time at most one job has the device. Jobs with
+ * waiters go before background jobs. Within each kind, users take turns, and a user's jobs run in
+ * the order in which they came (rounds.c). A running job is set aside between two candidates when
+ * other jobs wait and it would only wait for compilers, or has had its turn (runner/aside.h). Then
+ * it goes behind the next three jobs with waiters. A job without waiters that is not in the
+ * background is cancelled.
+ *
+ * When the device kills job after job, tuning is switched off, and hits are still served. Tuning is
+ * tried again later: if the next job dies too, tuning is off for twice as long; if that job
+ * succeeds, tuning stays on.
+ */
+
+void scheduler_init(struct scheduler *s, struct tuning *x);
+/* Queues a new job. */
+void scheduler_queue(struct scheduler *s, struct job *j);
+/* Called when a waiter of `user` joins a job: the job may move forward. */
+void scheduler_wanted(struct scheduler *s, struct job *j, struct account *user);
+/* Called when a waiter leaves. Cancels a job without waiters that is not in the background; frees
+ * the job unless it runs. */
+void scheduler_unwanted(struct scheduler *s, struct job *j);
+/* Cancels the jobs whose keys begin with `key`, and fails all their waiters with the error. Returns
+ * the number of jobs. */
+unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct error *why);
+/* Starts the next job soon, unless a job runs. */
+void scheduler_next(struct scheduler *s);
+/* Removes a job, which may have begun, from the queue or leased_out, and frees the job. */
+void scheduler_drop(struct scheduler *s, struct job *j);
+/* Moves the running job to leased_out: another daemon has its key (job_lease.c). */
+void scheduler_step_aside(struct scheduler *s, struct job *j);
+/* Puts the running job back into the queue, behind the next few jobs with waiters, but before any
+ * other search of its key, which its winner would answer. */
+void scheduler_set_aside(struct scheduler *s, struct job *j);
+/* Returns the job with this number if it was set aside, else NULL. */
+struct job *scheduler_find_aside(struct scheduler *s, int64_t id);
+/* True when a queued job is worth setting the running job aside: it has waiters, or neither job
+ * has; it has another key, without a lease of another daemon. */
+bool scheduler_others_wait(const struct scheduler *s);
+/* Moves a job from leased_out back into the queue. */
+void scheduler_come_back(struct scheduler *s, struct job *j);
+/* Returns "on", or the reason why tuning is off. */
+const char *scheduler_tuning(const struct scheduler *s);
+
+/* Called when the running job has ended: counts and frees the job, starts the next. */
+enum job_end {
+    JOB_DONE,
+    JOB_FAILED,
+    JOB_DIED,
+    JOB_CANCELLED,
+    JOB_SHARED, /* answered by another tuning */
+    JOB_PUT_OFF /* the job needed a quiet device, and other processes use the device */
+};
+void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how);
+/* Switches tuning off and fails all queued jobs. Tuning is tried again after --retry-ms, each time
+ * twice as long, but not before the runner has ended. */
+void scheduler_switch_off(struct scheduler *s, const struct error *why);
+
+/* Fails all jobs with ERROR_SHUTTING_DOWN and closes the timers. The running job is freed: none of
+ * its callbacks may come any more. */
+void scheduler_stop(struct scheduler *s);
+
+/* ---- rounds.c -------------------------------------------------------------------------------- */
+
+/*
+ * Rounds decide whose job is next. Users take turns, so that a user with a thousand queued tunings
+ * delays another user's first job only by the running job and little more. In each round a user has
+ * a single job, the oldest. The running job counts in its user's first round.
+ *
+ * The queue itself is kept in this order, so that a walk over the queue sees the jobs in running
+ * order. A new job is inserted at its place. No history is kept, so a user gains nothing by leaving
+ * and coming again. Jobs with waiters and background jobs have separate rounds, since jobs with
+ * waiters go first. A job that is set aside keeps the place that the scheduler chose.
+ *
+ * A job with several users has the turn of the user who comes first: the job moves forward when a
+ * user with an earlier turn joins.
+ */
+
+/* Finds the place of `j` as a job of `user`: returns the node before which the job belongs, or the
+ * queue itself for the end. `running` NULL: no job runs. A job that is queued already never moves
+ * back. */
+struct list *rounds_place(struct list *queue, const struct job *running, const struct job *j,
+                          const struct account *user);
+
+/* ---- job_lease.c ----------------------------------------------------------------------------- */
+
+/*
+ * Single flight across the daemons of a database. Before a job runs here, its key is leased from
+ * the ledger. When another daemon has the lease, the job steps aside (scheduler.leased_out), and
+ * the device continues with the next job. The job comes back when the key's answer is published, or
+ * when the lease ends without an answer.
+ *
+ * A job that was set aside keeps its lease while it has waiters. Without waiters the lease is given
+ * back, so that an idle device elsewhere may work for waiters there. When the job comes back, it
+ * takes the lease again, or was answered meanwhile.
+ *
+ * Pins and restricted searches are local to this daemon: only searches for a key's answer are
+ * leased.
+ */
+
+/* Gives back the leases of all jobs. */
+void job_lease_stop(struct tuning *x);
+/* Leases the key of the running job. Then calls tuning_leased, or the job steps aside. */
+void job_lease_take(struct tuning *x, struct job *j);
+/* Gives back the lease of a job that ends or steps back. */
+void job_lease_release(struct tuning *x, struct job *j);
+/* Called when a job was set aside, or its last waiter has left. */
+void job_lease_left(struct tuning *x, struct job *j);
+/* Called when any daemon has published a key's answer: answers the jobs that accept the answer.
+ * `searched`: the answer is from a search, so it also answers jobs that asked to search again. */
+void job_lease_learned(struct tuning *x, const char *key, bool searched);
+/* Called when the lease of a key ("": of some key) has ended: its jobs may run here. */
+void job_lease_freed(struct tuning *x, const char *key);
+
+/* ---- offers.c -------------------------------------------------------------------------------- */
+
+/* Searches for idle devices. A search that has to wait is also a row of `wanted` in the database,
+ * where another daemon of the class with an idle device finds it. The search also stays in the
+ * local queue. The first daemon to begin the search leases the key (job_lease.c), and its answer is
+ * for all daemons. No daemon plans for others. */
+
+void offers_ready(struct tuning *x);                  /* called when the daemon serves */
+void offers_queued(struct tuning *x, struct job *j);  /* a search that cannot begin at once */
+void offers_dropped(struct tuning *x, struct job *j); /* called when a job is dropped */
+/* Takes the oldest search elsewhere, when this daemon is idle or another daemon offers a search. */
+void offers_take(struct tuning *x);
+
+/* ---- precompile.c ---------------------------------------------------------------------------- */
+
+/*
+ * Compiling ahead. While a job has a GPU, a second process compiles the first variants of queued
+ * jobs: `gemmd-runner --precompile`, at the lowest priority of processor and disk. These variants
+ * are the reference and the strategy's proposals before any measurement, within the restrictions of
+ * the search; of a given list, its configs. The process works through the jobs in queue order, so
+ * that the next job finds all its variants.
+ *
+ * The measuring runner does not do this. To list the first variants of a search, a process must
+ * draw its rows, build its space and rank the space, which would interrupt the measuring. A fault
+ * must not cost the measurement. And a low priority could not be raised again for the search whose
+ * turn comes.
+ *
+ * While a search measures, decides and ends, most cores of the host are idle. On a GPU, compiling
+ * ahead disturbs no measurement. On the CPU a compiler would slow the measured kernel, so nothing
+ * is compiled ahead; in replays neither.
+ *
+ * No search waits for this process: a variant is never compiled twice (kernels/modules.h), and the
+ * runner compiles the rest.
+ */
+
+void precompile_init(struct precompiler *a, struct daemon *d, const struct scheduler *s);
+/* call when a job was queued, which may have to wait */
+void precompile_queued(struct precompiler *a);
+/* kills the process, and does not wait for its end */
+void precompile_stop(struct precompiler *a);
+
+/* ---- supervisor.c ---------------------------------------------------------------------------- */
+
+/*
+ * The supervisor runs at most one gemmd-runner, and never trusts it. A runner is started when a job
+ * needs it. A runner speaks over a socket pair (runner/runner.h has the conversation), announces
+ * each risky step before the step, and exits when idle. A runner that is silent for longer than its
+ * last announcement allows, or stays after its bye, is killed. After any end, the last announcement
+ * names the step, and the job goes on with another runner.
+ *
+ * NONE -> STARTING (spawned; waits for hello and the run's id) -> IDLE <-> BUSY -> NONE
+ *
+ * Both ends must be of the same build: the order and the trials are no stable interface.
+ */
+
+void supervisor_init(struct supervisor *s, struct tuning *x);
+/* Gives an order (the params of `tune`, moved); starts a runner if necessary. The functions
+ * tuning_on_* report the end, never from within this call. */
+void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order);
+/* True: the order was withdrawn in time, and no report follows. False: the end follows as usual. */
+bool supervisor_cancel(struct supervisor *s, int64_t job);
+/* Tells the runner that other jobs wait for the device, so that it may set the order aside. The
+ * call is ignored unless the order is under way. */
+void supervisor_others_wait(struct supervisor *s, int64_t job);
+/* Tells the runner that a job that was set aside will not come back, so that the runner may drop
+ * the job's state. */
+void supervisor_forget(struct supervisor *s, int64_t job);
+/* Kills the runner and closes all handles; then calls tuning.stopped. */
+void supervisor_stop(struct supervisor *s);
+
+const char *runner_state_name(enum runner_state s);
 
 /* ---- tuning.c -------------------------------------------------------------------------------- */
 
-void tuning_begin(struct tuner *x, struct job *j);  /* the job gets the device */
-void tuning_cancel(struct tuner *x, struct job *j); /* the job has no waiters any more */
-/* The running job may go on: its key is leased, or cannot be leased (job_lease.h). */
-void tuning_leased(struct tuner *x, struct job *j);
+void tuning_begin(struct tuning *x, struct job *j);  /* the job gets the device */
+void tuning_cancel(struct tuning *x, struct job *j); /* the job has no waiters any more */
+/* The running job may go on: its key is leased, or cannot be leased. */
+void tuning_leased(struct tuning *x, struct job *j);
 /* A job was queued: the running job may be set aside. */
-void tuning_others(struct tuner *x);
-/* Events of the runner; ctx: the tuner. */
-extern const struct supervisor_hooks tuning_hooks;
+void tuning_others(struct tuning *x);
+
+/* The runner ended in mid-job. */
+struct death {
+    const char *status; /* crashed | hung | device_lost */
+    char reason[200];
+    bool leaving; /* the runner said bye before it got the order, which is no fault */
+    bool outside; /* a signal from outside killed the runner: the candidate is not to blame */
+};
+
+/* Events of the running job's order: trials as they finish, then a result, an error, a death, or
+ * stuck. */
+void tuning_on_trial(struct tuning *x, int64_t job, struct trial *t); /* t may be changed */
+void tuning_on_progress(struct tuning *x, int64_t job, const struct progress *p);
+void tuning_on_result(struct tuning *x, const struct tune_result *r);
+void tuning_on_error(struct tuning *x, const struct error *e);
+/* `a` is the announced step (config empty: no candidate to blame). */
+void tuning_on_death(struct tuning *x, const struct death *why, const struct attempt *a);
+/* The runner was killed and does not end, or is of another build: tuning is impossible. `job`: its
+ * order; 0: no order. */
+void tuning_on_stuck(struct tuning *x, int64_t job, const struct error *e);
+
+/* ---- job_begin.c ----------------------------------------------------------------------------- */
+
+/* Preparation of a job before it runs, and the lookup of its key in the cache. */
+
+/* Fills job->request, with budgets, and job->stamp. ERROR_NO_CONFIG, ERROR_NO_MEMORY. */
+int tuning_unpack(struct daemon *d, struct job *j, struct error *err);
+/* Fills job->stamp and trial_stamp for a target ("": the device's choice) and the request's
+ * tolerances. */
+int tuning_stamp(struct daemon *d, struct job *j, const char *target, struct error *err);
+/* Looks up an unpacked job. Returns true and the answer, when another job found it meanwhile. Or
+ * prepares a config to verify first: under tighter tolerances, or a pin of another stamp. */
+bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer);
+/* Looks for an answer, and prepares nothing: for a job that has begun and keeps its state. */
+bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer);
+/* Like tuning_known_now, for a job that has not begun. */
+bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
 
 /* ---- runner_order.c -------------------------------------------------------------------------- */
 
@@ -53,8 +387,13 @@ enum {
     FAVOURITES_MAX = 8,
 };
 
+/* true when the kernel ran and was right, also when it was stopped early */
+bool tuning_worked(const struct trial *t);
+/* Writes a trial of the job to the ledger and remembers the trial. Changes `t`. */
+void tuning_record(struct tuning *x, struct job *j, struct trial *t);
 /* Adds a finished trial to the order, so that it is not repeated. */
 void tuning_remember(struct job *j, const struct trial *t);
+void tuning_avoid(struct job *j, const char *variant); /* no later runner tries the variant */
 /* Drops the finished trials of an order that is too large: measuring again is better than no
  * tuning. False: no trials to drop. */
 bool tuning_forget(struct job *j);
@@ -66,7 +405,8 @@ int tuning_order(struct tiers *t, struct job *j, struct wire_buf *out, struct er
 /* Deaths of the runner in a job: the candidate to blame, and the limit of deaths. */
 
 /* Records the candidate of a runner's death as a failed trial, and quarantines its variant. */
-void tuning_blame(struct tuner *x, struct job *j, const struct death *why, const struct attempt *a);
+void tuning_blame(struct tuning *x, struct job *j, const struct death *why,
+                  const struct attempt *a);
 /* True: too many deaths, the job is over. A death with a candidate to blame is progress, since the
  * candidate is not tried again. Many such deaths end the search early, with the best so far. The
  * device is to blame when no candidate was named, none has worked, or earlier working configs fail
@@ -75,13 +415,11 @@ bool tuning_too_many(struct job *j, const struct death *why, struct error *err);
 
 /* ---- job_end.c ------------------------------------------------------------------------------- */
 
-/* The end of a tuning. */
-
 /* Counts and frees the job. All waiters must have their answers. */
-void tuning_ended(struct tuner *x, struct job *j, enum job_end how);
+void tuning_ended(struct tuning *x, struct job *j, enum job_end how);
 /* Ends a job without a result: JOB_FAILED, or JOB_DIED by the deaths of its runners. */
-void tuning_failed(struct tuner *x, struct job *j, const struct error *e, enum job_end how);
+void tuning_failed(struct tuning *x, struct job *j, const struct error *e, enum job_end how);
 /* The runner has found the best: makes the best durable, then answers the waiters. */
-void tuning_result(struct tuner *x, const struct tune_result *r);
+void tuning_finish(struct tuning *x, struct job *j, const struct tune_result *r);
 
 #endif

@@ -1,26 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joining jobs, waiting, and leaving (waiters.h). */
+/* Joining jobs, waiting, and leaving (tuning.h). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/answers/target.h"
 #include "daemon/cache/answer.h"
-#include "daemon/tuning/waiters.h"
+#include "daemon/tuning/tuning.h"
 
 static void on_deadline(uv_timer_t *timer);
-
-void waiters_init(struct waiters *x, struct scheduler *s, struct tiers *t)
-{
-    *x = (struct waiters){.daemon = s->daemon, .scheduler = s, .tiers = t};
-    uv_timer_init(&s->daemon->loop, &x->deadlines);
-    x->deadlines.data = x;
-}
-
-void waiters_stop(struct waiters *x)
-{
-    uv_close((uv_handle_t *)&x->deadlines, NULL);
-}
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
@@ -76,7 +64,6 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
         return ERROR_NO_MEMORY;
     }
     j->account = account_hold(w->account);
-    j->scheduler = s;
     memcpy(j->key, w->key->id, sizeof(j->key));
     j->identity = identity;
     j->pin = w->pin;
@@ -92,7 +79,7 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     return 0;
 }
 
-static void watch_deadline(struct waiters *x, uint64_t deadline_ms)
+static void watch_deadline(struct tuning *x, uint64_t deadline_ms)
 {
     uv_timer_t *t = &x->deadlines;
     uint64_t now = uv_now(t->loop);
@@ -106,7 +93,7 @@ static void waiter_gone(struct ticket *t);
 static void give_lower_tier(struct chore *c);
 static void cancel_waiter(struct ticket *t, const struct error *e);
 
-static int waiters_wait_for(struct waiters *x, struct job *j, const struct wanted *w,
+static int waiters_wait_for(struct tuning *x, struct job *j, const struct wanted *w,
                             const struct problem *problem, const struct query *q, struct error *err)
 {
     if (!w->session) {
@@ -120,7 +107,7 @@ static int waiters_wait_for(struct waiters *x, struct job *j, const struct wante
     }
     waiter->ticket.gone = waiter_gone;
     waiter->ticket.cancel = cancel_waiter;
-    waiter->all = x;
+    waiter->tuning = x;
     chore_init(&waiter->expiry, give_lower_tier, &w->account->served);
     if (deadline) {
         watch_deadline(x, deadline);
@@ -128,15 +115,15 @@ static int waiters_wait_for(struct waiters *x, struct job *j, const struct wante
     return 0;
 }
 
-int waiters_join(struct waiters *x, const struct wanted *w, struct error *err)
+int waiters_join(struct tuning *x, const struct wanted *w, struct error *err)
 {
-    struct scheduler *s = x->scheduler;
+    struct scheduler *s = &x->scheduler;
     if (s->off.code) {
         *err = s->off;
         return err->code;
     }
     struct query query = w->request->query;
-    struct problem *problem = &s->daemon->scratch->other;
+    struct problem *problem = &x->daemon->scratch->other;
     *problem = w->request->problem;
     w->request->problem = *w->bucket;
     WIRE_BUF_AUTO search = WIRE_BUF_NULL;
@@ -148,9 +135,9 @@ int waiters_join(struct waiters *x, const struct wanted *w, struct error *err)
     struct job *j = find_same(s, &sought);
     bool fresh = !j;
     if (fresh) {
-        status = precheck_request(s->daemon, w->request, err);
+        status = precheck_request(x->daemon, w->request, err);
         if (status == 0 && w->session) {
-            status = precheck_space(s->daemon, w->request, err);
+            status = precheck_space(x->daemon, w->request, err);
         }
         status = status ? status : make_job(s, w, &search, &j, err);
         if (status < 0) {
@@ -226,9 +213,10 @@ bool waiters_recall(struct daemon *d, struct answer *out)
 static void waiter_gone(struct ticket *t)
 {
     struct waiter *w = LIST_OF(t, struct waiter, ticket);
+    struct scheduler *s = &w->tuning->scheduler;
     struct job *j = w->job;
     waiter_free(w);
-    scheduler_unwanted(j->scheduler, j);
+    scheduler_unwanted(s, j);
 }
 
 /* Removes a waiter from its job, which goes on for other waiters. */
@@ -242,7 +230,7 @@ static void cancel_waiter(struct ticket *t, const struct error *e)
 static void give_lower_tier(struct chore *c)
 {
     struct waiter *w = LIST_OF(c, struct waiter, expiry);
-    struct daemon *d = w->all->daemon;
+    struct daemon *d = w->tuning->daemon;
     struct job *j = w->job;
     struct scratch *x = d->scratch;
     struct error err = ERROR_NULL;
@@ -267,7 +255,7 @@ static void give_lower_tier(struct chore *c)
         answer_note(&x->answer, "%s", passed);
     } else if (status == 0) {
         key_id(&x->key);
-        status = tiers_answer(w->all->tiers, &x->request, w->ticket.session->uid, &x->bucket,
+        status = tiers_answer(w->tuning->tiers, &x->request, w->ticket.session->uid, &x->bucket,
                               &x->key, passed, &x->answer, NULL, &err);
     }
     request_deinit(&x->request);
@@ -285,7 +273,7 @@ static void give_lower_tier(struct chore *c)
     waiter_gone(&w->ticket);
 }
 
-static uint64_t waiters_expire_job(struct waiters *x, struct job *j, uint64_t now, uint64_t next)
+static uint64_t waiters_expire_job(struct tuning *x, struct job *j, uint64_t now, uint64_t next)
 {
     LIST_EACH(node, &j->waiters) {
         struct waiter *w = LIST_OF(node, struct waiter, link);
@@ -300,8 +288,8 @@ static uint64_t waiters_expire_job(struct waiters *x, struct job *j, uint64_t no
 
 static void on_deadline(uv_timer_t *timer)
 {
-    struct waiters *x = timer->data;
-    struct scheduler *s = x->scheduler;
+    struct tuning *x = timer->data;
+    struct scheduler *s = &x->scheduler;
     uint64_t now = uv_now(timer->loop), next = UINT64_MAX;
     if (s->running) {
         next = waiters_expire_job(x, s->running, now, next);

@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "daemon/daemon.h"
-#include "daemon/tuning/precompile.h"
-#include "daemon/tuning/scheduler.h"
+#include "daemon/tuning/tuning.h"
 
 enum { HANG_S = 20 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Users take turns in the queue, and each user's jobs keep their order. */
 #include "common.h"
-#include "daemon/tuning/scheduler.h"
+#include "daemon/tuning/tuning.h"
 
 enum { USERS = 4, JOBS = 64 };
 
