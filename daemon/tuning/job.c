@@ -31,6 +31,7 @@ struct job *job_make(int64_t id, struct wire_buf *search, struct error *err)
     j->id = id;
     j->search = *search;
     *search = WIRE_BUF_NULL;
+    list_init(&j->all);
     list_init(&j->link);
     list_init(&j->waiters);
     return j;
@@ -53,6 +54,7 @@ struct job *job_free(struct job *j)
     if (!j) {
         return NULL;
     }
+    list_remove(&j->all);
     list_remove(&j->link);
     wire_buf_deinit(&j->search);
     wire_buf_deinit(&j->done);

@@ -26,7 +26,8 @@ enum job_state {
 struct tuning;
 
 struct job {
-    struct list link; /* scheduler->queue or leased_out */
+    struct list all;  /* scheduler.jobs */
+    struct list link; /* scheduler.queue, while queued */
     int64_t id;
     char key[HASH_HEX];
     uint64_t identity;      /* hash of search and pin */

@@ -15,21 +15,16 @@ static void job_lease_on_timer(uv_timer_t *timer);
 
 void job_lease_stop(struct tuning *x)
 {
-    LIST_EACH(node, &x->scheduler.queue) {
-        job_lease_release(x, LIST_OF(node, struct job, link));
-    }
-    if (x->scheduler.running) {
-        job_lease_release(x, x->scheduler.running);
+    LIST_EACH(node, &x->scheduler.jobs) {
+        job_lease_release(x, LIST_OF(node, struct job, all));
     }
 }
 
 static bool job_lease_is_needed(const struct scheduler *s)
 {
-    if (s->n_leased_out || (s->running && s->running->leased)) {
-        return true;
-    }
-    LIST_EACH(node, &s->queue) {
-        if (LIST_OF(node, struct job, link)->leased) { /* set aside */
+    LIST_EACH(node, &s->jobs) {
+        const struct job *j = LIST_OF(node, struct job, all);
+        if (j->leased || j->state == JOB_LEASED_OUT) {
             return true;
         }
     }
@@ -115,9 +110,9 @@ static void on_renewed(void *ctx, int status, const struct error *err)
 
 void job_lease_freed(struct tuning *x, const char *key)
 {
-    LIST_EACH(node, &x->scheduler.leased_out) {
-        struct job *j = LIST_OF(node, struct job, link);
-        if (!key[0] || strcmp(j->key, key) == 0) {
+    LIST_EACH(node, &x->scheduler.jobs) {
+        struct job *j = LIST_OF(node, struct job, all);
+        if (j->state == JOB_LEASED_OUT && (!key[0] || strcmp(j->key, key) == 0)) {
             scheduler_come_back(&x->scheduler, j);
         }
     }
@@ -145,21 +140,14 @@ static void answer_waiting(struct tuning *x, struct job *j, bool searched)
     }
 }
 
-static void job_lease_answer_all(struct tuning *x, struct list *jobs, const char *key,
-                                 bool searched)
+void job_lease_learned(struct tuning *x, const char *key, bool searched)
 {
-    LIST_EACH(node, jobs) {
-        struct job *j = LIST_OF(node, struct job, link);
-        if (strcmp(j->key, key) == 0) {
+    LIST_EACH(node, &x->scheduler.jobs) {
+        struct job *j = LIST_OF(node, struct job, all);
+        if (j != x->scheduler.running && strcmp(j->key, key) == 0) {
             answer_waiting(x, j, searched);
         }
     }
-}
-
-void job_lease_learned(struct tuning *x, const char *key, bool searched)
-{
-    job_lease_answer_all(x, &x->scheduler.leased_out, key, searched);
-    job_lease_answer_all(x, &x->scheduler.queue, key, searched);
 }
 
 static void job_lease_renew_key(struct tuning *x, const struct job *j)
@@ -173,11 +161,8 @@ static void job_lease_renew_key(struct tuning *x, const struct job *j)
 static void job_lease_on_timer(uv_timer_t *timer)
 {
     struct tuning *x = timer->data;
-    if (x->scheduler.running) {
-        job_lease_renew_key(x, x->scheduler.running);
-    }
-    LIST_EACH(node, &x->scheduler.queue) {
-        job_lease_renew_key(x, LIST_OF(node, struct job, link)); /* set aside */
+    LIST_EACH(node, &x->scheduler.jobs) {
+        job_lease_renew_key(x, LIST_OF(node, struct job, all));
     }
     job_lease_freed(x, "");
     job_lease_watch_jobs(x);

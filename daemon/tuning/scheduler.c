@@ -17,8 +17,8 @@ static void on_retry(uv_timer_t *timer);
 void scheduler_init(struct scheduler *s, struct tuning *x)
 {
     s->tuning = x;
+    list_init(&s->jobs);
     list_init(&s->queue);
-    list_init(&s->leased_out);
     uv_timer_init(&x->daemon->loop, &s->next);
     uv_timer_init(&x->daemon->loop, &s->retry);
     s->next.data = s->retry.data = s;
@@ -87,7 +87,6 @@ void scheduler_step_aside(struct scheduler *s, struct job *j)
     j->state = JOB_LEASED_OUT;
     j->was_leased_out = true;
     snprintf(j->progress.phase, sizeof(j->progress.phase), "elsewhere");
-    list_append(&s->leased_out, &j->link);
     s->n_leased_out++;
     job_tell(j);
     scheduler_next(s);
@@ -133,10 +132,10 @@ void scheduler_set_aside(struct scheduler *s, struct job *j)
     scheduler_next(s);
 }
 
-static struct job *find_aside(struct list *jobs, int64_t id)
+struct job *scheduler_find_aside(struct scheduler *s, int64_t id)
 {
-    LIST_EACH(node, jobs) {
-        struct job *j = LIST_OF(node, struct job, link);
+    LIST_EACH(node, &s->jobs) {
+        struct job *j = LIST_OF(node, struct job, all);
         if (j->id == id && j->set_aside) {
             return j;
         }
@@ -144,19 +143,18 @@ static struct job *find_aside(struct list *jobs, int64_t id)
     return NULL;
 }
 
-struct job *scheduler_find_aside(struct scheduler *s, int64_t id)
+/* Puts a job into the queue at its place. */
+static void scheduler_enqueue(struct scheduler *s, struct job *j)
 {
-    struct job *j = find_aside(&s->queue, id);
-    return j ? j : find_aside(&s->leased_out, id);
+    j->state = JOB_QUEUED;
+    list_append(rounds_place(&s->queue, s->running, j, j->turn), &j->link);
+    s->n_queued++;
 }
 
 void scheduler_come_back(struct scheduler *s, struct job *j)
 {
-    list_remove(&j->link);
     s->n_leased_out--;
-    j->state = JOB_QUEUED;
-    list_append(rounds_place(&s->queue, s->running, j, j->turn), &j->link);
-    s->n_queued++;
+    scheduler_enqueue(s, j);
 }
 
 /* A job that cannot begin at once was queued, or a waiter has joined the job. */
@@ -170,8 +168,8 @@ static void scheduler_on_queued(struct scheduler *s, struct job *j)
 void scheduler_queue(struct scheduler *s, struct job *j)
 {
     j->turn = account_hold(j->account);
-    list_append(rounds_place(&s->queue, s->running, j, j->turn), &j->link);
-    s->n_queued++;
+    list_append(&s->jobs, &j->all);
+    scheduler_enqueue(s, j);
     scheduler_next(s);
     scheduler_on_queued(s, j);
 }
@@ -232,13 +230,10 @@ static bool cancel_job(struct scheduler *s, struct job *j, const char *key, cons
 unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct error *why)
 {
     unsigned n = 0;
-    LIST_EACH(node, &s->queue) {
-        n += cancel_job(s, LIST_OF(node, struct job, link), key, why);
+    LIST_EACH(node, &s->jobs) {
+        n += cancel_job(s, LIST_OF(node, struct job, all), key, why);
     }
-    LIST_EACH(node, &s->leased_out) {
-        n += cancel_job(s, LIST_OF(node, struct job, link), key, why);
-    }
-    return s->running ? n + cancel_job(s, s->running, key, why) : n;
+    return n;
 }
 
 /* ---- ends ------------------------------------------------------------------------------------ */
@@ -274,12 +269,13 @@ static void on_retry(uv_timer_t *timer)
 static unsigned fail_waiting(struct scheduler *s, const struct error *e)
 {
     unsigned n = 0;
-    while (!list_empty(&s->queue) || !list_empty(&s->leased_out)) {
-        struct list *jobs = list_empty(&s->queue) ? &s->leased_out : &s->queue;
-        struct job *j = LIST_OF(jobs->next, struct job, link);
-        job_fail(j, e);
-        scheduler_drop(s, j);
-        n++;
+    LIST_EACH(node, &s->jobs) {
+        struct job *j = LIST_OF(node, struct job, all);
+        if (j != s->running) {
+            job_fail(j, e);
+            scheduler_drop(s, j);
+            n++;
+        }
     }
     return n;
 }

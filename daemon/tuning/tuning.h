@@ -36,14 +36,14 @@ enum {
 
 struct scheduler {
     struct tuning *tuning; /* borrowed: the owner */
+    struct list jobs;      /* all jobs */
     struct list queue;     /* queued jobs in running order, except for background jobs (rounds.c) */
     unsigned n_queued;
-    struct list leased_out; /* jobs whose keys other daemons have leased (job_lease.c) */
-    unsigned n_leased_out;
-    struct job *running; /* owned; NULL: no job. daemon.tuning has the same state */
-    uv_timer_t next;     /* starts the next job outside of the last job's callbacks */
-    uv_timer_t retry;    /* tries again while `off` */
-    uint64_t retry_ms;   /* how long tuning was off the last time; 0: a job has succeeded since */
+    unsigned n_leased_out; /* jobs whose keys other daemons have leased (job_lease.c) */
+    struct job *running;   /* owned; NULL: no job. daemon.tuning has the same state */
+    uv_timer_t next;       /* starts the next job outside of the last job's callbacks */
+    uv_timer_t retry;      /* tries again while `off` */
+    uint64_t retry_ms;     /* how long tuning was off the last time; 0: a job has succeeded since */
     int64_t last_id;
     uint64_t done, failed, cancelled;
     uint64_t shared;  /* jobs answered by another daemon's tuning */
@@ -173,9 +173,9 @@ void scheduler_unwanted(struct scheduler *s, struct job *j);
 unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct error *why);
 /* Starts the next job soon, unless a job runs. */
 void scheduler_next(struct scheduler *s);
-/* Removes a job, which may have begun, from the queue or leased_out, and frees the job. */
+/* Frees a job that does not run, but may have begun. */
 void scheduler_drop(struct scheduler *s, struct job *j);
-/* Moves the running job to leased_out: another daemon has its key (job_lease.c). */
+/* Takes the device from the running job: another daemon has its key (job_lease.c). */
 void scheduler_step_aside(struct scheduler *s, struct job *j);
 /* Puts the running job back into the queue, behind the next few jobs with waiters, but before any
  * other search of its key, which its winner would answer. */
@@ -185,7 +185,7 @@ struct job *scheduler_find_aside(struct scheduler *s, int64_t id);
 /* True when a queued job is worth setting the running job aside: it has waiters, or neither job
  * has; it has another key, without a lease of another daemon. */
 bool scheduler_others_wait(const struct scheduler *s);
-/* Moves a job from leased_out back into the queue. */
+/* Queues a job again whose key another daemon had. */
 void scheduler_come_back(struct scheduler *s, struct job *j);
 /* Returns "on", or the reason why tuning is off. */
 const char *scheduler_tuning(const struct scheduler *s);
@@ -234,8 +234,8 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
 
 /*
  * Single flight across the daemons of a database. Before a job runs here, its key is leased from
- * the ledger. When another daemon has the lease, the job steps aside (scheduler.leased_out), and
- * the device continues with the next job. The job comes back when the key's answer is published, or
+ * the ledger. When another daemon has the lease, the job steps aside (JOB_LEASED_OUT), and the
+ * device continues with the next job. The job comes back when the key's answer is published, or
  * when the lease ends without an answer.
  *
  * A job that was set aside keeps its lease while it has waiters. Without waiters the lease is given

@@ -28,24 +28,15 @@ static bool waiters_is_same_search(const struct job *j, const struct sought *x)
            memcmp(j->search.data, x->search->data, x->search->len) == 0;
 }
 
-static struct job *find_in(const struct list *jobs, const struct sought *x)
+static struct job *find_same(const struct scheduler *s, const struct sought *x)
 {
-    LIST_EACH(node, jobs) {
-        struct job *j = LIST_OF(node, struct job, link);
+    LIST_EACH(node, &s->jobs) {
+        struct job *j = LIST_OF(node, struct job, all);
         if (waiters_is_same_search(j, x)) {
             return j;
         }
     }
     return NULL;
-}
-
-static struct job *find_same(const struct scheduler *s, const struct sought *x)
-{
-    if (s->running && waiters_is_same_search(s->running, x)) {
-        return s->running;
-    }
-    struct job *j = find_in(&s->queue, x);
-    return j ? j : find_in(&s->leased_out, x);
 }
 
 static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf *search,
@@ -289,16 +280,9 @@ static uint64_t waiters_expire_job(struct tuning *x, struct job *j, uint64_t now
 static void on_deadline(uv_timer_t *timer)
 {
     struct tuning *x = timer->data;
-    struct scheduler *s = &x->scheduler;
     uint64_t now = uv_now(timer->loop), next = UINT64_MAX;
-    if (s->running) {
-        next = waiters_expire_job(x, s->running, now, next);
-    }
-    LIST_EACH(node, &s->queue) {
-        next = waiters_expire_job(x, LIST_OF(node, struct job, link), now, next);
-    }
-    LIST_EACH(node, &s->leased_out) {
-        next = waiters_expire_job(x, LIST_OF(node, struct job, link), now, next);
+    LIST_EACH(node, &x->scheduler.jobs) {
+        next = waiters_expire_job(x, LIST_OF(node, struct job, all), now, next);
     }
     if (next != UINT64_MAX) {
         watch_deadline(x, next);
