@@ -26,8 +26,7 @@ const struct session_hooks wiring_sessions = {.known = wiring_on_known,
 
 static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
 {
-    bool many;
-    const struct cache_entry *e = cache_find_id(&p->daemon.cache, n->key, &many);
+    const struct cache_entry *e = cache_find_id(&p->daemon.cache, n->key, NULL);
     /* A row that is saved late, or restored, has an older generation and is no news. A row that is
      * not saved yet has the generation 0. */
     bool news = !e || n->best->generation == 0 || e->generation < n->best->generation;

@@ -24,8 +24,7 @@ bool custom_answers(const struct cache_entry *e, int64_t uid)
  * for a key that the cache has, and when --max-keys is 0. */
 static bool is_counted(const struct daemon *d, const char *id, int64_t uid)
 {
-    bool many;
-    return d->config->max_keys > 0 && !custom_is_owner(uid) && !cache_find_id(&d->cache, id, &many);
+    return d->config->max_keys > 0 && !custom_is_owner(uid) && !cache_find_id(&d->cache, id, NULL);
 }
 
 int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err)
@@ -65,16 +64,14 @@ int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counte
 
 void custom_took_room(struct daemon *d, const char *id, bool kept)
 {
-    bool many;
-    tried_answered(&d->tried, id, kept && !cache_find_id(&d->cache, id, &many));
+    tried_answered(&d->tried, id, kept && !cache_find_id(&d->cache, id, NULL));
 }
 
 /* True when the key's row belongs to this user. The shared row of a custom op belongs to the owner,
  * also when another user put the row first. */
 static bool is_own(struct daemon *d, const char *id, const struct problem *p, int64_t uid)
 {
-    bool many;
-    const struct cache_entry *e = cache_find_id(&d->cache, id, &many);
+    const struct cache_entry *e = cache_find_id(&d->cache, id, NULL);
     struct problem *known = &d->scratch->other;
     if (!p && e && cache_problem(&d->cache, e, d->device.class, known, NULL) == 0) {
         p = known;

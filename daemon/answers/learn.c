@@ -112,9 +112,7 @@ int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out,
 void learned_judge(struct daemon *d, const char *key)
 {
     struct scratch *x = d->scratch;
-    bool many;
-    struct cache_entry *e =
-        strlen(key) == HASH_HEX - 1 ? cache_find_id(&d->cache, key, &many) : NULL;
+    struct cache_entry *e = cache_find_id(&d->cache, key, NULL);
     if (e && cache_answer(&d->cache, e, &x->answer, NULL) == 0 &&
         cache_problem(&d->cache, e, d->device.class, &x->other, NULL) == 0) {
         cache_rerank(&d->cache, e, target_rank(d, &x->answer, &x->other));

@@ -256,8 +256,7 @@ static struct expected_evidence member_evidence(struct lookup *q,
     struct cache *c = &q->d->cache;
     struct problem *other = &q->d->scratch->other;
     float dims[CACHE_DIMS];
-    bool many;
-    const struct cache_entry *e = cache_find_id(c, shape->key, &many);
+    const struct cache_entry *e = cache_find_id(c, shape->key, NULL);
     if (!e || cache_problem(c, e, q->d->device.class, other, NULL) < 0) {
         return (struct expected_evidence){.ratio = NAN};
     }

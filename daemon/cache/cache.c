@@ -218,6 +218,8 @@ struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, boo
     const struct hash_table *t = &c->keys;
     struct cache_entry *found = NULL;
     struct id least, most;
+    bool several;
+    many = many ? many : &several;
     *many = false;
     if (!t->capacity || !read_prefix(prefix, &least, &most)) {
         return NULL;
@@ -242,8 +244,7 @@ struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, boo
 
 bool cache_remove_id(struct cache *c, const char *id)
 {
-    bool many;
-    struct cache_entry *e = strlen(id) == HASH_HEX - 1 ? cache_find_id(c, id, &many) : NULL;
+    struct cache_entry *e = strlen(id) == HASH_HEX - 1 ? cache_find_id(c, id, NULL) : NULL;
     if (e) {
         cache_remove_entry(c, e);
     }
@@ -264,8 +265,7 @@ void cache_unmeet(struct cache *c)
 
 bool cache_meet(struct cache *c, const char *id, int64_t generation)
 {
-    bool many;
-    struct cache_entry *e = cache_find_id(c, id, &many);
+    struct cache_entry *e = cache_find_id(c, id, NULL);
     if (!e || e->generation < generation) {
         return false;
     }

@@ -88,7 +88,7 @@ void cache_deinit(struct cache *c);
 /* NULL: no entry. Borrowed until the next put or remove. */
 struct cache_entry *cache_find(const struct cache *c, const struct key *k);
 /* Finds an entry by the beginning of an id (hex); looks at the keys with this beginning. NULL: no
- * entry, or (with *many) several. */
+ * entry, or several. Then *many is true; `many` may be NULL. */
 struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, bool *many);
 /* Inserts or replaces. `bucket` is the key's problem, `uid` the row's user. ERROR_NO_MEMORY. */
 int cache_put(struct cache *c, const struct key *k, const struct problem *bucket,

@@ -78,11 +78,10 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
 /* The entry that may answer the key, now or after a new verification; NULL: no such entry. */
 static const struct cache_entry *job_find_known(struct daemon *d, const struct job *j)
 {
-    bool many;
     if (j->again || j->pin || j->restricted) {
         return NULL;
     }
-    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, NULL);
     return e && (e->rank >= CACHE_SERVES || e->manual) ? e : NULL;
 }
 

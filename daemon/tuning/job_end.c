@@ -62,9 +62,8 @@ static bool is_pin(const struct job *j)
 static int64_t job_end_count_measured(struct daemon *d, const struct job *j,
                                       const struct tune_result *r)
 {
-    bool many;
     struct answer *a = &d->scratch->hint;
-    const struct cache_entry *e = j->reverify ? cache_find_id(&d->cache, j->key, &many) : NULL;
+    const struct cache_entry *e = j->reverify ? cache_find_id(&d->cache, j->key, NULL) : NULL;
     bool before = e && cache_answer(&d->cache, e, a, NULL) == 0 && a->measured > r->measured;
     return before ? a->measured : r->measured;
 }
@@ -114,8 +113,7 @@ static bool pin_gives_way(struct daemon *d, const struct job *j, const struct ca
 /* True when the row that serves the key was verified more tightly. */
 static bool job_end_is_looser(struct daemon *d, const struct job *j)
 {
-    bool many;
-    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, NULL);
     return !is_pin(j) && e && e->rank >= CACHE_SERVES &&
            (j->best->atol > e->atol || j->best->rtol > e->rtol);
 }
@@ -123,8 +121,7 @@ static bool job_end_is_looser(struct daemon *d, const struct job *j)
 /* Returns the reason that keeps this winner from becoming the key's answer; NULL: no reason. */
 static const char *kept_apart(struct daemon *d, const struct job *j)
 {
-    bool many;
-    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, NULL);
     if (j->pin) {
         return NULL;
     }
@@ -211,8 +208,7 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
 static int job_end_publish_best(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
-    bool many;
-    const struct cache_entry *e = j->pin ? NULL : cache_find_id(&d->cache, j->key, &many);
+    const struct cache_entry *e = j->pin ? NULL : cache_find_id(&d->cache, j->key, NULL);
     j->best->generation = e ? e->generation : 0;
     int status = d->ledger->ops->publish(d->ledger, j->best, on_published, x);
     j->best->generation = 0; /* it has none yet */

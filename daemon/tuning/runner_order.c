@@ -132,8 +132,7 @@ static void close_search(struct tune_order *o)
 static void add_former(struct daemon *d, const struct job *j, struct tune_order *o)
 {
     struct answer *a = &d->scratch->answer;
-    bool many;
-    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, NULL);
     if (j->pin || j->restricted || !e || cache_answer(&d->cache, e, a, NULL) < 0 ||
         strcmp(a->source, "tuned") != 0) {
         return;

@@ -107,8 +107,7 @@ void tuning_others(struct tuning *x)
 static const struct answer *answers_now(struct daemon *d, const struct job *j)
 {
     struct answer *a = &d->scratch->answer;
-    bool many;
-    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, NULL);
     bool serves = e && e->rank >= CACHE_SERVES && cache_answer(&d->cache, e, a, NULL) == 0;
     return serves ? a : NULL;
 }
@@ -340,8 +339,7 @@ static void tuning_set_aside(struct tuning *x, struct job *j, const struct tune_
  * the key's `tries` (remeasure.c). */
 static void put_off(struct tuning *x, struct job *j, const char *reason)
 {
-    bool many;
-    struct cache_entry *e = cache_find_id(&x->daemon->cache, j->key, &many);
+    struct cache_entry *e = cache_find_id(&x->daemon->cache, j->key, NULL);
     if (!j->quiet) {
         tuning_send_order(x, j);
         return;
