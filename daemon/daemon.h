@@ -39,7 +39,7 @@ enum { STAMPS_MAX = 8 };
 struct daemon {
     uv_loop_t loop;
     struct poller poller;
-    const struct config *config; /* borrowed */
+    const struct config *config; /* borrowed: settled (life.h) */
     struct device_info device;
     enum bucket_scheme scheme;
     /* the stamp of grouped_gemm's first target here; "": the device has no target */
@@ -48,8 +48,7 @@ struct daemon {
         const struct family_target *target;
         char text[STAMP_MAX];
     } stamps[STAMPS_MAX]; /* the stamps that target_stamp keeps; a NULL target marks a free place */
-    char device_spec[PATHS_MAX];
-    char database[PATHS_MAX], cache_dir[PATHS_MAX], runner[PATHS_MAX];
+    const char *database, *cache_dir; /* borrowed: of `config` */
     struct turns turns;
     struct cache cache;
     /* Bests of other, alike classes (device_class_alike), by the keys of their problems in our

@@ -347,12 +347,14 @@ static void life_run_loop(struct life *x)
     }
 }
 
-int daemon_run(const struct config *c)
+int daemon_run(struct config *c, struct config_sources *from)
 {
     static struct life life; /* one per process; handles must not move */
     struct daemon_parts *p = &life.parts;
     struct error err = ERROR_NULL;
     p->daemon.config = c;
+    p->daemon.database = c->database;
+    p->daemon.cache_dir = c->cache_dir;
     p->daemon.learned = on_learned;
     p->daemon.quarantine_changed = on_quarantine_changed;
     p->stop = life_stop_daemon;
@@ -360,7 +362,7 @@ int daemon_run(const struct config *c)
     generations_init(&p->generations);
     p->server.device_lock = DEVICE_LOCK_NULL;
     set_process();
-    int status = start_prepare(p, &err);
+    int status = start_prepare(p, c, from, &err);
     status = status ? status : life_allocate_daemon(&p->daemon, &err);
     if (status < 0) {
         life_report_failure(&life, &err);

@@ -9,18 +9,19 @@
 #include "daemon/methods/daemon_parts.h"
 
 /* Runs until a stop. Returns an exit code. */
-int daemon_run(const struct config *c);
+int daemon_run(struct config *c, struct config_sources *from);
 
 /* ---- start.c --------------------------------------------------------------------------------- */
 
 /* Steps before the loop exists. */
 
-/* Finds the runner, probes the device, settles the paths, takes the locks. */
-int start_prepare(struct daemon_parts *p, struct error *err);
-/* For --print-config: writes the paths and the device that start_prepare would settle into the
- * settings; makes and opens no file. On failure the settings that depend on the failed step
- * stay. */
-int start_effective(struct config *c, struct config_sources *from, struct error *err);
+/* Fills in the settings without a fixed default: finds the runner, probes the device, chooses the
+ * paths. Makes and opens no file. On failure the settings that depend on the failed step stay. */
+int start_settle(struct config *c, struct config_sources *from, struct device_info *device,
+                 struct error *err);
+/* Settles the settings, makes the folders, takes the locks. */
+int start_prepare(struct daemon_parts *p, struct config *c, struct config_sources *from,
+                  struct error *err);
 /* Sets the limits of clients. Raises the limit of open files as far as the connections need; allows
  * fewer connections when the hard limit is too low, since a runner and the database need files,
  * too. A user's share is the setting, or three quarters of the whole. */

@@ -116,7 +116,8 @@ int main(int argc, char **argv)
         return 2;
     }
     if (a.print) {
-        if (start_effective(&a.config, &a.from, &err) < 0) {
+        static struct device_info device;
+        if (start_settle(&a.config, &a.from, &device, &err) < 0) {
             fprintf(stderr, "gemmd: what depends on this is not known: %s\n", err.text);
         }
         config_print(&a.config, &a.from);
@@ -127,5 +128,5 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     }
     log_open(level);
-    return daemon_run(&a.config);
+    return daemon_run(&a.config, &a.from);
 }

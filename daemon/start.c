@@ -14,44 +14,131 @@
 #include "daemon/life.h"
 #include "kernels/modules.h"
 
+/* The steps fill in the settings that have no fixed default: what --print-config shows. */
+struct settling {
+    struct config *config;
+    struct config_sources *from;
+    struct device_info *device;
+    struct error *err;
+};
+
+/* Sets an empty setting to a default, whose source is the environment variable, if set. A given
+ * setting keeps its source. */
+static int settle_key(const struct settling *x, const char *name, char of[PATHS_MAX],
+                      const char *value, const char *variable)
+{
+    const char *set = variable ? getenv(variable) : NULL;
+    if (of[0]) {
+        snprintf(of, PATHS_MAX, "%s", value);
+        return 0;
+    }
+    return config_set(x->config, x->from, name, value, set && set[0] ? variable : "default",
+                      x->err);
+}
+
 /* Looks in order: --runner, $GEMMD_RUNNER, gemmd's folder, libexec/gemmd next to bin, the build
  * tree. */
-static int find_runner(struct daemon *d, struct error *err)
+static int settle_runner(const struct settling *x)
 {
-    const char *given = d->config->runner[0] ? d->config->runner : getenv("GEMMD_RUNNER");
-    if (given && given[0]) {
-        snprintf(d->runner, sizeof(d->runner), "%s", given);
-        return paths_is_program(given) ? 0
-                                       : error_set(err, ERROR_IO,
-                                                   "the runner %s is no program that can "
-                                                   "be started",
-                                                   given);
+    struct config *c = x->config;
+    const char *given = c->runner[0] ? c->runner : getenv("GEMMD_RUNNER");
+    if (given && given[0] && !paths_is_program(given)) {
+        return error_set(x->err, ERROR_IO, "the runner %s is no program that can be started",
+                         given);
     }
-    return paths_find_runner(d->runner)
-               ? 0
-               : error_set(err, ERROR_IO,
-                           "gemmd-runner was not found beside gemmd (the last place was %s); name "
-                           "it by --runner or GEMMD_RUNNER",
-                           d->runner);
+    if (given && given[0]) {
+        return given == c->runner ? 0 : settle_key(x, "runner", c->runner, given, "GEMMD_RUNNER");
+    }
+    char path[PATHS_MAX];
+    if (paths_find_runner(path)) {
+        return settle_key(x, "runner", c->runner, path, NULL);
+    }
+    return error_set(x->err, ERROR_IO,
+                     "gemmd-runner was not found beside gemmd (the last place was %s); name it by "
+                     "--runner or GEMMD_RUNNER",
+                     path);
 }
 
 /* Probes the device: without --device the first GPU, else the CPU. */
-static int start_probe_device(struct daemon *d, struct error *err)
+static int settle_device(const struct settling *x)
 {
-    char *spec = d->device_spec;
-    if (d->config->device[0]) {
-        snprintf(spec, sizeof(d->device_spec), "%s", d->config->device);
-        return probe_device(d->runner, spec, PROBE_LIMIT_MS, &d->device, err);
+    struct config *c = x->config;
+    const char *spec = c->device[0] ? c->device : "cuda:0";
+    int status = probe_device(c->runner, spec, PROBE_LIMIT_MS, x->device, x->err);
+    if (status == ERROR_NO_DEVICE && !c->device[0]) {
+        log_notice("no GPU (%s): using the CPU; --device chooses", x->err->text);
+        spec = "cpu";
+        status = probe_device(c->runner, spec, PROBE_LIMIT_MS, x->device, x->err);
     }
-    strcpy(spec, "cuda:0");
-    int status = probe_device(d->runner, spec, PROBE_LIMIT_MS, &d->device, err);
-    if (status == ERROR_NO_DEVICE) {
-        log_notice("no GPU (%s): using the CPU; --device chooses", err->text);
-        strcpy(spec, "cpu");
-        status = probe_device(d->runner, spec, PROBE_LIMIT_MS, &d->device, err);
-    }
-    return status;
+    return status || spec == c->device ? status : settle_key(x, "device", c->device, spec, NULL);
 }
+
+/* Makes a path absolute: clients look there from other folders. */
+static int make_whole(const char *key, const char *path, char out[PATHS_MAX], struct error *err)
+{
+    char here[PATHS_MAX] = "";
+    const bool whole = path[0] == '/';
+    if (!whole && !getcwd(here, sizeof(here))) {
+        return error_set(err, ERROR_IO, "%s is \"%s\", and the working directory is not known: %s",
+                         key, path, strerror(errno));
+    }
+    if (snprintf(out, PATHS_MAX, "%s%s%s", here, whole ? "" : "/", path) >= PATHS_MAX) {
+        return error_set(err, ERROR_INVALID, "%s is longer than %d bytes", key, PATHS_MAX - 1);
+    }
+    return 0;
+}
+
+static int settle_cache_dir(const struct settling *x)
+{
+    char dir[PATHS_MAX], *given = x->config->cache_dir;
+    int r = given[0] ? make_whole("cache-dir", given, dir, x->err) : paths_cache_dir(dir, x->err);
+    return r ? r : settle_key(x, "cache-dir", given, dir, NULL);
+}
+
+static int settle_database(const struct settling *x)
+{
+    char dir[PATHS_MAX], path[PATHS_MAX];
+    if (x->config->database[0]) {
+        return 0;
+    }
+    int r = paths_state_dir(dir, x->err);
+    snprintf(path, sizeof(path), "%.1000s/gemmd.db", dir);
+    return r ? r : settle_key(x, "database", x->config->database, path, NULL);
+}
+
+static int settle_socket(const struct settling *x)
+{
+    char path[PATHS_MAX], socket[PATHS_MAX];
+    char *given = x->config->socket;
+    const char *name = given[0] ? "socket" : "GEMMD_SOCKET";
+    int r = given[0] ? 0 : paths_socket(x->device->uuid, path, x->err);
+    r = r ? r : make_whole(name, given[0] ? given : path, socket, x->err);
+    return r ? r : settle_key(x, "socket", given, socket, "GEMMD_SOCKET");
+}
+
+int start_settle(struct config *c, struct config_sources *from, struct device_info *device,
+                 struct error *err)
+{
+    const struct settling x = {c, from, device, err};
+    int r = settle_cache_dir(&x);
+    r = r ? r : settle_database(&x);
+    r = r ? r : settle_runner(&x);
+    r = r ? r : settle_device(&x);
+    return r || (c->offline && !c->socket[0]) ? r : settle_socket(&x);
+}
+
+/* Chooses the socket of an --offline daemon, which prints the path to its clients. */
+static int choose_private_socket(struct config *c, struct error *err)
+{
+    char dir[PATHS_MAX];
+    int r = paths_runtime_dir(dir, err);
+    if (r == 0) {
+        snprintf(c->socket, sizeof(c->socket), "%.900s/offline-%d.sock", dir, (int)getpid());
+    }
+    return r;
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
 
 /* Makes a default folder; the error says how to choose another. */
 static int make_usual(const char *path, unsigned mode, const char *option, const char *variable,
@@ -75,60 +162,6 @@ static int check_offline(const struct config *c, struct error *err)
     return 0;
 }
 
-/* Makes a path absolute: clients look there from other folders. */
-static int make_whole(const char *key, const char *path, char out[PATHS_MAX], struct error *err)
-{
-    char here[PATHS_MAX] = "";
-    const bool whole = path[0] == '/';
-    if (!whole && !getcwd(here, sizeof(here))) {
-        return error_set(err, ERROR_IO, "%s is \"%s\", and the working directory is not known: %s",
-                         key, path, strerror(errno));
-    }
-    if (snprintf(out, PATHS_MAX, "%s%s%s", here, whole ? "" : "/", path) >= PATHS_MAX) {
-        return error_set(err, ERROR_INVALID, "%s is longer than %d bytes", key, PATHS_MAX - 1);
-    }
-    return 0;
-}
-
-static int choose_socket(struct daemon *d, char socket[PATHS_MAX], struct error *err)
-{
-    const struct config *c = d->config;
-    char dir[PATHS_MAX], name[64];
-    if (c->socket[0]) {
-        return make_whole("socket", c->socket, socket, err);
-    }
-    if (!c->offline) {
-        int r = paths_socket(d->device.uuid, dir, err);
-        return r ? r : make_whole("GEMMD_SOCKET", dir, socket, err);
-    }
-    /* Clients find the socket by its printed path. */
-    snprintf(name, sizeof(name), "offline-%d", (int)getpid());
-    int status = paths_runtime_dir(dir, err);
-    if (status == 0 && snprintf(socket, PATHS_MAX, "%.900s/%s.sock", dir, name) >= PATHS_MAX) {
-        status = paths_check_socket(socket, err);
-    }
-    return status;
-}
-
-static int choose_cache_dir(struct daemon *d, struct error *err)
-{
-    const char *given = d->config->cache_dir;
-    return given[0] ? make_whole("cache-dir", given, d->cache_dir, err)
-                    : paths_cache_dir(d->cache_dir, err);
-}
-
-static int choose_database(struct daemon *d, struct error *err)
-{
-    char dir[PATHS_MAX];
-    const char *given = d->config->database;
-    int status = given[0] ? 0 : paths_state_dir(dir, err);
-    if (status == 0) {
-        snprintf(d->database, sizeof(d->database), "%.1000s%s", given[0] ? given : dir,
-                 given[0] ? "" : "/gemmd.db");
-    }
-    return status;
-}
-
 static int make_usual_state_dir(struct error *err)
 {
     char dir[PATHS_MAX];
@@ -136,67 +169,20 @@ static int make_usual_state_dir(struct error *err)
     return status ? status : make_usual(dir, 0700, "database", "XDG_STATE_HOME", err);
 }
 
-static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *err)
+/* `own_cache`, `own_database`: the user has named the place. */
+static int make_folders(const struct config *c, bool own_cache, bool own_database,
+                        struct error *err)
 {
-    const struct config *c = d->config;
-    int status = choose_socket(d, socket, err);
-    status = status ? status : choose_cache_dir(d, err);
-    if (status == 0 && !c->cache_dir[0]) {
-        status = make_usual(d->cache_dir, 0750, "cache-dir", "XDG_CACHE_HOME", err);
-    }
-    status = status ? status : choose_database(d, err);
+    int status = own_cache ? paths_make_dir(c->cache_dir, 0750, err)
+                           : make_usual(c->cache_dir, 0750, "cache-dir", "XDG_CACHE_HOME", err);
     if (status == 0) {
-        status = c->database[0] ? check_offline(c, err) : make_usual_state_dir(err);
+        status = own_database ? check_offline(c, err) : make_usual_state_dir(err);
     }
-    status = status ? status : paths_make_dir(d->cache_dir, 0750, err);
-    status = status ? status : modules_check(d->cache_dir, err);
+    status = status ? status : modules_check(c->cache_dir, err);
     if (status == 0) {
-        modules_tidy(d->cache_dir);
+        modules_tidy(c->cache_dir);
     }
     return status;
-}
-
-/* ---- effective settings ---------------------------------------------------------------------- */
-
-struct config_shown {
-    struct config *config;
-    struct config_sources *from;
-    struct error *err;
-};
-
-/* An empty setting becomes `effective`. Its source is the environment variable, if set. */
-static int show_effective(const struct config_shown *x, const char *name, char of[PATHS_MAX],
-                          const char *effective, const char *variable)
-{
-    const char *value = variable ? getenv(variable) : NULL;
-    if (of[0]) { /* a given setting keeps its source */
-        snprintf(of, PATHS_MAX, "%s", effective);
-        return 0;
-    }
-    return config_set(x->config, x->from, name, effective, value && value[0] ? variable : "default",
-                      x->err);
-}
-
-int start_effective(struct config *c, struct config_sources *from, struct error *err)
-{
-    static struct daemon d; /* too large for a stack */
-    const struct config_shown x = {c, from, err};
-    char socket[PATHS_MAX];
-    d.config = c;
-    int r = choose_cache_dir(&d, err);
-    r = r ? r : show_effective(&x, "cache-dir", c->cache_dir, d.cache_dir, NULL);
-    r = r ? r : choose_database(&d, err);
-    r = r ? r : show_effective(&x, "database", c->database, d.database, NULL);
-    r = r ? r : find_runner(&d, err);
-    r = r ? r : show_effective(&x, "runner", c->runner, d.runner, "GEMMD_RUNNER");
-    r = r ? r : start_probe_device(&d, err);
-    r = r ? r : show_effective(&x, "device", c->device, d.device_spec, NULL);
-    if (r || c->offline) {
-        /* the name of an --offline daemon's socket has the pid of that daemon */
-        return r;
-    }
-    r = choose_socket(&d, socket, err);
-    return r ? r : show_effective(&x, "socket", c->socket, socket, "GEMMD_SOCKET");
 }
 
 enum {
@@ -267,14 +253,18 @@ void start_limits(const struct config *c, struct session_limits *out)
     out->user.most[ACCOUNT_ASKED] = ASKED_MAX;
 }
 
-int start_prepare(struct daemon_parts *p, struct error *err)
+int start_prepare(struct daemon_parts *p, struct config *c, struct config_sources *from,
+                  struct error *err)
 {
     struct daemon *d = &p->daemon;
-    char socket[PATHS_MAX];
+    const bool own_cache = c->cache_dir[0], own_database = c->database[0];
+    const bool own_socket = c->socket[0];
     int status = check_files(err);
-    status = status ? status : find_runner(d, err);
-    status = status ? status : start_probe_device(d, err);
-    status = status ? status : settle_paths(d, socket, err);
+    status = status ? status : start_settle(c, from, &d->device, err);
+    if (status == 0 && !c->socket[0]) {
+        status = choose_private_socket(c, err);
+    }
+    status = status ? status : make_folders(c, own_cache, own_database, err);
     if (status < 0) {
         return status;
     }
@@ -285,8 +275,8 @@ int start_prepare(struct daemon_parts *p, struct error *err)
     }
     /* Only measurements on a real GPU disturb each other; a replayed device also calls itself
      * cuda. */
-    bool exclusive = strncmp(d->device_spec, "cuda", 4) == 0 && !d->config->offline;
-    status = server_lock(&p->server, socket, d->device.uuid, exclusive, err);
-    p->server.own_name = status == 0 && d->config->offline && !d->config->socket[0];
+    bool exclusive = strncmp(c->device, "cuda", 4) == 0 && !c->offline;
+    status = server_lock(&p->server, c->socket, d->device.uuid, exclusive, err);
+    p->server.own_name = status == 0 && c->offline && !own_socket;
     return status;
 }

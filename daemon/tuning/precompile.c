@@ -27,7 +27,7 @@ void precompile_init(struct precompiler *a, struct daemon *d, const struct sched
 void precompile_queued(struct precompiler *a)
 {
     const struct daemon *d = a->daemon;
-    bool may = strncmp(d->device_spec, "cuda", 4) == 0 && /* a replay compiles nothing */
+    bool may = strncmp(d->config->device, "cuda", 4) == 0 && /* a replay compiles nothing */
                d->config->compile_ahead > 0;
     if (may && !a->runs && !a->stopping && !uv_is_active((uv_handle_t *)&a->soon)) {
         uv_timer_start(&a->soon, on_soon, SOON_MS, 0);
@@ -91,7 +91,7 @@ static int precompile_spawn_process(struct precompiler *a, int searches)
     snprintf(device, sizeof(device), "cuda:%s", d->device.arch);
     snprintf(each, sizeof(each), "%lld", (long long)d->config->compile_ahead);
     snprintf(parent, sizeof(parent), "%lld", (long long)getpid());
-    const char *args[] = {d->runner,
+    const char *args[] = {d->config->runner,
                           "--precompile",
                           "--problems",
                           "--openings",
@@ -110,7 +110,7 @@ static int precompile_spawn_process(struct precompiler *a, int searches)
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_INHERIT_FD, .data.fd = searches}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};
     uv_process_options_t o = {.exit_cb = on_exit_of,
-                              .file = d->runner,
+                              .file = d->config->runner,
                               .args = (char **)args,
                               .stdio_count = 3,
                               .stdio = stdio};

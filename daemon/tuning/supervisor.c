@@ -149,7 +149,7 @@ static void on_hello(struct supervisor *s, const struct wire_obj *params)
             "restart gemmd: it is of build %s, and its runner of build %s: %.160s was upgraded "
             "while gemmd ran, or without it; if that does not help, install both from one build; "
             "answers that are known are served on",
-            build_id, hello.build, d->runner);
+            build_id, hello.build, d->config->runner);
         return;
     }
     s->said_hello = true;
@@ -447,7 +447,7 @@ static void on_silent(struct runner_link *l)
     struct supervisor *s = of_link(l);
     if (!s->said_hello) {
         refuse(s, ERROR_CRASHED, "the runner %s said nothing within %d s of its start",
-               s->tuning->daemon->runner, HELLO_LIMIT_MS / 1000);
+               s->tuning->daemon->config->runner, HELLO_LIMIT_MS / 1000);
         return;
     }
     if (s->said_bye) {
@@ -473,11 +473,11 @@ static int start_link(struct supervisor *s, struct error *err)
     snprintf(nice, sizeof(nice), "%lld", (long long)d->config->runner_nice);
     snprintf(memory, sizeof(memory), "%lld", (long long)d->config->memory_percent);
     snprintf(clocks, sizeof(clocks), "%lld", (long long)d->config->lock_clocks);
-    const char *args[] = {d->runner,
+    const char *args[] = {d->config->runner,
                           "--fd",
                           "3",
                           "--device",
-                          d->device_spec,
+                          d->config->device,
                           "--cache-dir",
                           d->cache_dir,
                           "--expect",
@@ -494,7 +494,7 @@ static int start_link(struct supervisor *s, struct error *err)
                           clocks,
                           d->config->no_baseline ? "--no-baseline" : NULL,
                           NULL};
-    int r = runner_link_start(&s->link, d->runner, args, err);
+    int r = runner_link_start(&s->link, d->config->runner, args, err);
     free(device);
     return r;
 }

@@ -13,19 +13,19 @@ enum { HANG_S = 20 };
 static char runner[] = "/tmp/gemmd-precompile-XXXXXX";
 static struct daemon d;
 static struct scheduler scheduler;
+static struct config config = {.compile_ahead = 1};
 
 /* A job has the device and another waits, so a precompile starts. */
 static void begin(struct precompiler *a)
 {
-    static const struct config config = {.compile_ahead = 1};
     static struct job job = {.id = 1};
     memset(&d, 0, sizeof(d));
     memset(&scheduler, 0, sizeof(scheduler));
     uv_loop_init(&d.loop);
     d.config = &config;
-    strcpy(d.runner, runner);
+    strcpy(config.runner, runner);
     d.doc = wire_doc_new();
-    strcpy(d.device_spec, "cuda:0");
+    strcpy(config.device, "cuda:0");
     job.precompiled = false;
     wire_put_map(&job.search, 0);
     list_init(&scheduler.queue);
@@ -83,7 +83,7 @@ static void a_recorded_gpu_compiles_nothing(void **state)
     uv_loop_init(&d.loop);
     precompile_init(&a, &d, &scheduler);
     strcpy(d.device.kind, "cuda");
-    strcpy(d.device_spec, "replay:h200.jsonl");
+    strcpy(config.device, "replay:h200.jsonl");
     precompile_queued(&a);
     assert_false(uv_is_active((uv_handle_t *)&a.soon));
     stop(&a);
