@@ -6,21 +6,7 @@
 #include "daemon/tuning/tuning.h"
 #include "daemon/life.h"
 
-/* ---- sessions -------------------------------------------------------------------------------- */
-
-static bool wiring_on_known(void *ctx, struct session *s, const uint8_t *data, size_t n)
-{
-    return dispatch_known(ctx, s, data, n);
-}
-
-static void wiring_on_message(void *ctx, struct session *s, const uint8_t *data, size_t n,
-                              bool again)
-{
-    dispatch_message(ctx, s, data, n, again);
-}
-
-const struct session_hooks wiring_sessions = {.known = wiring_on_known,
-                                              .message = wiring_on_message};
+const struct session_hooks wiring_sessions = {.known = dispatch_known, .message = dispatch_message};
 
 /* ---- news ------------------------------------------------------------------------------------ */
 

@@ -81,16 +81,17 @@ static bool answer_again(struct daemon *d, struct session *s, uint32_t id, const
     return e != NULL;
 }
 
-bool dispatch_known(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n)
+bool dispatch_known(void *ctx, struct session *s, const uint8_t *data, size_t n)
 {
+    struct daemon_parts *parts = ctx;
     uint32_t id = 0;
     size_t split = memo_split(data, n, &id);
     return split && answer_again(&parts->daemon, s, id, data + split, n - split);
 }
 
-void dispatch_message(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n,
-                      bool again)
+void dispatch_message(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again)
 {
+    struct daemon_parts *parts = ctx;
     struct daemon *d = &parts->daemon;
     struct rpc_message m = {0};
     struct error err = ERROR_NULL;

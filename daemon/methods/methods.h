@@ -64,12 +64,13 @@ bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint
  * (cache/memo.h).
  */
 
+/* The hooks of sessions (session/session.h); ctx: the daemon's parts. */
+
 /* Answers a message that was answered before in the same bytes, without a scan. False: nothing is
  * done, since the bytes are new or not a whole message. */
-bool dispatch_known(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n);
+bool dispatch_known(void *ctx, struct session *s, const uint8_t *data, size_t n);
 /* Handles a whole message, without writing to the socket. `again`: the message was parked before.
  */
-void dispatch_message(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n,
-                      bool again);
+void dispatch_message(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again);
 
 #endif
