@@ -26,92 +26,17 @@ static int check_level(const char *value, struct error *err)
     return log_level_parse(value, &level, err);
 }
 
-#define AT(member) offsetof(struct config, member), sizeof(((struct config *)0)->member)
+#define AT(name) offsetof(struct config, name), sizeof(((struct config *)0)->name)
+#define TEXT_KEY(key, name, size, fallback, check, arg, help)                                      \
+    {key, CONFIG_TEXT, AT(name), fallback, 0, 0, arg, help, check},
+#define INT_KEY(key, name, fallback, min, max, arg, help)                                          \
+    {key, CONFIG_INT, AT(name), fallback, min, max, arg, help, NULL},
+#define REAL_KEY(key, name, fallback, min, max, arg, help)                                         \
+    {key, CONFIG_REAL, AT(name), fallback, min, max, arg, help, NULL},
+#define FLAG_KEY(key, name, help) {key, CONFIG_FLAG, AT(name), "false", 0, 0, NULL, help, NULL},
 
 const struct config_key config_keys[CONFIG_KEYS] = {
-    {"device", CONFIG_TEXT, AT(device), "", 0, 0, "SPEC",
-     "Device to tune on: cuda:0, cuda:GPU-<uuid>, cpu, cpu:<threads>, replay:<file> (default: "
-     "cuda:0 when there is a GPU, else cpu)"},
-    {"socket", CONFIG_TEXT, AT(socket), "", 0, 0, "PATH",
-     "Socket to listen on (default: <runtime dir>/<device uuid>.sock)"},
-    {"database", CONFIG_TEXT, AT(database), "", 0, 0, "FILE",
-     "Database (default: <state dir>/gemmd.db)"},
-    {"cache-dir", CONFIG_TEXT, AT(cache_dir), "", 0, 0, "DIR", "Where compiled modules are kept"},
-    {"runner", CONFIG_TEXT, AT(runner), "", 0, 0, "FILE",
-     "The gemmd-runner program (default: $GEMMD_RUNNER, else beside gemmd)"},
-    {"group", CONFIG_TEXT, AT(group), "", 0, 0, "NAME",
-     "Group whose members may connect (default: the user's own)"},
-    {"bucket", CONFIG_TEXT, AT(bucket), "", 0, 0, "SCHEME",
-     "Rounding of sizes: exact, pow2 or sqrt2; belongs to the database (default: what the database "
-     "has, else sqrt2)",
-     config_check_bucket},
-    {"log-level", CONFIG_TEXT, AT(log_level), "info", 0, 0, "LEVEL",
-     "error, warning, notice, info or debug", check_level},
-    {"linger-ms", CONFIG_INT, AT(linger_ms), "5000", 0, 3600000, "MS",
-     "How long an idle runner keeps the device before it leaves"},
-    {"runner-nice", CONFIG_INT, AT(runner_nice), "5", 0, 19, "N",
-     "Niceness of the runner, so that its work keeps no client waiting; its compilers are at 10 or "
-     "more"},
-    {"compile-ahead", CONFIG_INT, AT(compile_ahead), "20", 0, 10000, "N",
-     "Variants of each queued problem that are compiled while another one has the GPU (0: none)"},
-    {"hang-limit-ms", CONFIG_INT, AT(hang_limit_ms), "0", 0, 3600000, "MS",
-     "A candidate silent for longer is killed, also when it was given more time (0: each step's "
-     "own limit)"},
-    {"memory-percent", CONFIG_INT, AT(memory_percent), "0", 0, 100, "N",
-     "Share of the device's free memory that a tuning may take (0: $GEMMD_MEMORY_SHARE, a fraction "
-     "such as 0.3, else 50)"},
-    {"lock-clocks", CONFIG_INT, AT(lock_clocks), "0", 0, 10000, "MHZ",
-     "Locks the GPU's clock here while a runner has it, for all who use it; needs root (0: never)"},
-    {"retry-ms", CONFIG_INT, AT(retry_ms), "60000", 0, 3600000, "MS",
-     "When the device made tuning fail, it is off for this long, and twice as long each time that "
-     "it fails again, an hour at most (0: until a restart)"},
-    {"budget", CONFIG_INT, AT(budget), "0", 0, 1000000, "N",
-     "Configs measured for one key when the query does not say (0: 96 at most; ranked takes a "
-     "share of the space)"},
-    {"budget-ms", CONFIG_INT, AT(budget_ms), "0", 0, 86400000, "MS",
-     "Device time of one tuning when the query does not say (0: no limit)"},
-    {"min-gain", CONFIG_REAL, AT(min_gain), "1", 0, 100, "PERCENT",
-     "A key that is tuned again keeps its best unless the winner is faster by more than this in "
-     "the same finals"},
-    {"remeasure-s", CONFIG_INT, AT(remeasure_s), "60", 0, 86400, "S",
-     "A key whose confidence is low is tuned again when the device has been idle for so long, "
-     "three times at most (0: never)"},
-    {"max-connections", CONFIG_INT, AT(max_connections), "4096", 1, 60000, "N",
-     "Connections beyond this are answered `busy`"},
-    {"message-ms", CONFIG_INT, AT(message_ms), "10000", 1, 3600000, "MS",
-     "A client whose message is not complete this long after its first byte is hung up on"},
-    {"answer-ms", CONFIG_INT, AT(answer_ms), "30000", 1, 3600000, "MS",
-     "A client that does not take its answers for this long is hung up on"},
-    {"user-connections", CONFIG_INT, AT(user_connections), "0", 0, 60000, "N",
-     "Connections of one user beyond this are answered `busy` (0: three quarters of "
-     "--max-connections)"},
-    {"user-jobs", CONFIG_INT, AT(user_jobs), "0", 0, 4096, "N",
-     "Tunings of one user beyond this are answered `busy` (0: three quarters of what can be "
-     "queued)"},
-    {"user-mib", CONFIG_INT, AT(user_mib), "64", 1, 65536, "MIB",
-     "A user whose requests or answers wait with more bytes than this is not read from until they "
-     "are fewer"},
-    {"max-keys", CONFIG_INT, AT(max_keys), "262144", 0, 1 << 30, "N",
-     "When so many keys are known, a put, record or acquire of others is refused to all users but "
-     "gemmd's own (0: no limit)"},
-    {"user-keys", CONFIG_INT, AT(user_keys), "0", 0, 1 << 30, "N",
-     "Keys that one user has put or recorded trials of, beyond which more are refused (0: three "
-     "quarters of --max-keys)"},
-    {"trials-per-key", CONFIG_INT, AT(trials_per_key), "0", 0, 10000000, "N",
-     "Trials kept for one key (0: the store's default)"},
-    {"cache-max-mib", CONFIG_INT, AT(cache_max_mib), "4096", 0, 1 << 30, "MIB",
-     "Above this size of the cache directory, the modules that were used longest ago and that "
-     "serve no answer are removed (0: no limit)"},
-    {"idle-exit-s", CONFIG_INT, AT(idle_exit_s), "0", 0, 31536000, "S",
-     "Leave after this long without connections and work (0: never)"},
-    {"offline", CONFIG_FLAG, AT(offline), "false", 0, 0, NULL,
-     "Serve a stopped database on a private socket, whose path is printed; nothing is tuned"},
-    {"no-baseline", CONFIG_FLAG, AT(no_baseline), "false", 0, 0, NULL,
-     "Do not measure what cuBLAS takes for the keys that were tuned, when nothing else is to be "
-     "done"},
-    {"force-network-fs", CONFIG_FLAG, AT(force_network_fs), "false", 0, 0, NULL,
-     "Open a database on a network file system all the same"},
-};
+    CONFIG_LIST(TEXT_KEY, INT_KEY, REAL_KEY, FLAG_KEY)};
 
 static int set_text(const struct config_key *k, char *out, const char *value, struct error *err)
 {
