@@ -21,9 +21,8 @@ static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, str
     struct daemon *d = &p->daemon;
     struct scratch *x = d->scratch;
     struct query *q = &x->request.query;
-    struct account *account = account_of(&p->server.sessions.accounts, geteuid());
-    int status = account ? learned_row(d, e, &x->best, err)
-                         : error_set(err, ERROR_NO_MEMORY, "no memory for one more job");
+    struct wanted w = {.again = true, .background = true, .quiet = true};
+    int status = learned_row(d, e, &x->best, err);
     status = status ? status : problem_make(&x->request.problem, x->best.op, &x->best.problem, err);
     status = status ? status : request_default(&x->request, err);
     if (status == 0) {
@@ -31,25 +30,11 @@ static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, str
         q->rtol = x->best.rtol;
         /* the row's problem is a bucket already: do not round it again */
         snprintf(q->bucket, sizeof(q->bucket), "exact");
-        status = daemon_key(d, err);
-        /* a client's query has an empty text here: a client can then join the job */
-        q->bucket[0] = '\0';
-    }
-    if (status == 0) {
-        key_id(&x->key);
-        struct wanted w = {.request = &x->request,
-                           .bucket = &x->bucket,
-                           .key = &x->key,
-                           .again = true,
-                           .background = true,
-                           .quiet = true,
-                           .account = account};
         e->tries++;
-        status = waiters_join(&p->tuning, &w, err);
+        status = waiters_join_alone(&p->tuning, &w, geteuid(), err);
     }
     request_deinit(&x->request);
     *q = (struct query){0};
-    account_drop(account);
     return status;
 }
 

@@ -42,29 +42,6 @@ static bool has_nothing_to_do(const struct tuning *x)
            !x->daemon->stopping && !x->daemon->config->offline;
 }
 
-static int offers_take_search(struct tuning *x, const struct wire_obj *search, uid_t uid,
-                              struct error *err)
-{
-    struct scratch *s = x->daemon->scratch;
-    struct account *account = account_of(x->accounts, uid);
-    int status = account ? request_unpack(&s->request, search, err)
-                         : error_set(err, ERROR_NO_MEMORY, "no memory for one more job");
-    status = status ? status : daemon_key(x->daemon, err);
-    if (status == 0) {
-        key_id(&s->key);
-        struct wanted w = {.request = &s->request,
-                           .bucket = &s->bucket,
-                           .key = &s->key,
-                           .background = true,
-                           .account = account};
-        status = waiters_join(x, &w, err);
-    }
-    request_deinit(&s->request);
-    s->request.query = (struct query){0};
-    account_drop(account);
-    return status;
-}
-
 static void on_wanted(void *ctx, int status, const void *search, size_t n, int64_t uid,
                       const struct error *err)
 {
@@ -74,8 +51,13 @@ static void on_wanted(void *ctx, int status, const void *search, size_t n, int64
     (void)err;
     x->offers_asking = false;
     if (status == 0 && has_nothing_to_do(x)) {
+        struct request *r = &x->daemon->scratch->request;
+        struct wanted w = {.background = true};
         status = wire_decode(x->daemon->cache.entries.doc, search, n, &map, &local);
-        status = status ? status : offers_take_search(x, map, (uid_t)uid, &local);
+        status = status ? status : request_unpack(r, map, &local);
+        status = status ? status : waiters_join_alone(x, &w, (uid_t)uid, &local);
+        request_deinit(r);
+        r->query = (struct query){0};
         if (status < 0) {
             log_info("a search of another gemmd is not taken: %s", local.text);
         }

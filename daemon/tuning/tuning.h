@@ -137,6 +137,9 @@ struct wanted {
 /* Joins the job of this search, or makes a job. Errors: ERROR_BUSY, the error of `off`, and errors
  * that can be foreseen (no valid config; an invalid restriction or given config). */
 int waiters_join(struct tuning *x, const struct wanted *w, struct error *err);
+/* Joins the job of scratch->request for a user's account, without a client. Fills in the other
+ * members of `w`. */
+int waiters_join_alone(struct tuning *x, struct wanted *w, uid_t uid, struct error *err);
 /* Appends the stored answer of the search of scratch->request (and bucket), whose winner did not
  * become the key's answer (cache/partials.c). False: not stored, or the request wants a new search
  * (`again`; a given list). */

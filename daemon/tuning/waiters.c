@@ -159,6 +159,25 @@ int waiters_join(struct tuning *x, const struct wanted *w, struct error *err)
     return 0;
 }
 
+int waiters_join_alone(struct tuning *x, struct wanted *w, uid_t uid, struct error *err)
+{
+    struct scratch *s = x->daemon->scratch;
+    struct account *account = account_of(x->accounts, uid);
+    int status = account ? daemon_key(x->daemon, err)
+                         : error_set(err, ERROR_NO_MEMORY, "no memory for one more job");
+    if (status == 0) {
+        key_id(&s->key);
+        s->request.query.bucket[0] = '\0'; /* as in a client's query, which can then join the job */
+        w->request = &s->request;
+        w->bucket = &s->bucket;
+        w->key = &s->key;
+        w->account = account;
+        status = waiters_join(x, w, err);
+    }
+    account_drop(account);
+    return status;
+}
+
 /* Packs the search of scratch->request, with its bucket; the request stays unchanged. */
 static bool pack_search(struct daemon *d, struct wire_buf *out)
 {
