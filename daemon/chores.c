@@ -3,9 +3,9 @@
 
 #include "daemon/base/log.h"
 #include "daemon/base/notify.h"
-#include "daemon/chores.h"
+#include "daemon/life.h"
 
-enum { CHORES_MS = 1000, PATH_MS = 3000 };
+enum { CHORES_MS = 1000 };
 
 static bool chores_is_idle(const struct daemon_parts *p)
 {
@@ -46,21 +46,17 @@ static void chores_on_timer(uv_timer_t *timer)
     struct chores *c = timer->data;
     struct daemon_parts *p = c->parts;
     struct ledger *l = p->daemon.ledger;
-    if (remeasure_is_needed(&c->remeasure, p)) {
-        remeasure_look(&c->remeasure, p);
+    struct error err = ERROR_NULL;
+    if (p->daemon.stopping || !p->server.listening) {
+        return;
     }
+    /* binds the path anew when the runtime directory was removed, for example at a logout */
+    if (server_mend(&p->server, p->daemon.config->group, &err) < 0) {
+        log_error("%s", err.text);
+    }
+    remeasure_look(&c->remeasure, p);
     if (is_long_idle(p) && !c->counting) { /* the ledger counts unsaved rows */
         c->counting = l->ops->status(l, on_counts, c) == 0;
-    }
-    chores_watch(c);
-}
-
-void chores_watch(struct chores *c)
-{
-    const struct daemon *d = &c->parts->daemon;
-    bool needed = d->config->idle_exit_s || remeasure_is_needed(&c->remeasure, c->parts);
-    if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&c->timer)) {
-        uv_timer_start(&c->timer, chores_on_timer, CHORES_MS, 0);
     }
 }
 
@@ -71,17 +67,6 @@ static void feed_watchdog(uv_timer_t *timer)
     notify_send("WATCHDOG=1");
 }
 
-/* Binds the path anew when the runtime directory was removed, for example at a logout. */
-static void look_at_path(uv_timer_t *timer)
-{
-    struct chores *c = timer->data;
-    struct daemon_parts *p = c->parts;
-    struct error err = ERROR_NULL;
-    if (server_mend(&p->server, p->daemon.config->group, &err) < 0) {
-        log_error("%s", err.text);
-    }
-}
-
 void chores_init(struct chores *c, struct daemon_parts *p)
 {
     uv_loop_t *loop = &p->daemon.loop;
@@ -89,9 +74,7 @@ void chores_init(struct chores *c, struct daemon_parts *p)
     c->parts = p;
     uv_timer_init(loop, &c->timer);
     c->timer.data = c;
-    uv_timer_init(loop, &c->path);
-    c->path.data = c;
-    uv_timer_start(&c->path, look_at_path, PATH_MS, PATH_MS);
+    uv_timer_start(&c->timer, chores_on_timer, CHORES_MS, CHORES_MS);
     uv_timer_init(loop, &c->watchdog);
     if (period_ms) {
         uv_timer_start(&c->watchdog, feed_watchdog, period_ms, period_ms);
@@ -101,6 +84,5 @@ void chores_init(struct chores *c, struct daemon_parts *p)
 void chores_close(struct chores *c)
 {
     uv_close((uv_handle_t *)&c->timer, NULL);
-    uv_close((uv_handle_t *)&c->path, NULL);
     uv_close((uv_handle_t *)&c->watchdog, NULL);
 }

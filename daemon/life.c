@@ -13,7 +13,6 @@
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"
 #include "daemon/base/notify.h"
-#include "daemon/chores.h"
 #include "daemon/life.h"
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/orphans.h"
@@ -94,9 +93,7 @@ static void init_signals(struct life *x)
 
 static void on_learned(struct daemon *d)
 {
-    struct life *x = life_of(d);
-    portfolio_changed(&x->parts.tiers.portfolio);
-    chores_watch(&x->chores);
+    portfolio_changed(&life_of(d)->parts.tiers.portfolio);
 }
 
 static void on_quarantine_changed(struct daemon *d, const char *key)
@@ -137,7 +134,6 @@ static void on_loaded(struct loader *l)
     }
     say_served(p);
     daemon_event(d, "start", (int64_t)geteuid(), "gemmd %s on %s", build_id, d->device.name);
-    chores_watch(&x->chores);
     notify_send("READY=1");
     offers_ready(&p->tuning);
 }
@@ -174,7 +170,7 @@ static void on_notice(void *ctx, const char *kind, const char *text)
     }
     log_warning("database: %s: %s", kind, text);
     if (strcmp(kind, "corrupt_file") == 0 && p->loader.done) {
-        restore_await(&p->restore);
+        p->restore.due = true;
     }
     if (strcmp(kind, "corrupt_row") == 0 && p->loader.done) {
         restore_begin(&p->restore);

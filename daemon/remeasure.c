@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each look reads a slice of the cache (chores.h). */
+/* Each look reads a slice of the cache (life.h). */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
-#include "daemon/chores.h"
+#include "daemon/life.h"
 
 enum { SLICE = 4096 };
-
-bool remeasure_is_needed(const struct remeasure *x, const struct daemon_parts *p)
-{
-    const struct config *c = p->daemon.config;
-    return (p->daemon.doubtful || x->at > 0) && c->remeasure_s > 0 && !c->offline;
-}
 
 /* Queues the search that a plain query of the key would make, with the row's tolerances. */
 static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, struct error *err)
@@ -70,7 +64,8 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p)
     if (s->running || s->n_queued || s->n_leased_out || s->off.code || x->busy_ms == 0) {
         x->busy_ms = now;
     }
-    if (!p->loader.done || now - x->busy_ms < rest_ms(p)) {
+    bool wanted = d->config->remeasure_s > 0 && !d->config->offline && (d->doubtful || x->at > 0);
+    if (!wanted || !p->loader.done || now - x->busy_ms < rest_ms(p)) {
         return;
     }
     if (x->at == 0) {

@@ -48,7 +48,7 @@ static void hear_reloaded(struct daemon_parts *p, const struct ledger_news *n)
     if (n->kind == NEWS_RELOADING) {
         cache_unmeet(c);
     } else if (n->kind == NEWS_RELOADED) {
-        restore_drop(&p->restore);
+        p->restore.due = false;
         forget_unmet(p);
         quarantine_read(&p->daemon);
     } else if (n->kind == NEWS_RELOADED_LOST) {
@@ -89,7 +89,7 @@ void wiring_init(struct daemon_parts *p)
 {
     struct daemon *d = &p->daemon;
     loader_init(&p->loader, d);
-    restore_init(&p->restore, d);
+    p->restore.daemon = d;
     p->tiers.daemon = d;
     portfolio_init(&p->tiers.portfolio, d);
     tuning_init(&p->tuning, d, &p->tiers, &p->server.sessions.accounts);

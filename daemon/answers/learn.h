@@ -64,17 +64,15 @@ bool quarantine_remove(struct daemon *d, const char *variant);
 
 struct restore {
     struct daemon *daemon; /* borrowed */
-    bool due;              /* rows were lost: restore_begin follows when the file is read again */
+    /* rows were lost: restore_begin follows when the file is read again, unless the file is intact
+     */
+    bool due;
     bool running;
     size_t at;       /* next slot of the cache to look at; after the last comes the first */
     unsigned flying; /* rows being written */
     size_t n;        /* rows written */
 };
 
-void restore_init(struct restore *x, struct daemon *d);
-/* call after rows were lost: waits until the file is read again */
-void restore_await(struct restore *x);
-void restore_drop(struct restore *x);   /* the file is intact */
 void restore_begin(struct restore *x);  /* checks and writes all rows */
 void restore_finish(struct restore *x); /* writes the rest, before the ledger stops */
 

@@ -76,21 +76,6 @@ static void restore_go_on(struct restore *x)
     }
 }
 
-void restore_init(struct restore *x, struct daemon *d)
-{
-    *x = (struct restore){.daemon = d};
-}
-
-void restore_await(struct restore *x)
-{
-    x->due = true;
-}
-
-void restore_drop(struct restore *x)
-{
-    x->due = false;
-}
-
 void restore_begin(struct restore *x)
 {
     const struct hash_table *keys = &x->daemon->cache.keys;
