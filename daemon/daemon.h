@@ -12,7 +12,6 @@
 #include "daemon/cache/quarantine_set.h"
 #include "daemon/cache/cache.h"
 #include "daemon/cache/defaults.h"
-#include "daemon/cache/tried.h"
 #include "daemon/ledger/ledger.h"
 #include "kernels/family.h"
 #include "proto/request.h"

@@ -18,17 +18,11 @@
 #include "daemon/orphans.h"
 #include "proto/build.h"
 
-enum { EXIT_USAGE = 2, EXIT_BUSY = 75, ENDS = 2 };
-
-static const struct end_signal {
-    int number;
-    const char *name;
-} end_signals[ENDS] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}};
+enum { EXIT_USAGE = 2, EXIT_BUSY = 75, SIGNALS = 3 };
 
 struct life {
     struct daemon_parts parts;
-    uv_signal_t signals[ENDS]; /* the signals of end_signals, in the same order */
-    uv_signal_t hangup;
+    uv_signal_t signals[SIGNALS];
     struct chores chores;
     struct orphans orphans;
     int exit_code;
@@ -58,21 +52,10 @@ static void life_fail_start(struct life *x, const struct error *err)
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-static void life_on_signal(uv_signal_t *signal, int number)
-{
-    struct life *x = signal->data;
-    struct daemon_parts *p = &x->parts;
-    (void)number;
-    /* libuv does not name the sender: only root and our own user can send a signal. */
-    p->stop(p, geteuid(), end_signals[signal - x->signals].name);
-}
-
 /* SIGHUP: the log was renamed, or a terminal is gone. A lost terminal does not end gemmd. */
-static void on_hangup(uv_signal_t *signal, int number)
+static void life_on_hangup(void)
 {
     struct error err = ERROR_NULL;
-    (void)signal;
-    (void)number;
     if (log_reopen(&err) < 0) {
         log_warning("SIGHUP: %s", err.text);
     } else {
@@ -80,15 +63,24 @@ static void on_hangup(uv_signal_t *signal, int number)
     }
 }
 
+static void life_on_signal(uv_signal_t *signal, int number)
+{
+    struct daemon_parts *p = signal->data;
+    if (number == SIGHUP) {
+        life_on_hangup();
+    } else { /* libuv does not name the sender: only root and our own user can send a signal */
+        p->stop(p, geteuid(), number == SIGTERM ? "SIGTERM" : "SIGINT");
+    }
+}
+
 static void init_signals(struct life *x)
 {
-    for (int i = 0; i < ENDS; i++) {
+    static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < SIGNALS; i++) {
         uv_signal_init(&x->parts.daemon.loop, &x->signals[i]);
-        x->signals[i].data = x;
-        uv_signal_start(&x->signals[i], life_on_signal, end_signals[i].number);
+        x->signals[i].data = &x->parts;
+        uv_signal_start(&x->signals[i], life_on_signal, numbers[i]);
     }
-    uv_signal_init(&x->parts.daemon.loop, &x->hangup);
-    uv_signal_start(&x->hangup, on_hangup, SIGHUP);
 }
 
 static void on_learned(struct daemon *d)
@@ -231,10 +223,9 @@ static void init_handles(struct life *x)
 
 static void life_close_handles(struct life *x)
 {
-    for (int i = 0; i < ENDS; i++) {
+    for (int i = 0; i < SIGNALS; i++) {
         uv_close((uv_handle_t *)&x->signals[i], NULL);
     }
-    uv_close((uv_handle_t *)&x->hangup, NULL);
     chores_close(&x->chores);
     orphans_close(&x->orphans);
     portfolio_close(&x->parts.tiers.portfolio);

@@ -14,7 +14,7 @@ int daemon_run(struct config *c, struct config_sources *from);
 /* ---- remeasure.c ----------------------------------------------------------------------------- */
 
 /*
- * Tunes keys with low confidence (cache/confidence.h) again, by an ordinary background job, when
+ * Tunes keys with low confidence (cache/confidence.c) again, by an ordinary background job, when
  * the device has been idle for --remeasure-s. One key at a time, each at most REMEASURE_TRIES times
  * in this life of gemmd. Any result becomes the key's new row.
  *

@@ -49,7 +49,7 @@ ONLY = {
 # docs/architecture.md describes each folder. All files of the ledger may include each other.
 ORDER = {
     "daemon/base": "list log notify config account lock turns poller probe",
-    "daemon/cache": "confidence answer quarantine_set defaults entry memo hash_table cache holdings partials"
+    "daemon/cache": "answer confidence quarantine_set defaults entry memo hash_table cache holdings partials"
                     " closest tried",
     "daemon/session": "session write read sessions server",
     "daemon/answers": "target learn quarantine restore scheme custom precheck portfolio tiers expected",

@@ -8,7 +8,6 @@
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
-#include "daemon/cache/confidence.h"
 
 static void note_confidence(struct daemon *d, const struct best *b, uint8_t tries)
 {

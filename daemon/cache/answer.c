@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "daemon/cache/answer.h"
-#include "daemon/cache/confidence.h"
 
 void answer_init(struct answer *a)
 {

@@ -4,6 +4,7 @@
 #define GEMMD_DAEMON_CACHE_ANSWER_H
 
 #include "kernels/family.h"
+#include "proto/device.h"
 #include "proto/message.h"
 
 /* Unknown times (NaN), empty texts. */
@@ -21,5 +22,47 @@ void best_work(struct best *b, const struct family *f, const struct problem *buc
 void trial_times_unknown(struct trial *t);
 /* Text beyond the field's size is cut off. */
 void answer_note(struct answer *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- confidence.c ---------------------------------------------------------------------------- */
+
+/*
+ * The confidence in an answer, derived from the evidence behind the answer.
+ *
+ *   high     measured for this very key, verified, no doubt.
+ *   medium   the same with one doubt.
+ *   low      several doubts, widely spread samples, or measured for another key.
+ *   none     not measured.
+ *
+ * When a row's own measurement makes the confidence low, its `doubt` begins with CONFIDENCE_LOW.
+ * Notes of answers and lists then show the doubt.
+ */
+
+enum { DOUBTS_MAX = 8, DOUBT_MAX = 160 };
+
+struct confidence {
+    const char *level; /* static */
+    bool grave;        /* a doubt that alone is enough for `low` */
+    unsigned n;
+    char doubts[DOUBTS_MAX][DOUBT_MAX];
+};
+
+/* The evidence behind an answer; NULL: missing, or deleted. */
+struct evidence {
+    const struct answer *answer;
+    const struct best *best;
+    const struct trial *trial;
+    const struct run *run;
+    const struct device_info *device;
+    bool kept_only;   /* a custom op */
+    bool quarantined; /* the variant crashed or hung at another key */
+    int64_t now_s;
+};
+
+#define CONFIDENCE_LOW "confidence low: "
+
+/* True: the row's own measurement leaves a low confidence. `says` becomes the row's `doubt` and the
+ * note of its answers, or "". */
+bool confidence_is_low(const struct best *b, char says[DOUBT_MAX]);
+void confidence_judge(struct confidence *c, const struct evidence *e);
 
 #endif

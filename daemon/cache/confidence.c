@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of confidence.h: each doubt adds a clause to the text for people. */
+/* The rules of answer.h: each doubt adds a clause to the text for people. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/cache/confidence.h"
+#include "daemon/cache/answer.h"
 
 enum { SAMPLES_FEW = 5, CONFIGS_FEW = 8, OLD_DAYS = 180, DAY_S = 86400 };
 static const double SPREAD_WIDE = 0.05, SPREAD_DISTURBED = 0.25;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
-#include "daemon/cache/tried.h"
+#include "daemon/cache/cache.h"
 
 void tried_deinit(struct tried *x)
 {

@@ -35,7 +35,7 @@
 #include "daemon/answers/learn.h"
 #include "daemon/answers/target.h"
 #include "daemon/answers/tiers.h"
-#include "daemon/cache/confidence.h"
+#include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/pending.h"

@@ -17,7 +17,6 @@
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
-#include "daemon/cache/confidence.h"
 #include "daemon/tuning/tuning.h"
 
 void tuning_ended(struct tuning *x, struct job *j, enum job_end how)

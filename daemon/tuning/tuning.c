@@ -171,6 +171,19 @@ static void ask_history(struct tuning *x, struct job *j)
     }
 }
 
+/* Ends the job if another tuning has published an answer meanwhile. */
+static bool tuning_end_if_known(struct tuning *x, struct job *j)
+{
+    WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
+    bool known = j->set_aside ? tuning_answered(x->daemon, j, &answer)
+                              : tuning_known_now(x->daemon, j, &answer);
+    if (known) {
+        job_answer(j, answer.data, answer.len);
+        tuning_ended(x, j, JOB_SHARED);
+    }
+    return known;
+}
+
 /* Continues a job that was set aside, with its trials. */
 static void tuning_go_on(struct tuning *x, struct job *j)
 {
@@ -180,54 +193,37 @@ static void tuning_go_on(struct tuning *x, struct job *j)
 
 void tuning_begin(struct tuning *x, struct job *j)
 {
-    struct daemon *d = x->daemon;
     struct error err = ERROR_NULL;
-    WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
     if (j->set_aside && j->leased) {
         tuning_go_on(x, j);
         return;
     }
-    if (j->set_aside) {
-        job_lease_take(x, j);
-        return;
-    }
-    j->state = JOB_HISTORY;
-    j->began_ms = uv_now(&d->loop);
-    int status = tuning_unpack(d, j, &err);
-    if (status < 0) {
-        tuning_on_error(x, &err);
-        return;
-    }
-    if (tuning_known_now(d, j, &answer)) {
-        job_answer(j, answer.data, answer.len);
-        tuning_ended(x, j, JOB_SHARED);
-        return;
+    if (!j->set_aside) {
+        j->state = JOB_HISTORY;
+        j->began_ms = uv_now(&x->daemon->loop);
+        if (tuning_unpack(x->daemon, j, &err) < 0) {
+            tuning_on_error(x, &err);
+            return;
+        }
+        if (tuning_end_if_known(x, j)) {
+            return;
+        }
     }
     job_lease_take(x, j);
 }
 
 void tuning_leased(struct tuning *x, struct job *j)
 {
-    struct daemon *d = x->daemon;
-    WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
     if (j->cancelled) {
         tuning_ended(x, j, JOB_CANCELLED);
-        return;
-    }
-    /* another tuning may have published the answer while the ledger was asked, or while the job was
-     * set aside */
-    bool known = j->set_aside ? tuning_answered(d, j, &answer) : tuning_known_now(d, j, &answer);
-    if (known) {
-        job_answer(j, answer.data, answer.len);
-        tuning_ended(x, j, JOB_SHARED);
-        return;
-    }
-    if (j->set_aside) {
+    } else if (tuning_end_if_known(x, j)) {
+        return; /* while the ledger was asked, or while the job was set aside */
+    } else if (j->set_aside) {
         tuning_go_on(x, j);
-        return;
+    } else {
+        log_info("job %lld: tuning %s for %u clients", (long long)j->id, j->key, j->n_waiters);
+        ask_history(x, j);
     }
-    log_info("job %lld: tuning %s for %u clients", (long long)j->id, j->key, j->n_waiters);
-    ask_history(x, j);
 }
 
 void tuning_cancel(struct tuning *x, struct job *j)

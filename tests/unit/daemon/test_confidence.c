@@ -4,7 +4,6 @@
 
 #include "common.h"
 #include "daemon/cache/answer.h"
-#include "daemon/cache/confidence.h"
 
 enum { DAY = 86400, NOW = 1795225315 };
 

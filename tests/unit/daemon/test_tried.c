@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys with trials but no answer: each counted once, until its removal. */
 #include "common.h"
-#include "daemon/cache/tried.h"
+#include "daemon/cache/cache.h"
 #include "proto/hash.h"
 
 enum { KEYS = 1000 };
