@@ -15,7 +15,6 @@
 #include "daemon/base/notify.h"
 #include "daemon/life.h"
 #include "daemon/methods/daemon_parts.h"
-#include "daemon/orphans.h"
 #include "proto/build.h"
 
 enum { EXIT_USAGE = 2, EXIT_BUSY = 75, SIGNALS = 3 };

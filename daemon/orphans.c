@@ -9,7 +9,7 @@
  * While the shown child is libuv's, the children behind it are hidden. libuv's SIGCHLD handler
  * takes the shown child in the same turn of the loop or the next, hence the second look.
  */
-#include "daemon/orphans.h"
+#include "daemon/life.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -18,14 +18,14 @@
 
 enum { AGAIN_MS = 10 };
 
-struct wanted {
+struct child {
     pid_t pid;
     bool found;
 };
 
 static void orphans_compare_pid(uv_handle_t *handle, void *arg)
 {
-    struct wanted *w = arg;
+    struct child *w = arg;
     if (uv_handle_get_type(handle) == UV_PROCESS && uv_is_active(handle)) {
         w->found = w->found || uv_process_get_pid((uv_process_t *)handle) == w->pid;
     }
@@ -33,7 +33,7 @@ static void orphans_compare_pid(uv_handle_t *handle, void *arg)
 
 static bool is_libuvs(uv_loop_t *loop, pid_t pid)
 {
-    struct wanted w = {.pid = pid};
+    struct child w = {.pid = pid};
     uv_walk(loop, orphans_compare_pid, &w);
     return w.found;
 }

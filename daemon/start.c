@@ -24,8 +24,8 @@ struct settling {
 
 /* Sets an empty setting to a default, whose source is the environment variable, if set. A given
  * setting keeps its source. */
-static int settle_key(const struct settling *x, const char *name, char of[PATHS_MAX],
-                      const char *value, const char *variable)
+static int start_settle_key(const struct settling *x, const char *name, char of[PATHS_MAX],
+                            const char *value, const char *variable)
 {
     const char *set = variable ? getenv(variable) : NULL;
     if (of[0]) {
@@ -38,7 +38,7 @@ static int settle_key(const struct settling *x, const char *name, char of[PATHS_
 
 /* Looks in order: --runner, $GEMMD_RUNNER, gemmd's folder, libexec/gemmd next to bin, the build
  * tree. */
-static int settle_runner(const struct settling *x)
+static int start_settle_runner(const struct settling *x)
 {
     struct config *c = x->config;
     const char *given = c->runner[0] ? c->runner : getenv("GEMMD_RUNNER");
@@ -47,11 +47,12 @@ static int settle_runner(const struct settling *x)
                          given);
     }
     if (given && given[0]) {
-        return given == c->runner ? 0 : settle_key(x, "runner", c->runner, given, "GEMMD_RUNNER");
+        return given == c->runner ? 0
+                                  : start_settle_key(x, "runner", c->runner, given, "GEMMD_RUNNER");
     }
     char path[PATHS_MAX];
     if (paths_find_runner(path)) {
-        return settle_key(x, "runner", c->runner, path, NULL);
+        return start_settle_key(x, "runner", c->runner, path, NULL);
     }
     return error_set(x->err, ERROR_IO,
                      "gemmd-runner was not found beside gemmd (the last place was %s); name it by "
@@ -60,7 +61,7 @@ static int settle_runner(const struct settling *x)
 }
 
 /* Probes the device: without --device the first GPU, else the CPU. */
-static int settle_device(const struct settling *x)
+static int start_settle_device(const struct settling *x)
 {
     struct config *c = x->config;
     const char *spec = c->device[0] ? c->device : "cuda:0";
@@ -70,7 +71,8 @@ static int settle_device(const struct settling *x)
         spec = "cpu";
         status = probe_device(c->runner, spec, PROBE_LIMIT_MS, x->device, x->err);
     }
-    return status || spec == c->device ? status : settle_key(x, "device", c->device, spec, NULL);
+    return status || spec == c->device ? status
+                                       : start_settle_key(x, "device", c->device, spec, NULL);
 }
 
 /* Makes a path absolute: clients look there from other folders. */
@@ -88,14 +90,14 @@ static int make_whole(const char *key, const char *path, char out[PATHS_MAX], st
     return 0;
 }
 
-static int settle_cache_dir(const struct settling *x)
+static int start_settle_cache_dir(const struct settling *x)
 {
     char dir[PATHS_MAX], *given = x->config->cache_dir;
     int r = given[0] ? make_whole("cache-dir", given, dir, x->err) : paths_cache_dir(dir, x->err);
-    return r ? r : settle_key(x, "cache-dir", given, dir, NULL);
+    return r ? r : start_settle_key(x, "cache-dir", given, dir, NULL);
 }
 
-static int settle_database(const struct settling *x)
+static int start_settle_database(const struct settling *x)
 {
     char dir[PATHS_MAX], path[PATHS_MAX];
     if (x->config->database[0]) {
@@ -103,28 +105,28 @@ static int settle_database(const struct settling *x)
     }
     int r = paths_state_dir(dir, x->err);
     snprintf(path, sizeof(path), "%.1000s/gemmd.db", dir);
-    return r ? r : settle_key(x, "database", x->config->database, path, NULL);
+    return r ? r : start_settle_key(x, "database", x->config->database, path, NULL);
 }
 
-static int settle_socket(const struct settling *x)
+static int start_settle_socket(const struct settling *x)
 {
     char path[PATHS_MAX], socket[PATHS_MAX];
     char *given = x->config->socket;
     const char *name = given[0] ? "socket" : "GEMMD_SOCKET";
     int r = given[0] ? 0 : paths_socket(x->device->uuid, path, x->err);
     r = r ? r : make_whole(name, given[0] ? given : path, socket, x->err);
-    return r ? r : settle_key(x, "socket", given, socket, "GEMMD_SOCKET");
+    return r ? r : start_settle_key(x, "socket", given, socket, "GEMMD_SOCKET");
 }
 
 int start_settle(struct config *c, struct config_sources *from, struct device_info *device,
                  struct error *err)
 {
     const struct settling x = {c, from, device, err};
-    int r = settle_cache_dir(&x);
-    r = r ? r : settle_database(&x);
-    r = r ? r : settle_runner(&x);
-    r = r ? r : settle_device(&x);
-    return r || (c->offline && !c->socket[0]) ? r : settle_socket(&x);
+    int r = start_settle_cache_dir(&x);
+    r = r ? r : start_settle_database(&x);
+    r = r ? r : start_settle_runner(&x);
+    r = r ? r : start_settle_device(&x);
+    return r || (c->offline && !c->socket[0]) ? r : start_settle_socket(&x);
 }
 
 /* Chooses the socket of an --offline daemon, which prints the path to its clients. */
@@ -170,8 +172,8 @@ static int make_usual_state_dir(struct error *err)
 }
 
 /* `own_cache`, `own_database`: the user has named the place. */
-static int make_folders(const struct config *c, bool own_cache, bool own_database,
-                        struct error *err)
+static int start_make_folders(const struct config *c, bool own_cache, bool own_database,
+                              struct error *err)
 {
     int status = own_cache ? paths_make_dir(c->cache_dir, 0750, err)
                            : make_usual(c->cache_dir, 0750, "cache-dir", "XDG_CACHE_HOME", err);
@@ -264,7 +266,7 @@ int start_prepare(struct daemon_parts *p, struct config *c, struct config_source
     if (status == 0 && !c->socket[0]) {
         status = choose_private_socket(c, err);
     }
-    status = status ? status : make_folders(c, own_cache, own_database, err);
+    status = status ? status : start_make_folders(c, own_cache, own_database, err);
     if (status < 0) {
         return status;
     }

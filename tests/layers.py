@@ -57,7 +57,7 @@ ORDER = {
                      " runner_order blame job_end",
     "daemon/methods": "call choices pending loader generations leases daemon_parts methods announce ask"
                       " acquire admin get kernels record list get_many promote put space status why dispatch",
-    "daemon": "daemon orphans life chores remeasure start wiring main",
+    "daemon": "daemon life orphans chores remeasure start wiring main",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 

@@ -347,11 +347,13 @@ int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
     return tiers_choose_default(&q, why, out, err);
 }
 
-/* Adds the config of scratch->hint, unless the config is illegal or is in `out` already. */
-static size_t tiers_add_hint(const struct lookup *q, size_t n, struct record *out)
+/* Adds the config of scratch->hint to `out`, unless `read` < 0 (there is no config), the config is
+ * illegal, or `out` has the config. Returns the new number in `out`. */
+static size_t tiers_add_hint(const struct lookup *q, int read, size_t n, size_t max,
+                             struct record *out)
 {
     const struct answer *a = &q->d->scratch->hint;
-    if (!is_legal(q, q->bucket, a)) {
+    if (read < 0 || n == max || !is_legal(q, q->bucket, a)) {
         return n;
     }
     for (size_t i = 0; i < n; i++) {
@@ -386,22 +388,22 @@ size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct k
     struct daemon *d = t->daemon;
     struct answer *hint = &d->scratch->hint;
     const struct cache_entry *own = cache_find(&d->cache, k);
-    if (own && cache_answer(&d->cache, own, hint, NULL) == 0) {
-        n = tiers_add_hint(&q, n, out);
+    if (own) {
+        n = tiers_add_hint(&q, cache_answer(&d->cache, own, hint, NULL), n, max, out);
     }
     const struct cache_entry *alike = cache_find(&d->alike, k);
-    if (alike && n < max && cache_answer(&d->alike, alike, hint, NULL) == 0) {
-        n = tiers_add_hint(&q, n, out);
+    if (alike) {
+        n = tiers_add_hint(&q, cache_answer(&d->alike, alike, hint, NULL), n, max, out);
     }
     struct cache_entry *near[NEIGHBOURS];
     size_t m = cache_near(&d->cache, k, bucket, NEIGHBOURS, near);
-    for (size_t i = 0; i < m && n < max; i++) {
-        n = cache_answer(&d->cache, near[i], hint, NULL) == 0 ? tiers_add_hint(&q, n, out) : n;
+    for (size_t i = 0; i < m; i++) {
+        n = tiers_add_hint(&q, cache_answer(&d->cache, near[i], hint, NULL), n, max, out);
     }
     const struct portfolio_shape *known[NEIGHBOURS];
     m = portfolio_near(q.portfolio, bucket, NEIGHBOURS, known);
-    for (size_t i = 0; i < m && n < max; i++) {
-        n = portfolio_answer(q.portfolio, known[i], hint) == 0 ? tiers_add_hint(&q, n, out) : n;
+    for (size_t i = 0; i < m; i++) {
+        n = tiers_add_hint(&q, portfolio_answer(q.portfolio, known[i], hint), n, max, out);
     }
     return n;
 }

@@ -7,7 +7,7 @@
 #include "proto/error.h"
 
 /* Runs `gemmd-runner --probe` for at most `limit_ms` and two seconds: for start-up only. A process
- * that survives SIGKILL is left behind (orphans.h). ERROR_NO_DEVICE; ERROR_IO: cannot start the
+ * that survives SIGKILL is left behind (orphans.c). ERROR_NO_DEVICE; ERROR_IO: cannot start the
  * runner; ERROR_INTERNAL: no runner of this build. */
 enum { PROBE_LIMIT_MS = 30 * 1000 };
 int probe_device(const char *runner, const char *device, int64_t limit_ms, struct device_info *out,

@@ -193,7 +193,7 @@ int cache_problem(struct cache *c, const struct cache_entry *e, const char *devi
 /* ---- by id ----------------------------------------------------------------------------------- */
 
 /* True: a sorts before b. */
-static bool is_before(struct id a, struct id b)
+static bool cache_is_id_before(struct id a, struct id b)
 {
     return a.front != b.front ? a.front < b.front : a.back < b.back;
 }
@@ -230,7 +230,7 @@ struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, boo
         if (!e && i >= last) {
             break;
         }
-        if (!e || is_before(e->id, least) || is_before(most, e->id)) {
+        if (!e || cache_is_id_before(e->id, least) || cache_is_id_before(most, e->id)) {
             continue;
         }
         if (found) {

@@ -30,20 +30,13 @@ static void blame_quarantine_variant(struct daemon *d, const struct job *j, cons
         memcpy(q->key, j->key, sizeof(q->key));
         memcpy(q->class, d->device.class, sizeof(q->class));
         memcpy(q->driver, d->device.driver, sizeof(q->driver));
-        snprintf(q->status, sizeof(q->status), "%s", why->status);
+        snprintf(q->status, sizeof(q->status), "%s", error_name(why->code));
         snprintf(q->reason, sizeof(q->reason), "%s", why->reason);
         q->deaths = 1;
         q->created_s = time(NULL);
         quarantine_add(d, q);
         free(q);
     }
-}
-
-static int error_of(const struct death *why)
-{
-    return strcmp(why->status, "hung") == 0      ? ERROR_HUNG
-           : strcmp(why->status, "crashed") == 0 ? ERROR_CRASHED
-                                                 : ERROR_DEVICE_LOST;
 }
 
 /* Keeps the reason when the runner died of the first given config. The next runner can only report
@@ -56,8 +49,8 @@ static void keep_for_asker(struct job *j, const struct death *why, const struct 
     }
     j->died = j->died ? j->died : calloc(1, sizeof(*j->died));
     if (j->died) {
-        error_set(j->died, error_of(why),
-                  "%s; this variant is in quarantine now (gemmctl quarantine)", why->reason);
+        error_set(j->died, why->code, "%s; this variant is in quarantine now (gemmctl quarantine)",
+                  why->reason);
     }
 }
 
@@ -75,7 +68,7 @@ void tuning_blame(struct tuning *x, struct job *j, const struct death *why, cons
         const struct family *f = family_of_problem(&j->request->problem);
         snprintf(t->family, sizeof(t->family), "%s", f->name);
         snprintf(t->stage, sizeof(t->stage), "%s", j->pin ? "pin" : "measure");
-        snprintf(t->status, sizeof(t->status), "%s", why->status);
+        snprintf(t->status, sizeof(t->status), "%s", error_name(why->code));
         snprintf(t->reason, sizeof(t->reason), "%s", why->reason);
         trial_times_unknown(t);
         tuning_record(x, j, t);

@@ -21,22 +21,6 @@ uint64_t job_identity(const struct wire_buf *search, bool pin)
     return hash64(search->data, search->len) ^ (pin ? UINT64_C(0x70696e) : 0);
 }
 
-struct job *job_make(int64_t id, struct wire_buf *search, struct error *err)
-{
-    struct job *j = calloc(1, sizeof(*j));
-    if (!j) {
-        error_set(err, ERROR_NO_MEMORY, "no memory for one more job");
-        return NULL;
-    }
-    j->id = id;
-    j->search = *search;
-    *search = WIRE_BUF_NULL;
-    list_init(&j->all);
-    list_init(&j->link);
-    list_init(&j->waiters);
-    return j;
-}
-
 void job_reset(struct job *j)
 {
     if (j->request) {
@@ -70,31 +54,6 @@ struct job *job_free(struct job *j)
     free(j->died);
     free(j);
     return NULL;
-}
-
-int job_wait(struct job *j, struct session *s, uint32_t id, const struct problem *problem,
-             uint64_t deadline_ms, bool progress, struct waiter **out, struct error *err)
-{
-    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    problem_pack(&packed, problem);
-    struct waiter *w = packed.failed ? NULL : malloc(sizeof(*w) + packed.len);
-    if (!w) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for one more waiting request");
-    }
-    int status = ticket_open(&w->ticket, s, id, NULL, err);
-    if (status < 0) {
-        free(w);
-        return status;
-    }
-    w->job = j;
-    w->deadline_ms = deadline_ms;
-    w->progress = progress;
-    w->problem_len = packed.len;
-    memcpy(w->problem, packed.data, packed.len);
-    list_append(&j->waiters, &w->link);
-    j->n_waiters++;
-    *out = w;
-    return 0;
 }
 
 struct waiter *waiter_free(struct waiter *w)

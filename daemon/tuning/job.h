@@ -105,12 +105,9 @@ struct waiter {
 int job_pack(struct wire_buf *b, struct request *r, struct error *err);
 uint64_t job_identity(const struct wire_buf *search, bool pin);
 
-struct job *job_make(int64_t id, struct wire_buf *search /* moved */, struct error *err);
 void job_reset(struct job *j);       /* back to the state of a queued job */
 struct job *job_free(struct job *j); /* the job must not have waiters */
 
-int job_wait(struct job *j, struct session *s, uint32_t id, const struct problem *problem,
-             uint64_t deadline_ms, bool progress, struct waiter **out, struct error *err);
 struct waiter *waiter_free(struct waiter *w); /* unlinks; its ticket must be closed */
 
 /* Answer all waiters and remove them. */

@@ -312,18 +312,18 @@ static void supervisor_describe_death(const struct supervisor *s, struct death *
                                      is_from_outside(s->link.exit_signal)};
     const char *stage = s->attempt.stage[0] ? s->attempt.stage : "start";
     if (s->killed_hung) {
-        why->status = "hung";
+        why->code = ERROR_HUNG;
         snprintf(why->reason, sizeof(why->reason), "silent for more than %lld ms in %s: killed",
                  (long long)s->attempt.limit_ms, stage);
     } else if (s->lost.code) {
-        why->status = "device_lost";
+        why->code = ERROR_DEVICE_LOST;
         snprintf(why->reason, sizeof(why->reason), "%.180s", s->lost.text);
     } else if (s->link.exit_signal) {
-        why->status = "crashed";
+        why->code = ERROR_CRASHED;
         snprintf(why->reason, sizeof(why->reason), "the runner died of signal %d (%s) in %s",
                  s->link.exit_signal, strsignal(s->link.exit_signal), stage);
     } else {
-        why->status = "crashed";
+        why->code = ERROR_CRASHED;
         snprintf(why->reason, sizeof(why->reason), "the runner ended with status %d in %s",
                  s->link.exit_status, stage);
     }
@@ -340,7 +340,8 @@ static void end_run(struct supervisor *s, const struct death *why)
     } else if (s->stopping) {
         snprintf(s->run.ending, sizeof(s->run.ending), "gemmd stopped");
     } else {
-        snprintf(s->run.ending, sizeof(s->run.ending), "%s: %.50s", why->status, why->reason);
+        snprintf(s->run.ending, sizeof(s->run.ending), "%s: %.50s", error_name(why->code),
+                 why->reason);
     }
     if (s->tuning->daemon->ledger) {
         s->tuning->daemon->ledger->ops->end_run(s->tuning->daemon->ledger, &s->run);

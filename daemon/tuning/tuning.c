@@ -285,7 +285,7 @@ void tuning_on_death(struct tuning *x, const struct death *why, const struct att
     if (named) {
         tuning_blame(x, j, why, a);
     } else {
-        j->unnamed_deaths += strcmp(why->status, "hung") == 0 ? 2 : 1; /* each hang takes minutes */
+        j->unnamed_deaths += why->code == ERROR_HUNG ? 2 : 1; /* each hang takes minutes */
     }
     if (tuning_too_many(j, why, &err)) {
         tuning_failed(x, j, &err, JOB_DIED);

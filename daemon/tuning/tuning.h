@@ -346,7 +346,7 @@ void tuning_others(struct tuning *x);
 
 /* The runner ended in mid-job. */
 struct death {
-    const char *status; /* crashed | hung | device_lost */
+    int code; /* ERROR_CRASHED, ERROR_HUNG, ERROR_DEVICE_LOST */
     char reason[200];
     bool leaving; /* the runner said bye before it got the order, which is no fault */
     bool outside; /* a signal from outside killed the runner: the candidate is not to blame */

@@ -2,6 +2,7 @@
 /* Joining jobs, waiting, and leaving (tuning.h). */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/answers/target.h"
@@ -48,15 +49,20 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     if (account_add_job(w->account, err) < 0) {
         return err->code;
     }
-    uint64_t identity = job_identity(search, w->pin);
-    struct job *j = job_make(++s->last_id, search, err);
+    struct job *j = calloc(1, sizeof(*j));
     if (!j) {
         w->account->jobs--;
-        return ERROR_NO_MEMORY;
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more job");
     }
+    list_init(&j->all);
+    list_init(&j->link);
+    list_init(&j->waiters);
+    j->id = ++s->last_id;
     j->account = account_hold(w->account);
     memcpy(j->key, w->key->id, sizeof(j->key));
-    j->identity = identity;
+    j->identity = job_identity(search, w->pin);
+    j->search = *search;
+    *search = WIRE_BUF_NULL;
     j->pin = w->pin;
     j->again = w->again;
     j->quiet = w->quiet;
@@ -90,18 +96,31 @@ static int waiters_wait_for(struct tuning *x, struct job *j, const struct wanted
     if (!w->session) {
         return 0;
     }
-    uint64_t deadline = q->deadline_ms ? uv_now(x->deadlines.loop) + (uint64_t)q->deadline_ms : 0;
-    struct waiter *waiter;
-    int status = job_wait(j, w->session, w->id, problem, deadline, q->progress, &waiter, err);
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    problem_pack(&packed, problem);
+    struct waiter *waiter = packed.failed ? NULL : malloc(sizeof(*waiter) + packed.len);
+    if (!waiter) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more waiting request");
+    }
+    int status = ticket_open(&waiter->ticket, w->session, w->id, NULL, err);
     if (status < 0) {
+        free(waiter);
         return status;
     }
     waiter->ticket.gone = waiter_gone;
     waiter->ticket.cancel = cancel_waiter;
     waiter->tuning = x;
+    waiter->job = j;
+    waiter->progress = q->progress;
+    waiter->problem_len = packed.len;
+    memcpy(waiter->problem, packed.data, packed.len);
     chore_init(&waiter->expiry, give_lower_tier, &w->account->served);
-    if (deadline) {
-        watch_deadline(x, deadline);
+    list_append(&j->waiters, &waiter->link);
+    j->n_waiters++;
+    waiter->deadline_ms = 0;
+    if (q->deadline_ms) {
+        waiter->deadline_ms = uv_now(x->deadlines.loop) + (uint64_t)q->deadline_ms;
+        watch_deadline(x, waiter->deadline_ms);
     }
     return 0;
 }

@@ -6,7 +6,7 @@
 #include <uv.h>
 
 #include "common.h"
-#include "daemon/orphans.h"
+#include "daemon/life.h"
 
 enum { STATUS = 7, ROUNDS = 40, STRANGERS = 3, PATIENCE_S = 20 };
 
