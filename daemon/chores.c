@@ -54,6 +54,7 @@ static void chores_on_timer(uv_timer_t *timer)
     if (server_mend(&p->server, p->daemon.config->group, &err) < 0) {
         log_error("%s", err.text);
     }
+    job_lease_tick(&p->tuning);
     remeasure_look(&c->remeasure, p);
     if (is_long_idle(p) && !c->counting) { /* the ledger counts unsaved rows */
         c->counting = l->ops->status(l, on_counts, c) == 0;

@@ -37,8 +37,8 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p);
 
 /* ---- chores.c -------------------------------------------------------------------------------- */
 
-/* Periodic work: tunes keys with low confidence again, ends an idle daemon, checks the socket's
- * path, and feeds systemd's watchdog. */
+/* Periodic work: renews leases, tunes keys with low confidence again, ends an idle daemon, checks
+ * the socket's path, and feeds systemd's watchdog. */
 
 struct chores {
     struct daemon_parts *parts; /* borrowed */

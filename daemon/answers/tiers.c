@@ -114,6 +114,54 @@ static void tiers_put_difference(const struct problem *mine, const struct proble
 
 /* ---- comparison with the default ------------------------------------------------------------- */
 
+/*
+ * Estimates a config's time at a problem, as a ratio to the analytic default's, from another row.
+ *
+ * The model compares two configs of a problem and errs by some per cent per config. A row adds
+ * evidence: at the row's own problem both the config and the default were measured.
+ *
+ *   expected = model's ratio here * correction(measured ratio there / model's ratio there)
+ *
+ * A config slower at the other problem than modelled counts as equally slower here. For a faster
+ * config the correction shrinks with the distance of the problems: its logarithm counts whole at
+ * distance 0, and half when one problem has twice the rows (docs/performance.md, "Lower tiers").
+ */
+
+static const double LEAST = 0.5; /* lower bound of the correction */
+
+struct measured_there {
+    const struct problem *problem;
+    double ratio;    /* time of the config / time of the reference kernel; NaN: not measured */
+    double distance; /* entry_distance() to the problem */
+};
+
+/* Returns the correction; 1 without a measurement. */
+static double tiers_correct_model(const struct lookup *q, const struct record *config,
+                                  const struct measured_there *e)
+{
+    struct daemon *d = q->d;
+    double standard;
+    if (!(e->ratio > 0) || defaults_choose(&d->defaults, q->target, e->problem, &d->scratch->config,
+                                           &standard, NULL) < 0) {
+        return 1;
+    }
+    double missed = e->ratio * standard / q->target->predict(e->problem, config, &d->device, NULL);
+    if (!(missed > 0) || !isfinite(missed)) {
+        return 1;
+    }
+    return missed > 1 ? missed : pow(fmax(missed, LEAST), 1 / (1 + e->distance));
+}
+
+/* Returns time of the config / time of the default; NaN when the model cannot tell. A ratio that
+ * evidence cannot bring down to `enough` is returned uncorrected. Uses scratch->config. */
+static double tiers_expected_ratio(const struct lookup *q, const struct record *config,
+                                   const struct measured_there *e, double enough)
+{
+    double ratio = q->target->predict(q->problem, config, &q->d->device, NULL) / q->standard_us;
+    bool in_reach = ratio * pow(LEAST, 1 / (1 + e->distance)) <= enough;
+    return in_reach ? ratio * tiers_correct_model(q, config, e) : ratio;
+}
+
 /* Chooses the analytic default and changes it to what the request allows, as far as possible. */
 static int choose_standard(const struct lookup *q, struct record *config, double *us, bool *within,
                            struct error *err)
@@ -147,14 +195,13 @@ static bool standard_answers(struct lookup *q)
 /* True when a config is expected to take at most `most` of the default's time. `e`: the config's
  * measurement for the key `key`. Also true when the model cannot tell. */
 static bool is_no_slower(struct lookup *q, const struct record *config,
-                         const struct expected_evidence *e, double most, const char *key)
+                         const struct measured_there *e, double most, const char *key)
 {
     const struct record *standard = &q->d->scratch->standard;
     if (!standard_answers(q) || record_equal(config, standard)) {
         return true;
     }
-    const struct expected_at at = {q->target, q->problem, q->standard_us};
-    double ratio = expected_ratio(q->d, &at, config, e, most);
+    double ratio = tiers_expected_ratio(q, config, e, most);
     if (!isfinite(ratio) || ratio <= most) {
         return true;
     }
@@ -200,8 +247,8 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
         answer_note(out, "verified with atol %g and rtol %g only; %s", e->atol, e->rtol, why);
         return true;
     }
-    const struct expected_evidence seen = {q->bucket, out->time_us / out->reference_us,
-                                           is_of_source(q, out->stamp) ? 0 : OTHER_KERNEL};
+    const struct measured_there seen = {q->bucket, out->time_us / out->reference_us,
+                                        is_of_source(q, out->stamp) ? 0 : OTHER_KERNEL};
     /* A pin measured with other kernels is still a person's choice: it need not be fast. */
     if (strcmp(out->source, "partial") == 0 ||
         (!e->manual && !is_no_slower(q, &out->config, &seen, 1, q->key->id))) {
@@ -229,8 +276,8 @@ static bool tiers_find_neighbour(struct lookup *q, const char *why, struct answe
             cache_problem(c, near[i], q->d->device.class, other, NULL) < 0) {
             continue;
         }
-        const struct expected_evidence seen = {other, out->time_us / out->reference_us,
-                                               entry_distance(near[i]->dims, dims)};
+        const struct measured_there seen = {other, out->time_us / out->reference_us,
+                                            entry_distance(near[i]->dims, dims)};
         if (!is_no_slower(q, &out->config, &seen, 1 - MARGIN, out->key)) {
             continue;
         }
@@ -250,19 +297,18 @@ static bool tiers_find_neighbour(struct lookup *q, const char *why, struct answe
 }
 
 /* Returns the measurement of a member for a shape. */
-static struct expected_evidence member_evidence(struct lookup *q,
-                                                const struct portfolio_shape *shape)
+static struct measured_there member_evidence(struct lookup *q, const struct portfolio_shape *shape)
 {
     struct cache *c = &q->d->cache;
     struct problem *other = &q->d->scratch->other;
     float dims[CACHE_DIMS];
     const struct cache_entry *e = cache_find_id(c, shape->key, NULL);
     if (!e || cache_problem(c, e, q->d->device.class, other, NULL) < 0) {
-        return (struct expected_evidence){.ratio = NAN};
+        return (struct measured_there){.ratio = NAN};
     }
     bool alike = entry_group(q->bucket, dims) == e->in[LIST_GROUP].of;
-    return (struct expected_evidence){other, (double)shape->ratio,
-                                      entry_distance(dims, e->dims) + (alike ? 0 : OTHER_KERNEL)};
+    return (struct measured_there){other, (double)shape->ratio,
+                                   entry_distance(dims, e->dims) + (alike ? 0 : OTHER_KERNEL)};
 }
 
 static bool find_in_portfolio(struct lookup *q, const char *why, struct answer *out)
@@ -271,7 +317,7 @@ static bool find_in_portfolio(struct lookup *q, const char *why, struct answer *
     const struct portfolio_shape *near[NEIGHBOURS];
     size_t n = portfolio_near(l, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
-        const struct expected_evidence seen = member_evidence(q, near[i]);
+        const struct measured_there seen = member_evidence(q, near[i]);
         if (portfolio_answer(l, near[i], out) == 0 && tiers_config_fits(q, out) &&
             is_no_slower(q, &out->config, &seen, 1 - MARGIN, near[i]->key)) {
             memcpy(q->origin, near[i]->key, HASH_HEX);

@@ -5,9 +5,9 @@
  * `configs`) answers in no tier.
  *
  * A row's config answers only when model and measurements expect the config to be no slower than
- * the default (expected.c). The first such config answers. Otherwise the default answers, and its
- * note names the nearest rejected row. Two kinds of rows answer without this comparison: this key's
- * own row if measured with today's kernels, and pins.
+ * the default (is_no_slower in tiers.c). The first such config answers. Otherwise the default
+ * answers, and its note names the nearest rejected row. Two kinds of rows answer without this
+ * comparison: this key's own row if measured with today's kernels, and pins.
  *
  *   near      this key's own row that cannot answer exactly (measured with other kernels, imported,
  *             or verified less tightly than asked); else the best row of the nearest bucket with a
@@ -50,37 +50,5 @@ size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct k
  * the device's choice); NULL when a tuning tries the row first. */
 const char *tiers_no_hint(struct daemon *d, const struct problem *bucket, const char *target,
                           const struct answer *a);
-
-/* ---- expected.c ------------------------------------------------------------------------------ */
-
-/*
- * Estimates a config's time at a problem, as a ratio to the analytic default's, from another row.
- *
- * The model compares two configs of a problem and errs by some per cent per config. A row adds
- * evidence: at the row's own problem both the config and the default were measured.
- *
- *   expected = model's ratio here * correction(measured ratio there / model's ratio there)
- *
- * A config slower at the other problem than modelled counts as equally slower here. For a faster
- * config the correction shrinks with the distance of the problems: its logarithm counts whole at
- * distance 0, and half when one problem has twice the rows (docs/performance.md, "Lower tiers").
- */
-
-struct expected_at {
-    const struct family_target *target;
-    const struct problem *problem;
-    double standard_us; /* predicted time of the default */
-};
-
-struct expected_evidence {
-    const struct problem *problem;
-    double ratio;    /* time of the config / time of the reference kernel; NaN: not measured */
-    double distance; /* entry_distance() to the problem */
-};
-
-/* Returns time of the config / time of the default; NaN when the model cannot tell. A ratio that
- * evidence cannot bring down to `enough` is returned uncorrected. Uses scratch->config. */
-double expected_ratio(struct daemon *d, const struct expected_at *at, const struct record *config,
-                      const struct expected_evidence *e, double enough);
 
 #endif

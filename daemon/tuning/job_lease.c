@@ -6,36 +6,10 @@
 #include "daemon/tuning/tuning.h"
 #include "store/store.h"
 
-enum {
-    /* time between attempts to lease a key: no message tells when a killed daemon's lease ends */
-    RETRY_MS = 500,
-};
-
-static void job_lease_on_timer(uv_timer_t *timer);
-
 void job_lease_stop(struct tuning *x)
 {
     LIST_EACH(node, &x->scheduler.jobs) {
         job_lease_release(x, LIST_OF(node, struct job, all));
-    }
-}
-
-static bool job_lease_is_needed(const struct scheduler *s)
-{
-    LIST_EACH(node, &s->jobs) {
-        const struct job *j = LIST_OF(node, struct job, all);
-        if (j->leased || j->state == JOB_LEASED_OUT) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void job_lease_watch_jobs(struct tuning *x)
-{
-    if (job_lease_is_needed(&x->scheduler) && !x->daemon->stopping &&
-        !uv_is_active((uv_handle_t *)&x->recheck)) {
-        uv_timer_start(&x->recheck, job_lease_on_timer, RETRY_MS, 0);
     }
 }
 
@@ -48,7 +22,6 @@ static void step_aside(struct tuning *x, struct job *j)
         job_reset(j);
     }
     scheduler_step_aside(&x->scheduler, j);
-    job_lease_watch_jobs(x);
 }
 
 static void job_lease_on_leased(void *ctx, int status, const struct error *err)
@@ -67,7 +40,6 @@ static void job_lease_on_leased(void *ctx, int status, const struct error *err)
     if (status < 0) { /* without the ledger go on: tuning a key twice is better than no tuning */
         log_warning("job %lld: its key is not leased: %s", (long long)j->id, err->text);
     }
-    job_lease_watch_jobs(x);
     tuning_leased(x, j);
 }
 
@@ -158,12 +130,12 @@ static void job_lease_renew_key(struct tuning *x, const struct job *j)
     }
 }
 
-static void job_lease_on_timer(uv_timer_t *timer)
+void job_lease_tick(struct tuning *x)
 {
-    struct tuning *x = timer->data;
     LIST_EACH(node, &x->scheduler.jobs) {
         job_lease_renew_key(x, LIST_OF(node, struct job, all));
     }
-    job_lease_freed(x, "");
-    job_lease_watch_jobs(x);
+    if (x->scheduler.n_leased_out) {
+        job_lease_freed(x, "");
+    }
 }

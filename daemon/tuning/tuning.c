@@ -373,8 +373,7 @@ void tuning_init(struct tuning *x, struct daemon *d, struct tiers *tiers, struct
     supervisor_init(&x->supervisor, x);
     precompile_init(&x->precompiler, d, &x->scheduler);
     uv_timer_init(&d->loop, &x->deadlines);
-    uv_timer_init(&d->loop, &x->recheck);
-    x->deadlines.data = x->recheck.data = x;
+    x->deadlines.data = x;
 }
 
 void tuning_stop(struct tuning *x, void (*stopped)(struct tuning *x))
@@ -384,6 +383,5 @@ void tuning_stop(struct tuning *x, void (*stopped)(struct tuning *x))
     scheduler_stop(&x->scheduler);
     precompile_stop(&x->precompiler);
     uv_close((uv_handle_t *)&x->deadlines, NULL);
-    uv_close((uv_handle_t *)&x->recheck, NULL);
     supervisor_stop(&x->supervisor);
 }

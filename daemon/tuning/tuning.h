@@ -101,7 +101,6 @@ struct tuning {
     struct supervisor supervisor;
     struct precompiler precompiler;
     uv_timer_t deadlines; /* the earliest deadline of all waiters */
-    uv_timer_t recheck;   /* retries leases; renews the leases of this daemon */
     bool offers_open;     /* the daemon serves clients; before that it takes no search */
     /* the daemon asks the ledger for a search; it must ask once more after that */
     bool offers_asking, offers_again;
@@ -253,6 +252,9 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
 void job_lease_stop(struct tuning *x);
 /* Leases the key of the running job. Then calls tuning_leased, or the job steps aside. */
 void job_lease_take(struct tuning *x, struct job *j);
+/* Called periodically: renews the leases of this daemon, and tries again to lease other keys, since
+ * no message tells when a killed daemon's lease ends. */
+void job_lease_tick(struct tuning *x);
 /* Gives back the lease of a job that ends or steps back. */
 void job_lease_release(struct tuning *x, struct job *j);
 /* Called when a job was set aside, or its last waiter has left. */
