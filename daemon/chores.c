@@ -54,7 +54,9 @@ static void chores_on_timer(uv_timer_t *timer)
     if (server_mend(&p->server, p->daemon.config->group, &err) < 0) {
         log_error("%s", err.text);
     }
+    scheduler_tick(&p->tuning.scheduler);
     job_lease_tick(&p->tuning);
+    portfolio_tick(&p->tiers.portfolio);
     remeasure_look(&c->remeasure, p);
     if (is_long_idle(p) && !c->counting) { /* the ledger counts unsaved rows */
         c->counting = l->ops->status(l, on_counts, c) == 0;

@@ -66,7 +66,7 @@ struct daemon {
     bool doubtful; /* entries may be `low`: remeasure.c looks for them */
     bool tuning;   /* a job has the device (tuning/scheduler.c) */
     bool stopping;
-    void (*learned)(struct daemon *d); /* the cache has a new or changed answer */
+    bool learned; /* the cache has a new or changed answer, which the portfolio lacks */
     /* The quarantine changed: this key (its id; "": unknown) may have gained or lost its answer. */
     void (*quarantine_changed)(struct daemon *d, const char *key);
 };

@@ -15,6 +15,7 @@
 #include "daemon/base/notify.h"
 #include "daemon/life.h"
 #include "daemon/methods/daemon_parts.h"
+#include "daemon/methods/methods.h"
 #include "proto/build.h"
 
 enum { EXIT_USAGE = 2, EXIT_BUSY = 75, SIGNALS = 3 };
@@ -82,11 +83,6 @@ static void init_signals(struct life *x)
     }
 }
 
-static void on_learned(struct daemon *d)
-{
-    portfolio_changed(&life_of(d)->parts.tiers.portfolio);
-}
-
 static void on_quarantine_changed(struct daemon *d, const char *key)
 {
     defaults_forget(&d->defaults);
@@ -106,14 +102,16 @@ static void say_served(const struct daemon_parts *p)
 
 static void on_loaded(struct loader *l)
 {
+    static const struct session_hooks hooks = {.known = dispatch_known,
+                                               .message = dispatch_message};
     struct life *x = life_of(l->daemon);
     struct daemon_parts *p = &x->parts;
     struct daemon *d = &p->daemon;
     struct error err = ERROR_NULL;
     struct session_limits limits;
     start_limits(d->config, &limits);
-    if (server_start(&p->server, &d->turns, &d->poller, d->config->group, &limits, &wiring_sessions,
-                     p, notify_listen_fd(), &err) < 0) {
+    if (server_start(&p->server, &d->turns, &d->poller, d->config->group, &limits, &hooks, p,
+                     notify_listen_fd(), &err) < 0) {
         life_fail_start(x, &err);
         return;
     }
@@ -227,7 +225,6 @@ static void life_close_handles(struct life *x)
     }
     chores_close(&x->chores);
     orphans_close(&x->orphans);
-    portfolio_close(&x->parts.tiers.portfolio);
     loader_close(&x->parts.loader);
     turns_close(&x->parts.daemon.turns);
 }
@@ -341,7 +338,6 @@ int daemon_run(struct config *c, struct config_sources *from)
     p->daemon.config = c;
     p->daemon.database = c->database;
     p->daemon.cache_dir = c->cache_dir;
-    p->daemon.learned = on_learned;
     p->daemon.quarantine_changed = on_quarantine_changed;
     p->stop = life_stop_daemon;
     p->server.lock_fd = -1;

@@ -37,8 +37,8 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p);
 
 /* ---- chores.c -------------------------------------------------------------------------------- */
 
-/* Periodic work: renews leases, tunes keys with low confidence again, ends an idle daemon, checks
- * the socket's path, and feeds systemd's watchdog. */
+/* Periodic work: renews leases, fetches the portfolio, tunes keys with low confidence again, ends
+ * an idle daemon, checks the socket's path, and feeds systemd's watchdog. */
 
 struct chores {
     struct daemon_parts *parts; /* borrowed */
@@ -94,11 +94,9 @@ void start_limits(const struct config *c, struct session_limits *out);
 /* The wiring: connects parts. A part knows only the parts below it; the wiring binds each part's
  * hooks to the parts above. */
 
-/* Begins all parts but the server. Needs the loop, the cache, daemon.learned. */
+/* Begins all parts but the server. Needs the loop and the cache. */
 void wiring_init(struct daemon_parts *p);
 /* Passes a change by any daemon of the database, this one too, to all parts that need it. */
 void wiring_news(void *ctx, const struct ledger_news *n); /* ctx: the parts */
-/* The hooks of the server's sessions. ctx: the parts. */
-extern const struct session_hooks wiring_sessions;
 
 #endif

@@ -2,11 +2,8 @@
 /* The hooks (life.h). */
 #include "daemon/answers/learn.h"
 #include "daemon/methods/daemon_parts.h"
-#include "daemon/methods/methods.h"
 #include "daemon/tuning/tuning.h"
 #include "daemon/life.h"
-
-const struct session_hooks wiring_sessions = {.known = dispatch_known, .message = dispatch_message};
 
 /* ---- news ------------------------------------------------------------------------------------ */
 

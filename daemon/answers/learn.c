@@ -78,7 +78,7 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     if (status < 0) {
         log_warning("row %s is not served: %s", b->key, err.text);
     }
-    d->learned(d);
+    d->learned = true;
 }
 
 bool learned_is_search(struct daemon *d, const struct cache_entry *known, const struct best *b)

@@ -5,8 +5,8 @@
 
 #include "daemon/daemon.h"
 
-/* Learns a best that the ledger published or loaded. A best of this device class goes to the cache,
- * then daemon.learned is called. A best of a class that is alike becomes a hint (daemon.alike). */
+/* Learns a best that the ledger published or loaded. A best of this device class goes to the cache.
+ * A best of a class that is alike becomes a hint (daemon.alike). */
 void learn_best(struct daemon *d, const struct best *b, bool saved);
 
 /* True when a row comes from a whole search. False when the key's known answer (`known`, or NULL)

@@ -12,9 +12,8 @@
 #include "proto/limits.h"
 
 enum {
-    WAIT_MS = 300,    /* least wait after a result: more results follow soon */
     LONG_MS = 50,     /* while a job tunes, no fetch begins if the last took longer */
-    WAIT_FACTOR = 20, /* the wait before a fetch is 20 times as long as the last fetch took */
+    WAIT_FACTOR = 20, /* the wait after a fetch is 20 times as long as the fetch took */
     PAGE_ROWS = 32,   /* the loop handles a page at once: longer pages delay hits */
 };
 
@@ -136,20 +135,6 @@ static void portfolio_end_fetch(struct learn_pages *x, int status, const struct 
     l->took_ms = uv_now(&l->daemon->loop) - l->began_ms;
 }
 
-static void portfolio_on_timer(uv_timer_t *timer)
-{
-    struct portfolio *l = timer->data;
-    bool in_the_way = l->took_ms > LONG_MS && l->daemon->tuning;
-    if (l->asking || in_the_way) {
-        portfolio_changed(l);
-    } else if (l->daemon->ledger && !l->daemon->stopping) {
-        l->asking = true;
-        l->pages.offset = 0;
-        l->began_ms = uv_now(&l->daemon->loop);
-        learn_pages(&l->pages);
-    }
-}
-
 void portfolio_init(struct portfolio *l, struct daemon *d)
 {
     *l = (struct portfolio){.daemon = d};
@@ -159,15 +144,20 @@ void portfolio_init(struct portfolio *l, struct daemon *d)
                                     .filter = portfolio_filter,
                                     .row = portfolio_take_row,
                                     .end = portfolio_end_fetch};
-    uv_timer_init(&d->loop, &l->timer);
-    l->timer.data = l;
 }
 
-void portfolio_changed(struct portfolio *l)
+void portfolio_tick(struct portfolio *l)
 {
-    uint64_t wait = l->took_ms * WAIT_FACTOR;
-    if (!l->daemon->stopping && !uv_is_active((uv_handle_t *)&l->timer)) {
-        uv_timer_start(&l->timer, portfolio_on_timer, wait > WAIT_MS ? wait : WAIT_MS, 0);
+    struct daemon *d = l->daemon;
+    uint64_t now = uv_now(&d->loop);
+    bool in_the_way = l->took_ms > LONG_MS && d->tuning;
+    bool rests = now < l->began_ms + l->took_ms * (1 + WAIT_FACTOR);
+    if (d->learned && !l->asking && !in_the_way && !rests) {
+        d->learned = false;
+        l->asking = true;
+        l->pages.offset = 0;
+        l->began_ms = now;
+        learn_pages(&l->pages);
     }
 }
 
@@ -186,12 +176,7 @@ void portfolio_evicted(struct portfolio *l, const char *key)
 {
     drop_shape(&l->now, key);
     drop_shape(&l->next, key); /* the pages fetched so far may have been read before the evict */
-    portfolio_changed(l);
-}
-
-void portfolio_close(struct portfolio *l)
-{
-    uv_close((uv_handle_t *)&l->timer, NULL);
+    l->daemon->learned = true;
 }
 
 void portfolio_deinit(struct portfolio *l)

@@ -12,8 +12,6 @@
 #ifndef GEMMD_DAEMON_ANSWERS_PORTFOLIO_H
 #define GEMMD_DAEMON_ANSWERS_PORTFOLIO_H
 
-#include <uv.h>
-
 #include "daemon/answers/learn.h"
 #include "daemon/cache/cache.h"
 
@@ -48,15 +46,14 @@ struct portfolio {
     double bound_percent;
     uint64_t began_ms, took_ms;
     bool asking;
-    uv_timer_t timer;
 };
 
 void portfolio_init(struct portfolio *l, struct daemon *d);
-/* Schedules a fetch after results changed, no more often than the fetch's cost allows. */
-void portfolio_changed(struct portfolio *l);
+/* Called periodically: fetches the portfolio after results changed (daemon.learned), no more often
+ * than the fetch's cost allows. */
+void portfolio_tick(struct portfolio *l);
 /* Drops the key's shape at once: the key's results were removed. */
 void portfolio_evicted(struct portfolio *l, const char *key);
-void portfolio_close(struct portfolio *l); /* closes the timer */
 void portfolio_deinit(struct portfolio *l);
 
 /* Finds at most `max` shapes for a problem, nearest first, each member once. The shapes may be

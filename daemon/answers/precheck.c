@@ -70,8 +70,11 @@ int precheck_request(struct daemon *d, const struct request *r, struct error *er
 int precheck_space(struct daemon *d, const struct request *r, struct error *err)
 {
     const struct family_target *t;
-    int status = r->n_configs ? 0 : target_choose(d, &r->problem, r->query.target, &t, err);
-    return status < 0 || r->n_configs
+    if (r->n_configs) {
+        return 0;
+    }
+    int status = target_choose(d, &r->problem, r->query.target, &t, err);
+    return status < 0
                ? status
                : defaults_choose(&d->defaults, t, &r->problem, &d->scratch->config, NULL, err);
 }

@@ -12,7 +12,6 @@
 enum { BEFORE_ASIDE = 3 /* jobs with waiters */ };
 
 static void on_next(uv_timer_t *timer);
-static void on_retry(uv_timer_t *timer);
 
 void scheduler_init(struct scheduler *s, struct tuning *x)
 {
@@ -20,8 +19,7 @@ void scheduler_init(struct scheduler *s, struct tuning *x)
     list_init(&s->jobs);
     list_init(&s->queue);
     uv_timer_init(&x->daemon->loop, &s->next);
-    uv_timer_init(&x->daemon->loop, &s->retry);
-    s->next.data = s->retry.data = s;
+    s->next.data = s;
 }
 
 void scheduler_next(struct scheduler *s)
@@ -243,20 +241,16 @@ static void retry_later(struct scheduler *s)
     uint64_t first = (uint64_t)s->tuning->daemon->config->retry_ms;
     uint64_t twice = s->retry_ms > RETRY_MS_MAX / 2 ? RETRY_MS_MAX : 2 * s->retry_ms;
     s->retry_ms = s->retry_ms && first ? twice : first;
-    if (s->retry_ms && !s->stopping) {
-        uv_timer_start(&s->retry, on_retry, s->retry_ms, 0);
-    }
+    s->retry_at_ms = s->retry_ms ? uv_now(&s->tuning->daemon->loop) + s->retry_ms : 0;
 }
 
 /* Tries tuning again: a single job tests the device. */
-static void on_retry(uv_timer_t *timer)
+void scheduler_tick(struct scheduler *s)
 {
-    struct scheduler *s = timer->data;
     struct daemon *d = s->tuning->daemon;
-    if (s->tuning->supervisor.state != RUNNER_NONE) {
-        /* a runner that does not end still has the device */
-        uv_timer_start(timer, on_retry, s->retry_ms, 0);
-        return;
+    if (!s->off.code || !s->retry_at_ms || uv_now(&d->loop) < s->retry_at_ms ||
+        s->tuning->supervisor.state != RUNNER_NONE) {
+        return; /* a runner that does not end still has the device */
     }
     log_notice("tuning is tried again after %llu s", (unsigned long long)s->retry_ms / 1000);
     daemon_event(d, "tuning_on", (int64_t)geteuid(), "tried again after %llu s",
@@ -339,5 +333,4 @@ void scheduler_stop(struct scheduler *s)
     }
     s->cancelled += fail_waiting(s, &e);
     uv_close((uv_handle_t *)&s->next, NULL);
-    uv_close((uv_handle_t *)&s->retry, NULL);
 }

@@ -42,8 +42,8 @@ struct scheduler {
     unsigned n_leased_out; /* jobs whose keys other daemons have leased (job_lease.c) */
     struct job *running;   /* owned; NULL: no job. daemon.tuning has the same state */
     uv_timer_t next;       /* starts the next job outside of the last job's callbacks */
-    uv_timer_t retry;      /* tries again while `off` */
     uint64_t retry_ms;     /* how long tuning was off the last time; 0: a job has succeeded since */
+    uint64_t retry_at_ms;  /* loop time at which tuning is tried again while `off`; 0: never */
     int64_t last_id;
     uint64_t done, failed, cancelled;
     uint64_t shared;  /* jobs answered by another daemon's tuning */
@@ -206,7 +206,10 @@ void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how);
  * twice as long, but not before the runner has ended. */
 void scheduler_switch_off(struct scheduler *s, const struct error *why);
 
-/* Fails all jobs with ERROR_SHUTTING_DOWN and closes the timers. The running job is freed: none of
+/* Called periodically: tries tuning again while `off`. */
+void scheduler_tick(struct scheduler *s);
+
+/* Fails all jobs with ERROR_SHUTTING_DOWN and closes the timer. The running job is freed: none of
  * its callbacks may come any more. */
 void scheduler_stop(struct scheduler *s);
 

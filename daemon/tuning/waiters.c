@@ -13,27 +13,17 @@ static void on_deadline(uv_timer_t *timer);
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* The search of a request, to compare with jobs. */
-struct sought {
-    uint64_t identity;
-    const struct wire_buf *search;
-    bool pin, again;
-};
-
-/* True when the job makes the sought search. A job that only verifies the known best is no search
- * for a request with `again`. */
-static bool waiters_is_same_search(const struct job *j, const struct sought *x)
+/* Finds the job that makes the same search, or NULL. A job that only verifies the known best is no
+ * search for a request with `again`. */
+static struct job *find_same(const struct scheduler *s, const struct wanted *w,
+                             const struct wire_buf *search)
 {
-    return j->identity == x->identity && j->pin == x->pin && !j->cancelled &&
-           !(x->again && j->reverify) && j->search.len == x->search->len &&
-           memcmp(j->search.data, x->search->data, x->search->len) == 0;
-}
-
-static struct job *find_same(const struct scheduler *s, const struct sought *x)
-{
+    uint64_t identity = job_identity(search, w->pin);
     LIST_EACH(node, &s->jobs) {
         struct job *j = LIST_OF(node, struct job, all);
-        if (waiters_is_same_search(j, x)) {
+        if (j->identity == identity && j->pin == w->pin && !j->cancelled &&
+            !(w->again && j->reverify) && j->search.len == search->len &&
+            memcmp(j->search.data, search->data, search->len) == 0) {
             return j;
         }
     }
@@ -141,8 +131,7 @@ int waiters_join(struct tuning *x, const struct wanted *w, struct error *err)
     if (status < 0) {
         return status;
     }
-    const struct sought sought = {job_identity(&search, w->pin), &search, w->pin, w->again};
-    struct job *j = find_same(s, &sought);
+    struct job *j = find_same(s, w, &search);
     bool fresh = !j;
     if (fresh) {
         status = precheck_request(x->daemon, w->request, err);
