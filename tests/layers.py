@@ -52,7 +52,7 @@ ORDER = {
     "daemon/cache": "answer confidence quarantine_set defaults entry memo hash_table cache holdings partials"
                     " closest tried",
     "daemon/session": "session write read sessions server",
-    "daemon/answers": "target learn quarantine restore scheme custom precheck portfolio tiers",
+    "daemon/answers": "target learn quarantine restore scheme custom portfolio tiers",
     "daemon/tuning": "job runner_link tuning scheduler rounds waiters precompile job_begin job_lease offers supervisor"
                      " runner_order blame job_end",
     "daemon/methods": "call choices pending loader generations leases daemon_parts methods announce ask"

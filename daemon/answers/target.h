@@ -33,13 +33,10 @@ enum cache_rank target_rank(struct daemon *d, const struct answer *a, const stru
 bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,
                            const struct problem *p);
 
-/* ---- precheck.c ------------------------------------------------------------------------------ */
-
-/* Checks of a request that need no runner. */
-
-/* ERROR_NO_CONFIG: the op has no kernels, or no config is valid. ERROR_NO_COMPILER. The first given
- * config's fault when all given configs are invalid. ERROR_UNKNOWN_FIELD: a restriction of an
- * unknown tunable. ERROR_INVALID: a restriction to values of another type. */
+/* Checks a request without a runner. ERROR_NO_CONFIG: the op has no kernels, or no config is valid.
+ * ERROR_NO_COMPILER. The first given config's fault when all given configs are invalid.
+ * ERROR_UNKNOWN_FIELD: a restriction of an unknown tunable. ERROR_INVALID: a restriction to values
+ * of another type. */
 int precheck_request(struct daemon *d, const struct request *r /* problem = bucket */,
                      struct error *err);
 /* The expensive check, that at least one config is valid. Hundreds of background jobs may be queued

@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "daemon/base/probe.h"
 #include "proto/message.h"
@@ -26,9 +26,7 @@ enum { KILLED_LIMIT_MS = 2000, LOOK_MS = 1, PROBE_BYTES_MAX = 16 * 1024 };
 
 static int64_t probe_now_ms(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (int64_t)(uv_hrtime() / 1000000);
 }
 
 static int spawn_probe(const char *runner, const char *device, int out_fd, pid_t *pid,

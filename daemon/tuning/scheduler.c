@@ -13,15 +13,6 @@ enum { BEFORE_ASIDE = 3 /* jobs with waiters */ };
 
 static void on_next(uv_timer_t *timer);
 
-void scheduler_init(struct scheduler *s, struct tuning *x)
-{
-    s->tuning = x;
-    list_init(&s->jobs);
-    list_init(&s->queue);
-    uv_timer_init(&x->daemon->loop, &s->next);
-    s->next.data = s;
-}
-
 void scheduler_next(struct scheduler *s)
 {
     if (!s->running && s->n_queued && !s->stopping && !uv_is_active((uv_handle_t *)&s->next)) {
@@ -79,17 +70,6 @@ static void on_next(uv_timer_t *timer)
     }
 }
 
-void scheduler_step_aside(struct scheduler *s, struct job *j)
-{
-    set_running(s, NULL);
-    j->state = JOB_LEASED_OUT;
-    j->was_leased_out = true;
-    snprintf(j->progress.phase, sizeof(j->progress.phase), "elsewhere");
-    s->n_leased_out++;
-    job_tell(j);
-    scheduler_next(s);
-}
-
 bool scheduler_others_wait(const struct scheduler *s)
 {
     const struct job *running = s->running;
@@ -118,16 +98,30 @@ static struct list *place_for(struct scheduler *s, const struct job *aside)
     return &s->queue;
 }
 
-void scheduler_set_aside(struct scheduler *s, struct job *j)
+/* Takes the device from the running job, and tells its waiters. */
+static void scheduler_free_device(struct scheduler *s, struct job *j, enum job_state state,
+                                  const char *phase)
 {
     set_running(s, NULL);
-    j->state = JOB_QUEUED;
-    j->set_aside = true;
-    snprintf(j->progress.phase, sizeof(j->progress.phase), "queued");
-    list_append(place_for(s, j), &j->link);
-    s->n_queued++;
+    j->state = state;
+    snprintf(j->progress.phase, sizeof(j->progress.phase), "%s", phase);
     job_tell(j);
     scheduler_next(s);
+}
+
+void scheduler_step_aside(struct scheduler *s, struct job *j)
+{
+    j->was_leased_out = true;
+    s->n_leased_out++;
+    scheduler_free_device(s, j, JOB_LEASED_OUT, "elsewhere");
+}
+
+void scheduler_set_aside(struct scheduler *s, struct job *j)
+{
+    j->set_aside = true;
+    list_append(place_for(s, j), &j->link);
+    s->n_queued++;
+    scheduler_free_device(s, j, JOB_QUEUED, "queued");
 }
 
 struct job *scheduler_find_aside(struct scheduler *s, int64_t id)

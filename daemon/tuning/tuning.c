@@ -369,10 +369,14 @@ void tuning_on_result(struct tuning *x, const struct tune_result *r)
 void tuning_init(struct tuning *x, struct daemon *d, struct tiers *tiers, struct accounts *accounts)
 {
     *x = (struct tuning){.daemon = d, .tiers = tiers, .accounts = accounts};
-    scheduler_init(&x->scheduler, x);
+    x->scheduler.tuning = x;
+    list_init(&x->scheduler.jobs);
+    list_init(&x->scheduler.queue);
+    uv_timer_init(&d->loop, &x->scheduler.next);
     supervisor_init(&x->supervisor, x);
     precompile_init(&x->precompiler, d, &x->scheduler);
     uv_timer_init(&d->loop, &x->deadlines);
+    x->scheduler.next.data = &x->scheduler;
     x->deadlines.data = x;
 }
 

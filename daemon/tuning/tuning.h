@@ -162,7 +162,6 @@ bool waiters_recall(struct daemon *d, struct answer *out);
  * succeeds, tuning stays on.
  */
 
-void scheduler_init(struct scheduler *s, struct tuning *x);
 /* Queues a new job. */
 void scheduler_queue(struct scheduler *s, struct job *j);
 /* Called when a waiter of `user` joins a job: the job may move forward. */
