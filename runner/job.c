@@ -263,9 +263,7 @@ static void job_finish(struct job *j, int status)
     if (j->prepared && status != ERROR_DEVICE_LOST) {
         d->ops->release(d, j->prepared);
     }
-    if (j->strategy) {
-        j->strategy->ops->close(j->strategy);
-    }
+    strategy_close(j->strategy);
     free(j->outcomes);
     free(j->held);
     free(j->told);

@@ -190,7 +190,7 @@ static void search_observe_outcome(struct job *j, uint32_t id)
     struct observation seen = {.ok = o->measured,
                                .score = j->reference_again ? job_score(j, o) : o->time_us};
     if (j->strategy && id < j->plan.n_ranked) {
-        j->strategy->ops->observe(j->strategy, id, &seen);
+        strategy_observe(j->strategy, id, &seen);
     }
 }
 
@@ -438,15 +438,9 @@ static uint32_t keep_for_end(const struct job *j, uint32_t left)
 
 /* Opens the strategy with the budget that hints and reference leave; the strategy must not propose
  * these again. */
-static int open_strategy(struct search *s, uint32_t budget, struct error *err)
+static int search_open_strategy(struct search *s, uint32_t budget, struct error *err)
 {
     struct job *j = s->job;
-    const char *name = j->order->request.query.strategy;
-    const struct strategy_ops *ops = strategy_find(name[0] ? name : "ranked");
-    if (!ops) {
-        return error_set(err, ERROR_INVALID, "unknown strategy \"%s\": use %s", name,
-                         strategy_names());
-    }
     s->ids[s->n_ids] = j->reference; /* PLAN_NONE is ignored */
     struct strategy_setup setup = plan_search(&j->plan);
     setup.budget = budget == PLAN_ALL ? 0 : budget;
@@ -454,7 +448,7 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
     setup.n_coming = s->n_ids - s->n_begun + 1;
     setup.begun = s->ids;
     setup.n_begun = s->n_begun;
-    int r = ops->open(&setup, &j->strategy, err);
+    int r = strategy_open(j->order->request.query.strategy, &setup, &j->strategy, err);
     for (uint32_t i = 0; r == 0 && i < j->plan.n_ranked; i++) {
         if (j->outcomes[i].known) {
             search_observe_outcome(j, i);
@@ -518,7 +512,7 @@ int job_search(struct job *j, struct error *err)
     const uint32_t taken = s.n_ids - s.n_begun + s.kept_for_end;
     uint32_t proposals = left == PLAN_ALL ? left : left > taken ? left - taken : 0;
     if (r == 0 && proposals > 0) {
-        r = open_strategy(&s, proposals, err);
+        r = search_open_strategy(&s, proposals, err);
     }
     j->total = j->done + (left < j->plan.n_ranked ? left : j->plan.n_ranked) +
                (j->reference != PLAN_NONE && !j->reference_again);

@@ -7,15 +7,13 @@
 
 #include "runner/base/conditions.h"
 #include "runner/precompile/precompile.h"
-#include "runner/strategy/grid.h"
 #include "runner/strategy/plan.h"
 
 struct sequence {
     const struct precompile_setup *to;
     struct tune_order order; /* its request is borrowed */
     struct plan plan;        /* owned */
-    struct grid grid;        /* owned: of the ranked configs */
-    /* owned; for each variant of the grid, true when it was wanted already */
+    /* owned; for each variant of the plan, true when it was wanted already */
     bool *had;
     uint32_t n, most; /* variants wanted so far; their limit */
 };
@@ -45,7 +43,7 @@ static int precompile_want_helpers(const struct sequence *s, struct error *err)
 /* Wants a config's variant, unless it was wanted before. */
 static int precompile_take_config(struct sequence *s, uint32_t id, struct error *err)
 {
-    bool *had = id < s->grid.n ? &s->had[s->grid.variant[id]] : NULL;
+    bool *had = id < s->plan.grid.n ? &s->had[s->plan.grid.variant[id]] : NULL;
     struct record config;
     struct variant v;
     char hash[HASH_HEX];
@@ -81,27 +79,25 @@ static int take_reference(struct sequence *s, uint32_t *id, struct error *err)
 
 static int take_proposals(struct sequence *s, uint32_t reference, struct error *err)
 {
-    const char *name = s->order.request.query.strategy;
-    const struct strategy_ops *ops = strategy_find(name[0] ? name : "ranked");
     struct strategy_setup setup = plan_search(&s->plan);
     struct strategy *strategy;
     const uint32_t look = s->to->look > 0 ? s->to->look : UINT32_MAX;
     uint32_t budget = plan_budget(&s->plan), id;
-    if (budget == 1 || !ops) { /* the reference is the whole budget; or an unknown strategy */
+    if (budget == 1) { /* the reference is the whole budget */
         return 0;
     }
     setup.budget = budget == PLAN_ALL ? 0 : budget - (reference != PLAN_NONE);
     setup.coming = &reference;
     setup.n_coming = 1;
-    int r = ops->open(&setup, &strategy, err);
+    int r = strategy_open(s->order.request.query.strategy, &setup, &strategy, err);
     if (r) {
-        return r;
+        return r == ERROR_INVALID ? 0 : r; /* an unknown strategy has no proposals */
     }
     for (uint32_t n = reference != PLAN_NONE;
-         r == 0 && s->n < s->most && n < look && ops->propose(strategy, &id) == 0; n++) {
+         r == 0 && s->n < s->most && n < look && strategy->ops->propose(strategy, &id) == 0; n++) {
         r = precompile_take_config(s, id, err);
     }
-    ops->close(strategy);
+    strategy_close(strategy);
     return r;
 }
 
@@ -110,7 +106,7 @@ static int precompile_take_all(struct sequence *s, struct error *err)
     uint32_t reference;
     int r = take_reference(s, &reference, err);
     r = r ? r : take_proposals(s, reference, err);
-    for (uint32_t i = 0; i < s->grid.n && r == 0 && !s->to->openings && s->n < s->most; i++) {
+    for (uint32_t i = 0; i < s->plan.grid.n && r == 0 && !s->to->openings && s->n < s->most; i++) {
         r = precompile_take_config(s, i, err);
     }
     return r;
@@ -134,13 +130,6 @@ static int take_given(struct sequence *s, struct error *err)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-static int open_grid(struct sequence *s, struct error *err)
-{
-    int r = grid_init(&s->grid, &s->plan.space, s->plan.point, s->plan.n_ranked, err);
-    s->had = r ? NULL : calloc(s->grid.n_variants + 1, sizeof(*s->had));
-    return r || s->had ? r : error_set(err, ERROR_NO_MEMORY, "no memory for a search's variants");
-}
-
 static int precompile_run_sequence(struct sequence *s, const struct plan_setup *setup,
                                    struct error *err)
 {
@@ -150,10 +139,12 @@ static int precompile_run_sequence(struct sequence *s, const struct plan_setup *
     }
     const bool list = !s->plan.point;
     r = precompile_want_helpers(s, err);
-    r = r || list ? r : open_grid(s, err);
+    s->had = calloc(s->plan.grid.n_variants + 1, sizeof(*s->had));
+    if (r == 0 && !s->had) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory for a search's variants");
+    }
     r = r ? r : list ? take_given(s, err) : precompile_take_all(s, err);
     free(s->had);
-    grid_deinit(&s->grid);
     plan_deinit(&s->plan);
     return r;
 }

@@ -19,9 +19,7 @@ static const double MUTATION = 0.08; /* probability that a parameter changes */
 
 struct genetic {
     struct strategy base;
-    struct proposals books;
-    struct grid grid;
-    bool flat;       /* true for a list without parameters: only random candidates are proposed */
+    const struct grid *grid;
     double *score;   /* owned, by candidate */
     uint32_t *known; /* owned */
     uint32_t n_known, next;
@@ -42,15 +40,15 @@ static bool genetic_is_new(const struct genetic *g, uint32_t c)
     for (uint32_t i = 0; i < g->n_queue; i++) {
         queued |= g->queue[i] == c;
     }
-    return !queued && !proposals_taken(&g->books, c);
+    return !queued && !strategy_has_taken(&g->base, c);
 }
 
 /* The first new candidate after a random place; GRID_NONE: no new candidate. */
 static uint32_t by_chance(struct genetic *g)
 {
-    uint32_t from = genetic_draw_below(g, g->books.n);
-    for (uint32_t i = 0; i < g->books.n; i++) {
-        uint32_t c = (from + i) % g->books.n;
+    uint32_t from = genetic_draw_below(g, g->base.n);
+    for (uint32_t i = 0; i < g->base.n; i++) {
+        uint32_t c = (from + i) % g->base.n;
         if (genetic_is_new(g, c)) {
             return c;
         }
@@ -60,7 +58,7 @@ static uint32_t by_chance(struct genetic *g)
 
 static uint32_t genetic_pick_favourite(struct genetic *g)
 {
-    for (; g->next < g->books.n; g->next++) {
+    for (; g->next < g->base.n; g->next++) {
         if (genetic_is_new(g, g->next)) {
             return g->next;
         }
@@ -80,9 +78,9 @@ static uint32_t genetic_pick_parent(struct genetic *g)
 
 static uint32_t genetic_breed_child(struct genetic *g)
 {
-    const struct space *s = g->grid.space;
-    const struct space_point *a = grid_at(&g->grid, genetic_pick_parent(g)),
-                             *b = grid_at(&g->grid, genetic_pick_parent(g));
+    const struct space *s = g->grid->space;
+    const struct space_point *a = grid_at(g->grid, genetic_pick_parent(g)),
+                             *b = grid_at(g->grid, genetic_pick_parent(g));
     struct space_point child = *a;
     for (uint32_t i = 0; i < s->n_params; i++) {
         child.at[i] = random_unit(&g->state) < 0.5 ? a->at[i] : b->at[i];
@@ -90,12 +88,12 @@ static uint32_t genetic_breed_child(struct genetic *g)
             child.at[i] = (uint8_t)genetic_draw_below(g, s->params[i].n);
         }
     }
-    return grid_find(&g->grid, &child);
+    return grid_find(g->grid, &child);
 }
 
 static uint32_t genetic_next_child(struct genetic *g)
 {
-    for (int i = 0; !g->flat && g->n_known > 1 && i < TRIES; i++) {
+    for (int i = 0; g->n_known > 1 && i < TRIES; i++) {
         uint32_t c = genetic_breed_child(g);
         if (c != GRID_NONE && genetic_is_new(g, c)) {
             return c;
@@ -119,70 +117,52 @@ static void next_generation(struct genetic *g)
     g->begun = true;
 }
 
-static void genetic_close(struct strategy *base)
+static void genetic_end(struct strategy *base)
 {
     struct genetic *g = (struct genetic *)base;
-    if (g) {
-        proposals_deinit(&g->books);
-        grid_deinit(&g->grid);
-        free(g->score);
-        free(g->known);
-        free(g);
-    }
+    free(g->score);
+    free(g->known);
 }
 
-static int genetic_open(const struct strategy_setup *s, struct strategy **out, struct error *err)
+static int genetic_begin(struct strategy *base, const struct strategy_setup *s, struct error *err)
 {
-    struct genetic *g = calloc(1, sizeof(*g));
-    if (!g) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", s->n);
-    }
-    g->base.ops = &genetic_strategy;
-    g->flat = !s->space;
+    struct genetic *g = (struct genetic *)base;
+    g->grid = s->grid;
     g->state = s->seed;
     g->score = calloc(s->n + 1, sizeof(*g->score));
     g->known = calloc(s->n + 1, sizeof(*g->known));
-    int r = g->score && g->known
-                ? proposals_init(&g->books, s, s->budget, err)
-                : error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", s->n);
-    r = r || g->flat ? r : grid_init(&g->grid, s->space, s->point, s->n, err);
-    if (r) {
-        genetic_close(&g->base);
-        return r;
-    }
-    *out = &g->base;
-    return 0;
+    return g->score && g->known
+               ? 0
+               : error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", s->n);
 }
 
 static int genetic_propose(struct strategy *base, uint32_t *candidate)
 {
     struct genetic *g = (struct genetic *)base;
-    while (g->at < g->n_queue && proposals_taken(&g->books, g->queue[g->at])) {
+    while (g->at < g->n_queue && strategy_has_taken(&g->base, g->queue[g->at])) {
         g->at++;
     }
     if (g->at == g->n_queue) {
-        if (g->books.out > 0) {
+        if (g->base.out > 0) {
             return STRATEGY_WAIT;
         }
         next_generation(g);
     }
-    int r = g->n_queue ? proposals_allow(&g->books) : STRATEGY_DONE;
-    if (r == 0) {
-        *candidate = g->queue[g->at++];
-        proposals_take(&g->books, *candidate);
-    }
-    return r;
+    return g->n_queue ? strategy_take(base, g->queue[g->at], candidate) : STRATEGY_DONE;
 }
 
-static void genetic_observe(struct strategy *base, uint32_t candidate, const struct observation *o)
+static void genetic_learn(struct strategy *base, uint32_t candidate, const struct observation *o)
 {
     struct genetic *g = (struct genetic *)base;
-    proposals_observe(&g->books, candidate, o);
     if (o->ok && g->score[candidate] == 0) {
         g->score[candidate] = o->score;
         g->known[g->n_known++] = candidate;
     }
 }
 
-const struct strategy_ops genetic_strategy = {"genetic", genetic_open, genetic_close,
-                                              genetic_propose, genetic_observe};
+const struct strategy_ops genetic_strategy = {.name = "genetic",
+                                              .size = sizeof(struct genetic),
+                                              .begin = genetic_begin,
+                                              .end = genetic_end,
+                                              .propose = genetic_propose,
+                                              .learn = genetic_learn};

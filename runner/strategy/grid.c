@@ -9,19 +9,21 @@ const struct space_point *grid_at(const struct grid *g, uint32_t candidate)
     return &g->space->points[g->point[candidate]];
 }
 
-static int by_point(const void *a, const void *b, void *ctx)
+static int grid_compare_points(const void *a, const void *b)
 {
-    const struct grid *g = ctx;
-    return memcmp(grid_at(g, *(const uint32_t *)a), grid_at(g, *(const uint32_t *)b),
-                  sizeof(struct space_point));
+    return memcmp(a, b, sizeof(struct space_point));
 }
 
+/* Points of a variant are adjacent. */
 static void number_variants(struct grid *g)
 {
-    for (uint32_t i = 0; i < g->n; i++) { /* points of a variant are adjacent */
-        bool same = i > 0 && grid_compile_distance(g, g->sorted[i - 1], g->sorted[i]) == 0;
-        g->n_variants += !same;
-        g->variant[g->sorted[i]] = g->n_variants - 1;
+    for (uint32_t i = 0, last = GRID_NONE; i < g->space->n; i++) {
+        const uint32_t c = g->rank[i];
+        if (c != GRID_NONE) {
+            g->n_variants += last == GRID_NONE || grid_compile_distance(g, last, c) > 0;
+            g->variant[c] = g->n_variants - 1;
+            last = c;
+        }
     }
 }
 
@@ -29,42 +31,37 @@ int grid_init(struct grid *g, const struct space *space, const uint32_t *point, 
               struct error *err)
 {
     *g = (struct grid){.space = space, .point = point, .n = n};
-    g->sorted = malloc((n + 1) * sizeof(*g->sorted));
+    g->rank = malloc((space->n + 1) * sizeof(*g->rank));
     g->variant = malloc((n + 1) * sizeof(*g->variant));
-    if (!g->sorted || !g->variant) {
+    if (!g->rank || !g->variant) {
         grid_deinit(g);
         return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", n);
     }
     while (g->n_compile < space->n_params && !space->params[g->n_compile].run_time) {
         g->n_compile++;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        g->sorted[i] = i;
+    for (uint32_t i = 0; i < space->n; i++) {
+        g->rank[i] = GRID_NONE;
     }
-    qsort_r(g->sorted, n, sizeof(*g->sorted), by_point, g);
+    for (uint32_t c = 0; c < n; c++) {
+        g->rank[point[c]] = c;
+    }
     number_variants(g);
     return 0;
 }
 
 void grid_deinit(struct grid *g)
 {
-    free(g->sorted);
+    free(g->rank);
     free(g->variant);
-    g->sorted = g->variant = NULL;
+    g->rank = g->variant = NULL;
 }
 
 uint32_t grid_find(const struct grid *g, const struct space_point *at)
 {
-    uint32_t low = 0, high = g->n;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        int order = memcmp(grid_at(g, g->sorted[middle]), at, sizeof(*at));
-        if (order == 0) {
-            return g->sorted[middle];
-        }
-        *(order < 0 ? &low : &high) = order < 0 ? middle + 1 : middle;
-    }
-    return GRID_NONE;
+    const struct space_point *all = g->space->points,
+                             *p = bsearch(at, all, g->space->n, sizeof(*at), grid_compare_points);
+    return p ? g->rank[p - all] : GRID_NONE;
 }
 
 static uint32_t count_differing(const struct grid *g, uint32_t a, uint32_t b, uint32_t first,

@@ -13,8 +13,8 @@ struct grid {
     const uint32_t *point;     /* borrowed: by candidate */
     uint32_t n;                /* candidates */
     uint32_t n_compile;        /* compile-time parameters; run-time parameters follow */
-    uint32_t *sorted;          /* owned: candidates by point */
-    uint32_t *variant;         /* owned: variant number, by candidate */
+    uint32_t *rank;    /* owned: candidate, by point; GRID_NONE: the point is no candidate */
+    uint32_t *variant; /* owned: variant number, by candidate; in the order of the points */
     uint32_t n_variants;
 };
 

@@ -37,32 +37,6 @@ static void drop_unknown(struct plan *p)
     p->space.n = n;
 }
 
-/* The number of compile-time parameters: run-time parameters come last, so points of a variant
- * stand together. */
-static uint32_t compile_params(const struct space *s)
-{
-    uint32_t n = 0;
-    while (n < s->n_params && !s->params[n].run_time) {
-        n++;
-    }
-    return n;
-}
-
-static bool begins_variant(const struct space *s, uint32_t point, uint32_t compile_params)
-{
-    return point == 0 || memcmp(s->points[point - 1].at, s->points[point].at, compile_params) != 0;
-}
-
-static uint32_t count_variants(const struct space *s)
-{
-    const uint32_t size = compile_params(s);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        n += begins_variant(s, i, size);
-    }
-    return n;
-}
-
 /* ---- why a space is empty -------------------------------------------------------------------- */
 
 static const struct param *plan_find_param(const struct space *s, const char *name)
@@ -245,39 +219,36 @@ static bool plan_has_module(const struct plan *p, const struct record *config)
 static int plan_look_at_variants(struct plan *p, struct error *err)
 {
     const struct plan_setup *s = &p->setup;
-    const uint32_t n = p->space.n, size = compile_params(&p->space);
-    double sum = 0;
-    struct look {
-        double effort;
-        bool present;
-    } *of_point = calloc(n, sizeof(*of_point));
-    p->effort = s->target->effort ? malloc(n * sizeof(*p->effort)) : NULL;
-    p->present = s->cache_dir ? malloc(n * sizeof(*p->present)) : NULL;
-    if (!of_point || (s->target->effort && !p->effort) || (s->cache_dir && !p->present)) {
-        free(of_point);
+    double sum = 0, effort = 0;
+    bool present = false;
+    p->effort = s->target->effort ? malloc(p->n_ranked * sizeof(*p->effort)) : NULL;
+    p->present = s->cache_dir ? malloc(p->n_ranked * sizeof(*p->present)) : NULL;
+    if ((s->target->effort && !p->effort) || (s->cache_dir && !p->present)) {
         return plan_fail_memory(p, err);
     }
-    for (uint32_t i = 0; i < n; i++) {
-        struct record config;
-        if (!begins_variant(&p->space, i, size)) {
-            of_point[i] = of_point[i - 1];
+    for (uint32_t i = 0, variants = 0; i < p->space.n; i++) {
+        const uint32_t id = p->grid.rank[i];
+        if (id == GRID_NONE) {
             continue;
         }
-        space_config(&p->space, i, &config);
-        of_point[i].effort = p->effort ? s->target->effort(&s->order->request.problem, &config) : 0;
-        of_point[i].present = p->present && plan_has_module(p, &config);
-        sum += of_point[i].effort;
-    }
-    for (uint32_t i = 0; i < p->n_ranked; i++) {
-        const struct look *of = &of_point[p->point[i]];
+        if (p->grid.variant[id] == variants) {
+            struct record config;
+            space_config(&p->space, i, &config);
+            effort = p->effort ? s->target->effort(&s->order->request.problem, &config) : 0;
+            present = p->present && plan_has_module(p, &config);
+            sum += effort;
+            variants++;
+        }
         if (p->effort) {
-            p->effort[i] = of->effort / (sum / p->variants);
+            p->effort[id] = effort;
         }
         if (p->present) {
-            p->present[i] = of->present;
+            p->present[id] = present;
         }
     }
-    free(of_point);
+    for (uint32_t i = 0; p->effort && i < p->n_ranked; i++) {
+        p->effort[i] /= sum / p->grid.n_variants;
+    }
     return 0;
 }
 
@@ -300,12 +271,12 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     bool any = p->space.n > 0;
     drop_unknown(p);
     p->legal = p->space.n;
-    p->variants = count_variants(&p->space);
     r = check_restrictions(p, false, err);
     if (r == 0 && any && p->space.n == 0) {
         r = error_set(err, ERROR_NO_CONFIG, "the recording has no config that this request allows");
     }
     r = r ? r : p->space.n == 0 ? explain_empty(p, err) : rank_space(p, err);
+    r = r ? r : grid_init(&p->grid, &p->space, p->point, p->n_ranked, err);
     r = r ? r : plan_look_at_variants(p, err);
     if (r) {
         plan_deinit(p);
@@ -319,6 +290,7 @@ bool plan_go_on(struct plan *p, const struct plan_setup *setup)
         return false;
     }
     p->setup = *setup;
+    p->grid.space = &p->space; /* the plan may have moved */
     p->n_extra = 0;
     free(p->present); /* `present` holds only for the first order: later orders have trials */
     p->present = NULL;
@@ -327,6 +299,7 @@ bool plan_go_on(struct plan *p, const struct plan_setup *setup)
 
 void plan_deinit(struct plan *p)
 {
+    grid_deinit(&p->grid);
     space_deinit(&p->space);
     free(p->point);
     free(p->predicted);
@@ -365,14 +338,13 @@ uint32_t plan_budget(const struct plan *p)
 struct strategy_setup plan_search(const struct plan *p)
 {
     const struct query *q = &p->setup.order->request.query;
-    uint32_t share = (uint32_t)(VARIANT_SHARE * p->variants);
+    uint32_t share = (uint32_t)(VARIANT_SHARE * p->grid.n_variants);
     return (struct strategy_setup){
         .n = p->n_ranked,
         .predicted_us = p->predicted,
         .effort = p->effort,
         .present = p->present,
-        .space = p->point ? &p->space : NULL,
-        .point = p->point,
+        .grid = p->point ? &p->grid : NULL,
         /* Without a requested budget: a small part of all variants. */
         .variants = q->budget > 0            ? 0
                     : share > VARIANTS_LEAST ? share
@@ -431,23 +403,10 @@ static bool to_point(const struct space *s, const struct record *config, struct 
     return config->n == s->n_params;
 }
 
-static uint32_t find_ranked(const struct plan *p, const struct record *config)
-{
-    struct space_point at;
-    if (!p->point || !to_point(&p->space, config, &at)) {
-        return PLAN_NONE;
-    }
-    for (uint32_t i = 0; i < p->n_ranked; i++) {
-        if (memcmp(&p->space.points[p->point[i]], &at, sizeof(at)) == 0) {
-            return i;
-        }
-    }
-    return PLAN_NONE;
-}
-
 int plan_add(struct plan *p, const struct record *config, uint32_t *id, struct error *err)
 {
-    *id = find_ranked(p, config);
+    struct space_point at;
+    *id = p->point && to_point(&p->space, config, &at) ? grid_find(&p->grid, &at) : PLAN_NONE;
     for (uint32_t i = 0; *id == PLAN_NONE && i < p->n_extra; i++) {
         *id = record_equal(config, &p->extra[i]) ? extra_base(p) + i : PLAN_NONE;
     }

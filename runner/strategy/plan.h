@@ -6,11 +6,11 @@
 #define GEMMD_RUNNER_STRATEGY_PLAN_H
 
 #include "kernels/device.h"
-#include "kernels/space.h"
 #include "proto/request.h"
+#include "runner/strategy/grid.h"
 #include "runner/strategy/strategy.h"
 
-#define PLAN_NONE UINT32_MAX
+#define PLAN_NONE GRID_NONE
 #define PLAN_ALL  UINT32_MAX
 enum { BUDGET_DEFAULT = 96 };
 
@@ -33,8 +33,8 @@ struct plan {
     uint32_t avoided;   /* number of the legal configs in quarantine */
     /* true when some variants are in quarantine, in this space or outside of it */
     bool avoids;
-    uint32_t variants; /* number of different compile-time parts of the legal configs */
     uint32_t n_ranked;
+    struct grid grid;  /* owned; of the ranked configs; not built for a given list */
     uint32_t *point;   /* owned; by rank; NULL for a given list */
     double *predicted; /* owned; by rank */
     double *effort;    /* owned; by rank: compile effort, the variants' mean is 1; NULL: equal */

@@ -39,33 +39,28 @@ enum { SEEDS_MOST = 5 };
 /* An expected gain below this fraction of the best time is not worth a wait. */
 static const double GAIN = 0.0005;
 
-static void ranked_close(struct strategy *base)
+static void ranked_end(struct strategy *base)
 {
     struct ranked_search *s = (struct ranked_search *)base;
-    if (s) {
-        proposals_deinit(&s->books);
-        surrogate_deinit(&s->surrogate);
-        grid_deinit(&s->grid);
-        free(s->score);
-        free(s->used);
-        free(s->arrived);
-        free(s->representative);
-        free(s->prior);
-        free(s->leads);
-        free(s);
-    }
+    surrogate_deinit(&s->surrogate);
+    free(s->score);
+    free(s->used);
+    free(s->arrived);
+    free(s->representative);
+    free(s->prior);
+    free(s->leads);
 }
 
 static void find_representatives(struct ranked_search *s)
 {
-    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+    for (uint32_t v = 0; v < s->grid->n_variants; v++) {
         s->representative[v] = GRID_NONE;
     }
-    for (uint32_t c = 0; c < s->books.n; c++) {
-        uint32_t *r = &s->representative[s->grid.variant[c]];
+    for (uint32_t c = 0; c < s->base.n; c++) {
+        uint32_t *r = &s->representative[s->grid->variant[c]];
         *r = *r == GRID_NONE || s->predicted[c] < s->predicted[*r] ? c : *r;
     }
-    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+    for (uint32_t v = 0; v < s->grid->n_variants; v++) {
         s->prior[v] = log(s->predicted[s->representative[v]]);
     }
 }
@@ -80,9 +75,9 @@ static bool is_of_tile(const char *name)
 
 static bool same_tile(const struct ranked_search *s, const bool of_tile[], uint32_t v, uint32_t w)
 {
-    const struct space_point *x = grid_at(&s->grid, s->representative[v]),
-                             *y = grid_at(&s->grid, s->representative[w]);
-    for (uint32_t i = 0; i < s->grid.n_compile; i++) {
+    const struct space_point *x = grid_at(s->grid, s->representative[v]),
+                             *y = grid_at(s->grid, s->representative[w]);
+    for (uint32_t i = 0; i < s->grid->n_compile; i++) {
         if (of_tile[i] && x->at[i] != y->at[i]) {
             return false;
         }
@@ -93,12 +88,12 @@ static bool same_tile(const struct ranked_search *s, const bool of_tile[], uint3
 static void find_leaders(struct ranked_search *s)
 {
     bool of_tile[PARAMS_MAX];
-    for (uint32_t i = 0; i < s->grid.n_compile; i++) {
-        of_tile[i] = is_of_tile(s->grid.space->params[i].name);
+    for (uint32_t i = 0; i < s->grid->n_compile; i++) {
+        of_tile[i] = is_of_tile(s->grid->space->params[i].name);
     }
-    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+    for (uint32_t v = 0; v < s->grid->n_variants; v++) {
         s->leads[v] = true;
-        for (uint32_t w = 0; w < s->grid.n_variants && s->leads[v]; w++) {
+        for (uint32_t w = 0; w < s->grid->n_variants && s->leads[v]; w++) {
             bool before = s->prior[w] < s->prior[v] || (s->prior[w] == s->prior[v] && w < v);
             s->leads[v] = !(before && same_tile(s, of_tile, v, w));
         }
@@ -120,12 +115,7 @@ static int ranked_allocate(struct ranked_search *s, const struct strategy_setup 
     for (uint32_t i = 0; i < setup->n; i++) {
         s->score[i] = NAN;
     }
-    int r = proposals_init(&s->books, setup, setup->budget, err);
-    if (r || s->flat) {
-        return r;
-    }
-    r = grid_init(&s->grid, setup->space, setup->point, setup->n, err);
-    r = r ? r : surrogate_init(&s->surrogate, &s->grid, setup->predicted_us, err);
+    int r = surrogate_init(&s->surrogate, s->grid, setup->predicted_us, err);
     if (r == 0) {
         find_representatives(s);
         find_leaders(s);
@@ -139,14 +129,11 @@ static uint32_t count_seeds(const struct strategy_setup *setup)
     return n < SEEDS_MOST ? n : SEEDS_MOST;
 }
 
-static int ranked_open(const struct strategy_setup *setup, struct strategy **out, struct error *err)
+static int ranked_begin(struct strategy *base, const struct strategy_setup *setup,
+                        struct error *err)
 {
-    struct ranked_search *s = calloc(1, sizeof(*s));
-    if (!s) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", setup->n);
-    }
-    s->base.ops = &ranked_strategy;
-    s->flat = !setup->space;
+    struct ranked_search *s = (struct ranked_search *)base;
+    s->grid = setup->grid;
     s->predicted = setup->predicted_us;
     s->effort = setup->effort;
     s->present = setup->present;
@@ -154,29 +141,23 @@ static int ranked_open(const struct strategy_setup *setup, struct strategy **out
     s->variants = setup->variants;
     s->n_seeds = count_seeds(setup);
     s->compilers = setup->compilers > 0 ? setup->compilers : 1;
-    s->stage = s->flat ? TAIL : SEEDS;
     int r = ranked_allocate(s, setup, err);
-    if (r) {
-        ranked_close(&s->base);
-        return r;
-    }
-    for (uint32_t i = 0; i < setup->n_coming; i++) {
+    for (uint32_t i = 0; r == 0 && i < setup->n_coming; i++) {
         if (setup->coming[i] < setup->n) {
             ranked_use(s, setup->coming[i]);
         }
     }
-    for (uint32_t i = 0; i < setup->n_begun; i++) {
+    for (uint32_t i = 0; r == 0 && i < setup->n_begun; i++) {
         ranked_use(s, setup->begun[i]);
     }
-    *out = &s->base;
-    return 0;
+    return r;
 }
 
 /* True when a proposal whose variant has arrived is not yet observed. */
 static bool is_measuring(const struct ranked_search *s)
 {
-    for (uint32_t c = 0; s->books.out > 0 && c < s->books.n; c++) {
-        if (proposals_is_out(&s->books, c) && s->arrived[ranked_variant(s, c)]) {
+    for (uint32_t c = 0; s->base.out > 0 && c < s->base.n; c++) {
+        if (strategy_is_out(&s->base, c) && s->arrived[s->grid->variant[c]]) {
             return true;
         }
     }
@@ -189,14 +170,12 @@ static int ranked_propose(struct strategy *base, uint32_t *candidate)
     for (;;) {
         for (; s->at < s->n_queue; s->at++) {
             uint32_t c = s->queue[s->at];
-            if (proposals_taken(&s->books, c)) {
+            if (strategy_has_taken(&s->base, c)) {
                 continue;
             }
-            int r = proposals_allow(&s->books);
+            int r = strategy_take(base, c, candidate);
             if (r == 0) {
-                proposals_take(&s->books, c);
                 ranked_use(s, c);
-                *candidate = c;
             }
             return r;
         }
@@ -205,15 +184,14 @@ static int ranked_propose(struct strategy *base, uint32_t *candidate)
         }
         if (!ranked_decide(s)) {
             s->idle = true;
-            return s->stage != TAIL && s->books.out > 0 ? STRATEGY_WAIT : STRATEGY_DONE;
+            return s->stage != TAIL && s->base.out > 0 ? STRATEGY_WAIT : STRATEGY_DONE;
         }
     }
 }
 
-static void ranked_observe(struct strategy *base, uint32_t candidate, const struct observation *o)
+static void ranked_learn(struct strategy *base, uint32_t candidate, const struct observation *o)
 {
     struct ranked_search *s = (struct ranked_search *)base;
-    proposals_observe(&s->books, candidate, o);
     ranked_use(s, candidate);
     ranked_arrive(s, candidate);
     s->idle = false;
@@ -223,16 +201,14 @@ static void ranked_observe(struct strategy *base, uint32_t candidate, const stru
         s->score[candidate] = o->score;
         s->n_known++;
         s->best = fmin(s->best, o->score);
-        if (!s->flat) {
-            surrogate_learn(&s->surrogate, candidate, o->score);
-        }
+        surrogate_learn(&s->surrogate, candidate, o->score);
     }
 }
 
 static bool is_variant_out(const struct ranked_search *s, uint32_t v)
 {
-    for (uint32_t c = 0; c < s->books.n; c++) {
-        if (s->grid.variant[c] == v && proposals_is_out(&s->books, c)) {
+    for (uint32_t c = 0; c < s->base.n; c++) {
+        if (s->grid->variant[c] == v && strategy_is_out(&s->base, c)) {
             return true;
         }
     }
@@ -245,18 +221,22 @@ static bool ranked_spare(struct strategy *base, uint32_t candidate)
 {
     struct ranked_search *s = (struct ranked_search *)base;
     bool now = ranked_most_have_come(s) || ranked_all_are_begun(s);
-    if (s->flat || !s->idle || !now || !isfinite(s->best) ||
-        !proposals_is_out(&s->books, candidate) ||
+    if (!s->idle || !now || !isfinite(s->best) || !strategy_is_out(&s->base, candidate) ||
         surrogate_gain(&s->surrogate, candidate, surrogate_value(&s->surrogate, s->best)) > GAIN) {
         return false;
     }
-    proposals_spare(&s->books, candidate);
-    if (!is_variant_out(s, s->grid.variant[candidate])) {
+    strategy_give_up(base, candidate);
+    if (!is_variant_out(s, s->grid->variant[candidate])) {
         ranked_arrive(s, candidate);
     }
     s->idle = false;
     return true;
 }
 
-const struct strategy_ops ranked_strategy = {"ranked",       ranked_open,    ranked_close,
-                                             ranked_propose, ranked_observe, ranked_spare};
+const struct strategy_ops ranked_strategy = {.name = "ranked",
+                                             .size = sizeof(struct ranked_search),
+                                             .begin = ranked_begin,
+                                             .end = ranked_end,
+                                             .propose = ranked_propose,
+                                             .learn = ranked_learn,
+                                             .spare = ranked_spare};

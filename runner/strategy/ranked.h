@@ -13,10 +13,8 @@ enum stage { SEEDS, NEXT, RING, TAIL };
 
 struct ranked_search {
     struct strategy base;
-    struct proposals books;
-    struct grid grid;
+    const struct grid *grid;
     struct surrogate surrogate;
-    bool flat; /* candidates are a list without parameters: the only stage is the tail */
     const double *predicted;
     double *score; /* owned, by candidate; NaN: unknown */
     double best;   /* the lowest score; INFINITY: no score yet */
@@ -46,7 +44,6 @@ struct ranked_search {
 
 /* ---- ranked_steps.c -------------------------------------------------------------------------- */
 
-uint32_t ranked_variant(const struct ranked_search *s, uint32_t c);
 /* Compile effort of a candidate's variant; the mean of the space is 1. */
 double ranked_effort(const struct ranked_search *s, uint32_t c);
 /* Marks a variant as used: its candidate was proposed or measured. */

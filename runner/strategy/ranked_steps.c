@@ -47,7 +47,7 @@ static bool is_queued(const struct ranked_search *s, uint32_t c)
 static bool is_variant_queued(const struct ranked_search *s, uint32_t v)
 {
     for (uint32_t i = 0; i < s->n_queue; i++) {
-        if (s->grid.variant[s->queue[i]] == v) {
+        if (s->grid->variant[s->queue[i]] == v) {
             return true;
         }
     }
@@ -56,7 +56,7 @@ static bool is_variant_queued(const struct ranked_search *s, uint32_t v)
 
 static void ranked_enqueue(struct ranked_search *s, uint32_t c)
 {
-    if (s->n_queue < RANKED_STEP_MOST && !is_queued(s, c) && !proposals_taken(&s->books, c)) {
+    if (s->n_queue < RANKED_STEP_MOST && !is_queued(s, c) && !strategy_has_taken(&s->base, c)) {
         s->queue[s->n_queue++] = c;
     }
 }
@@ -66,14 +66,9 @@ double ranked_effort(const struct ranked_search *s, uint32_t c)
     return s->effort ? s->effort[c] : 1;
 }
 
-uint32_t ranked_variant(const struct ranked_search *s, uint32_t c)
-{
-    return s->flat ? c : s->grid.variant[c];
-}
-
 void ranked_use(struct ranked_search *s, uint32_t c)
 {
-    uint32_t v = ranked_variant(s, c);
+    uint32_t v = s->grid->variant[c];
     s->n_used += !s->used[v];
     s->spent += s->used[v] ? 0 : ranked_effort(s, c);
     s->used[v] = true;
@@ -81,7 +76,7 @@ void ranked_use(struct ranked_search *s, uint32_t c)
 
 void ranked_arrive(struct ranked_search *s, uint32_t c)
 {
-    uint32_t v = ranked_variant(s, c);
+    uint32_t v = s->grid->variant[c];
     s->n_arrived += !s->arrived[v];
     s->come += s->arrived[v] ? 0 : ranked_effort(s, c);
     s->arrived[v] = true;
@@ -102,8 +97,8 @@ static uint32_t ranked_least(uint32_t a, uint32_t b)
 bool ranked_most_have_come(const struct ranked_search *s)
 {
     bool come = count_late(s) <= s->compilers / LATE_PART;
-    for (uint32_t c = 0; come && s->books.out > 0 && c < s->books.n; c++) {
-        come = !proposals_is_out(&s->books, c) || s->arrived[ranked_variant(s, c)] ||
+    for (uint32_t c = 0; come && s->base.out > 0 && c < s->base.n; c++) {
+        come = !strategy_is_out(&s->base, c) || s->arrived[s->grid->variant[c]] ||
                ranked_effort(s, c) > LONG;
     }
     return come;
@@ -125,18 +120,18 @@ bool ranked_all_are_begun(const struct ranked_search *s)
 /* The remaining configs to measure: by variants or by a share of the space, whichever is less. */
 static uint32_t configs_left(const struct ranked_search *s)
 {
-    double share = fmax(CONFIGS_SHARE * s->books.n, CONFIGS_LEAST);
+    double share = fmax(CONFIGS_SHARE * s->base.n, CONFIGS_LEAST);
     uint32_t most = (uint32_t)fmin(CONFIGS_OF_TWO * s->variants / 2, share);
-    return s->variants == 0 ? UINT32_MAX : most - ranked_least(most, s->n_known + s->books.out);
+    return s->variants == 0 ? UINT32_MAX : most - ranked_least(most, s->n_known + s->base.out);
 }
 
 /* configs_left(), less the configs for the ring of a single variant: otherwise the winner's
  * settings would be those tried by chance. */
 static uint32_t configs_before_ring(const struct ranked_search *s)
 {
-    const struct space *space = s->grid.space;
+    const struct space *space = s->grid->space;
     uint32_t left = configs_left(s), ring = 0;
-    for (uint32_t p = s->grid.n_compile; p < space->n_params; p++) {
+    for (uint32_t p = s->grid->n_compile; p < space->n_params; p++) {
         ring += space->params[p].n - 1;
     }
     return left == UINT32_MAX ? left : left - ranked_least(left, ring);
@@ -158,7 +153,7 @@ struct wish {
 
 static bool ranked_is_known(const struct ranked_search *s, uint32_t c)
 {
-    uint32_t v = s->grid.variant[c];
+    uint32_t v = s->grid->variant[c];
     return s->used[v] || is_variant_queued(s, v);
 }
 
@@ -172,7 +167,7 @@ static bool ranked_is_present(const struct ranked_search *s, uint32_t c)
 static bool ranked_fits_wish(const struct ranked_search *s, const struct wish *w, uint32_t c)
 {
     double effort = ranked_effort(s, c);
-    bool near = w->beside == GRID_NONE || grid_compile_distance(&s->grid, c, w->beside) == 1;
+    bool near = w->beside == GRID_NONE || grid_compile_distance(s->grid, c, w->beside) == 1;
     bool affordable = effort <= w->longest && effort <= w->effort + OVER;
     return near && affordable && w->fresh > 0;
 }
@@ -187,7 +182,7 @@ static uint32_t find_hopeful(const struct ranked_search *s, const struct wish *w
         uint32_t c = s->surrogate.member[i];
         double hope = surrogate_hope(&s->surrogate, c, w->deviations);
         if (hope >= *least || (present && !ranked_is_present(s, c)) ||
-            proposals_taken(&s->books, c) || is_queued(s, c)) {
+            strategy_has_taken(&s->base, c) || is_queued(s, c)) {
             continue;
         }
         bool known = ranked_is_known(s, c);
@@ -217,7 +212,7 @@ static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w
 
 static void propose_one(struct ranked_search *s, struct wish *w, uint32_t c)
 {
-    uint32_t v = s->grid.variant[c];
+    uint32_t v = s->grid->variant[c];
     if (!s->used[v] && !is_variant_queued(s, v)) {
         w->fresh--;
         w->effort -= ranked_effort(s, c);
@@ -240,8 +235,8 @@ static void propose_hopeful(struct ranked_search *s, struct wish *w)
 /* Marks pending proposals as expected, so that similar configs are not proposed. */
 static void expect_proposals(struct ranked_search *s)
 {
-    for (uint32_t i = 0; s->books.out > 0 && i < s->surrogate.n; i++) {
-        if (proposals_is_out(&s->books, s->surrogate.member[i])) {
+    for (uint32_t i = 0; s->base.out > 0 && i < s->surrogate.n; i++) {
+        if (strategy_is_out(&s->base, s->surrogate.member[i])) {
             surrogate_expect(&s->surrogate, s->surrogate.member[i]);
         }
     }
@@ -252,7 +247,7 @@ static void expect_proposals(struct ranked_search *s)
 static uint32_t settings_left(const struct ranked_search *s)
 {
     double most = CONFIGS_OF_TWO * s->come / 2;
-    double done = s->n_known + s->books.out;
+    double done = s->n_known + s->base.out;
     return s->variants == 0 || count_late(s) == 0 ? UINT32_MAX : (uint32_t)fmax(most - done, 0);
 }
 
@@ -260,10 +255,10 @@ static uint32_t settings_left(const struct ranked_search *s)
 static uint32_t find_best(const struct ranked_search *s, const uint32_t others[], uint32_t n)
 {
     uint32_t best = GRID_NONE;
-    for (uint32_t c = 0; c < s->books.n; c++) {
+    for (uint32_t c = 0; c < s->base.n; c++) {
         bool had = isnan(s->score[c]);
         for (uint32_t i = 0; i < n && !had; i++) {
-            had = s->grid.variant[others[i]] == s->grid.variant[c];
+            had = s->grid->variant[others[i]] == s->grid->variant[c];
         }
         if (!had && (best == GRID_NONE || s->score[c] < s->score[best])) {
             best = c;
@@ -322,9 +317,9 @@ static uint32_t find_centres(const struct ranked_search *s, uint32_t out[CENTRES
 /* Queues settings that differ from a centre's in `apart` parameters. */
 static void add_neighbours(struct ranked_search *s, uint32_t centre, uint32_t apart)
 {
-    for (uint32_t c = 0; c < s->books.n; c++) {
-        if (s->grid.variant[c] == s->grid.variant[centre] &&
-            grid_settings_distance(&s->grid, c, centre) == apart) {
+    for (uint32_t c = 0; c < s->base.n; c++) {
+        if (s->grid->variant[c] == s->grid->variant[centre] &&
+            grid_settings_distance(s->grid, c, centre) == apart) {
             ranked_enqueue(s, c);
         }
     }
@@ -332,7 +327,7 @@ static void add_neighbours(struct ranked_search *s, uint32_t centre, uint32_t ap
 
 static void step_ring(struct ranked_search *s)
 {
-    uint32_t centres[CENTRES], n = find_centres(s, centres);
+    uint32_t centres[CENTRES] = {0}, n = find_centres(s, centres);
     for (uint32_t i = 0; i < n; i++) {
         add_neighbours(s, centres[i], 1);
     }
@@ -346,16 +341,16 @@ static void step_ring(struct ranked_search *s)
  * left. */
 static uint32_t next_tile(const struct ranked_search *s)
 {
-    uint32_t best = s->grid.n_variants;
+    uint32_t best = s->grid->n_variants;
     double lowest = INFINITY, lead = INFINITY;
-    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+    for (uint32_t v = 0; v < s->grid->n_variants; v++) {
         lead = fmin(lead, s->prior[v]);
         if (s->leads[v] && !s->used[v] && !is_variant_queued(s, v) && s->prior[v] < lowest) {
             best = v;
             lowest = s->prior[v];
         }
     }
-    return lowest <= lead + SEED_WORTH ? best : s->grid.n_variants;
+    return lowest <= lead + SEED_WORTH ? best : s->grid->n_variants;
 }
 
 /* The best predicted point of the candidate's variant with opposite settings: all run-time
@@ -363,11 +358,11 @@ static uint32_t next_tile(const struct ranked_search *s)
 static uint32_t ranked_find_opposite(const struct ranked_search *s, uint32_t c)
 {
     uint32_t best = GRID_NONE;
-    for (uint32_t k = 0; k < s->books.n; k++) {
-        bool other = s->grid.variant[k] == s->grid.variant[c];
-        for (uint32_t i = s->grid.n_compile; other && i < s->grid.space->n_params; i++) {
-            other = strcmp(s->grid.space->params[i].name, "expert_order") == 0 ||
-                    grid_at(&s->grid, k)->at[i] != grid_at(&s->grid, c)->at[i];
+    for (uint32_t k = 0; k < s->base.n; k++) {
+        bool other = s->grid->variant[k] == s->grid->variant[c];
+        for (uint32_t i = s->grid->n_compile; other && i < s->grid->space->n_params; i++) {
+            other = strcmp(s->grid->space->params[i].name, "expert_order") == 0 ||
+                    grid_at(s->grid, k)->at[i] != grid_at(s->grid, c)->at[i];
         }
         if (other && (best == GRID_NONE || s->predicted[k] < s->predicted[best])) {
             best = k;
@@ -382,7 +377,7 @@ static void step_tiles(struct ranked_search *s, uint32_t want)
     double left = effort_left(s);
     for (uint32_t i = 0; i < want; i++) {
         uint32_t v = next_tile(s), before = s->n_queue;
-        if (v < s->grid.n_variants && ranked_effort(s, s->representative[v]) <= left) {
+        if (v < s->grid->n_variants && ranked_effort(s, s->representative[v]) <= left) {
             ranked_enqueue(s, s->representative[v]);
             left -= ranked_effort(s, s->representative[v]);
         }
@@ -411,7 +406,7 @@ static void step_beside(struct ranked_search *s)
                      .of_known = -INFINITY};
     for (uint32_t i = 0; i < s->n_queue; i++) {
         surrogate_expect(&s->surrogate, s->queue[i]);
-        w.effort -= i > 0 && s->grid.variant[s->queue[i]] == s->grid.variant[s->queue[i - 1]]
+        w.effort -= i > 0 && s->grid->variant[s->queue[i]] == s->grid->variant[s->queue[i - 1]]
                         ? 0
                         : ranked_effort(s, s->queue[i]);
     }
@@ -426,7 +421,7 @@ static void step_beside(struct ranked_search *s)
 
 static void step_tail(struct ranked_search *s)
 {
-    for (; s->next < s->books.n && s->n_queue < RANKED_STEP_MOST; s->next++) {
+    for (; s->next < s->base.n && s->n_queue < RANKED_STEP_MOST; s->next++) {
         ranked_enqueue(s, s->next);
     }
 }
@@ -453,7 +448,7 @@ static void take_step(struct ranked_search *s)
     if (s->stage == NEXT && ranked_most_have_come(s)) {
         step_next(s);
     }
-    if (s->stage == NEXT && s->n_queue == 0 && s->books.out == 0) {
+    if (s->stage == NEXT && s->n_queue == 0 && s->base.out == 0) {
         s->stage = RING;
     }
     if (s->stage == RING) {
@@ -468,7 +463,7 @@ bool ranked_decide(struct ranked_search *s)
     if (s->stage != TAIL) {
         take_step(s);
     }
-    if (s->stage == TAIL && s->n_queue == 0 && (s->flat || s->variants == 0)) {
+    if (s->stage == TAIL && s->n_queue == 0 && s->variants == 0) {
         step_tail(s);
     }
     return s->n_queue > 0;

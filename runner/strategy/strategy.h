@@ -19,6 +19,7 @@
 #define GEMMD_RUNNER_STRATEGY_STRATEGY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/error.h"
@@ -28,21 +29,20 @@ enum {
     STRATEGY_DONE = 2, /* no more proposals */
 };
 
-struct space;
+struct grid;
 struct strategy;
 
 struct strategy_setup {
     uint32_t n;                 /* candidates */
     const double *predicted_us; /* borrowed until close; in the order of the candidates */
-    const struct space *space;  /* borrowed until close; NULL: a list without parameters */
-    const uint32_t *point;      /* borrowed until close: the point of each candidate */
+    const struct grid *grid;    /* borrowed until close; NULL: a list without parameters */
     /* Borrowed until close: compile effort of each candidate's variant; the mean of the space is 1.
      * NULL: equal efforts. */
     const double *effort;
     /* Borrowed until close: the candidate's variant is compiled already. NULL: no variant is. */
     const bool *present;
-    uint32_t budget; /* configs to measure at most; each failed proposal is given back once. 0: all
-                      * (exhaustive); given: the whole list */
+    /* configs to measure at most; each failed proposal is given back once. 0: all */
+    uint32_t budget;
     /* Stop after compiles of this total effort; 0: use up the budget. */
     uint32_t variants;
     uint32_t compilers; /* number of compilers that work in parallel; 0: one */
@@ -65,38 +65,32 @@ struct observation {
 
 struct strategy_ops {
     const char *name;
-    int (*open)(const struct strategy_setup *s, struct strategy **out, struct error *err);
-    void (*close)(struct strategy *s);
+    size_t size; /* of the strategy's struct */
+    /* Prepares a zeroed struct whose base is ready. NULL: nothing to do. After an error,
+     * strategy_open calls `end`. */
+    int (*begin)(struct strategy *s, const struct strategy_setup *setup, struct error *err);
+    void (*end)(struct strategy *s); /* frees all but the base */
     /* Returns 0 and *candidate, STRATEGY_WAIT, or STRATEGY_DONE. Proposes no candidate twice. */
     int (*propose)(struct strategy *s, uint32_t *candidate);
-    void (*observe)(struct strategy *s, uint32_t candidate, const struct observation *o);
+    /* Learns from an observation; the base is up to date. NULL: observations are ignored. */
+    void (*learn)(struct strategy *s, uint32_t candidate, const struct observation *o);
     /* Called for a proposal that is still being compiled when the search has nothing else to do.
      * True: the proposal is not worth the wait, and will never be observed. NULL: every proposal
      * is awaited. */
     bool (*spare)(struct strategy *s, uint32_t candidate);
 };
 
-struct strategy { /* first member of every strategy */
-    const struct strategy_ops *ops;
-};
-
-const struct strategy_ops *strategy_find(const char *name); /* NULL: unknown */
-/* "ranked, exhaustive, ... or given", for error messages. */
-const char *strategy_names(void);
-
-extern const struct strategy_ops ranked_strategy, genetic_strategy;
-
 /*
- * Bookkeeping for every strategy: which candidates are taken, how many proposals are out, how many
- * more are allowed. A failed proposal (its compile failed, its result was wrong) is no measurement,
- * so its budget is given back. At most `limit` failures are given back, so that a space where
- * nothing works ends too.
+ * The base, which is the first member of every strategy, keeps the books: which candidates are
+ * taken, how many proposals are out, how many more are allowed. A failed proposal (its compile
+ * failed, its result was wrong) is no measurement, so its budget is given back. At most `limit`
+ * failures are given back, so that a space where nothing works ends too.
  *
  * A candidate that is measured anyway (a hint, the reference) or was observed without a proposal
  * (an earlier run) is taken and costs no budget here.
  */
-
-struct proposals {
+struct strategy {
+    const struct strategy_ops *ops;
     uint32_t n;
     uint32_t limit;   /* proposals that may be out or have worked */
     uint32_t refunds; /* failures that may still be given back */
@@ -105,17 +99,22 @@ struct proposals {
     uint8_t *state; /* owned; by candidate */
 };
 
-int proposals_init(struct proposals *p, const struct strategy_setup *s, uint32_t limit,
-                   struct error *err);
-void proposals_deinit(struct proposals *p);
+/* Opens the strategy of this name; "": ranked. ERROR_INVALID: unknown. */
+int strategy_open(const char *name, const struct strategy_setup *setup, struct strategy **out,
+                  struct error *err);
+void strategy_close(struct strategy *s); /* s may be NULL */
+void strategy_observe(struct strategy *s, uint32_t candidate, const struct observation *o);
 
-bool proposals_taken(const struct proposals *p, uint32_t candidate);
-bool proposals_is_out(const struct proposals *p, uint32_t candidate);
-/* 0: another proposal is allowed. STRATEGY_WAIT: only after a failure of a proposal that is out.
- * STRATEGY_DONE. */
-int proposals_allow(const struct proposals *p);
-void proposals_take(struct proposals *p, uint32_t candidate);  /* must be allowed and not taken */
-void proposals_spare(struct proposals *p, uint32_t candidate); /* stop waiting for the candidate */
-void proposals_observe(struct proposals *p, uint32_t candidate, const struct observation *o);
+/* ---- for strategies -------------------------------------------------------------------------- */
+
+extern const struct strategy_ops ranked_strategy, genetic_strategy;
+
+bool strategy_has_taken(const struct strategy *s, uint32_t candidate);
+bool strategy_is_out(const struct strategy *s, uint32_t candidate);
+/* Proposes a candidate that is not taken. 0: *out is the candidate. STRATEGY_WAIT: allowed only
+ * after a failure of a proposal that is out. STRATEGY_DONE. */
+int strategy_take(struct strategy *s, uint32_t candidate, uint32_t *out);
+/* Stops waiting for a candidate that is out. */
+void strategy_give_up(struct strategy *s, uint32_t candidate);
 
 #endif

@@ -21,6 +21,7 @@ struct world {
     uint32_t point[N];
     double predicted[N];
     bool present[N];
+    struct grid grid;
 };
 
 static void add_param(struct space *s, const char *name, uint32_t n, bool run_time)
@@ -49,7 +50,14 @@ static struct world *world_new(double step)
     }
     w->space.points = w->points;
     w->space.n = N;
+    assert_int_equal(grid_init(&w->grid, &w->space, w->point, N, NULL), 0);
     return w;
+}
+
+static void world_free(struct world *w)
+{
+    grid_deinit(&w->grid);
+    free(w);
 }
 
 /* The measured time of candidate c in us: its prediction, plus or minus up to 1 %. */
@@ -62,15 +70,14 @@ static struct strategy *open_search(const struct world *w, bool with_present, ui
 {
     struct strategy_setup setup = {.n = w->space.n,
                                    .predicted_us = w->predicted,
-                                   .space = &w->space,
-                                   .point = w->point,
+                                   .grid = &w->grid,
                                    .present = with_present ? w->present : NULL,
                                    .budget = 48,
                                    .variants = 16,
                                    .compilers = compilers};
     struct strategy *s;
     struct error err;
-    assert_int_equal(ranked_strategy.open(&setup, &s, &err), 0);
+    assert_int_equal(strategy_open("ranked", &setup, &s, &err), 0);
     return s;
 }
 
@@ -87,10 +94,10 @@ static void search(const struct world *w, bool with_present, bool used[VARIANTS]
         } else {
             assert_true(n > 0);
             c = out[--n];
-            s->ops->observe(s, c, &(struct observation){.ok = true, .score = truth(w, c)});
+            strategy_observe(s, c, &(struct observation){.ok = true, .score = truth(w, c)});
         }
     }
-    s->ops->close(s);
+    strategy_close(s);
 }
 
 static uint32_t count(const bool used[VARIANTS], const bool *present)
@@ -115,7 +122,7 @@ static void test_compiled_variants_go_before_slightly_better_predictions(void **
     assert_int_equal(count(without, NULL), 16);
     assert_int_equal(count(with, NULL), 16);
     assert_true(count(with, w->present) > count(without, w->present));
-    free(w);
+    world_free(w);
 }
 
 static void test_slower_compiled_variants_do_not(void **state)
@@ -129,7 +136,7 @@ static void test_slower_compiled_variants_do_not(void **state)
     search(w, false, without);
     search(w, true, with);
     assert_memory_equal(without, with, sizeof(with));
-    free(w);
+    world_free(w);
 }
 
 /* Gets the requests of a search before its first measurement. Returns their number. */
@@ -140,7 +147,7 @@ static uint32_t opening(const struct world *w, bool with_present, uint32_t out[N
     while (n < N && s->ops->propose(s, &out[n]) == 0) {
         n++;
     }
-    s->ops->close(s);
+    strategy_close(s);
     return n;
 }
 
@@ -156,7 +163,7 @@ static void test_compiled_variants_do_not_change_the_begin(void **state)
     assert_true(n > 12); /* more than the seeds */
     assert_int_equal(opening(w, true, with), n);
     assert_memory_equal(without, with, n * sizeof(with[0]));
-    free(w);
+    world_free(w);
 }
 
 enum { GROUPS = 4, SETTINGS = GROUPS * RASTERS };
@@ -178,6 +185,7 @@ static struct world *world_of_settings(void)
     }
     w->space.points = w->points;
     w->space.n = TILES * SETTINGS;
+    assert_int_equal(grid_init(&w->grid, &w->space, w->point, w->space.n, NULL), 0);
     return w;
 }
 
@@ -200,24 +208,22 @@ static void test_the_settings_of_the_winner_are_compared(void **state)
         double us = truth_of_settings(w, c);
         best = fmin(best, us);
         measured[w->points[c].at[0]]++;
-        s->ops->observe(s, c, &(struct observation){.ok = true, .score = us});
+        strategy_observe(s, c, &(struct observation){.ok = true, .score = us});
     }
-    s->ops->close(s);
+    strategy_close(s);
     assert_true(best == 100);
     assert_int_equal(measured[0], SETTINGS);
-    free(w);
+    world_free(w);
 }
 
 static void test_gain(void **state)
 {
     (void)state;
     struct world *w = world_new(0.3);
-    struct grid grid;
     struct surrogate s;
     struct error err;
     w->predicted[N - 1] = INFINITY;
-    assert_int_equal(grid_init(&grid, &w->space, w->point, N, &err), 0);
-    assert_int_equal(surrogate_init(&s, &grid, w->predicted, &err), 0);
+    assert_int_equal(surrogate_init(&s, &w->grid, w->predicted, &err), 0);
     for (uint32_t c = RASTERS; c < N - RASTERS; c += 3 * RASTERS) {
         surrogate_learn(&s, c, w->predicted[c]);
     }
@@ -231,8 +237,7 @@ static void test_gain(void **state)
     assert_true(fabs(surrogate_gain(&s, 0, best + 1) - surrogate_gain(&s, 0, best + 2) + 1) < 1e-6);
     assert_true(isinf(surrogate_gain(&s, N - 1, best)));
     surrogate_deinit(&s);
-    grid_deinit(&grid);
-    free(w);
+    world_free(w);
 }
 
 int main(void)
