@@ -24,7 +24,6 @@ static void aside_free_one(struct runner *r, struct aside **at)
     for (uint32_t i = 0; i < a->n; i++) {
         compile_pool_release(r->pool, a->kept[i].build);
     }
-    plan_deinit(&a->plan);
     free(a);
 }
 
@@ -61,26 +60,6 @@ void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n)
 const struct aside *aside_find(struct runner *r, int64_t job)
 {
     return *aside_find_place(r, job);
-}
-
-void aside_keep_plan(struct job *j)
-{
-    struct aside *a = *aside_find_place(j->runner, j->order->job);
-    if (a) {
-        a->plan = j->plan;
-        j->plan = (struct plan){0};
-    }
-}
-
-bool aside_take_plan(struct runner *r, int64_t job, struct plan *out)
-{
-    struct aside *a = *aside_find_place(r, job);
-    if (!a || !a->plan.point) {
-        return false;
-    }
-    *out = a->plan;
-    a->plan = (struct plan){0};
-    return true;
 }
 
 void aside_drop(struct runner *r, int64_t job)

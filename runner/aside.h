@@ -9,10 +9,10 @@
  *   - The turn is over: the order has had the device for TURN_MS since its problem was prepared, or
  *     for as long as the preparation took.
  *
- * Starting again has a cost: operands, and the reference once more. So a search is set aside only
- * when the expected wait for a compiler, by the search's other kernels, is longer than that cost. A
- * turn is never shorter than its preparation. Every order measures some candidates first, so that
- * two searches cannot keep displacing each other without progress.
+ * Starting again has a cost: the plan, operands, and the reference once more. So a search is set
+ * aside only when the expected wait for a compiler, by the search's other kernels, is longer than
+ * that cost. A turn is never shorter than its preparation. Every order measures some candidates
+ * first, so that two searches cannot keep displacing each other without progress.
  */
 #ifndef GEMMD_RUNNER_ASIDE_H
 #define GEMMD_RUNNER_ASIDE_H
@@ -20,18 +20,16 @@
 #include <stdint.h>
 
 #include "proto/record.h"
-#include "runner/strategy/plan.h"
 
 struct build;
 struct candidate;
 struct job;
 struct runner;
 
-/* A search that was set aside: its plan, and the candidates in its compile queue. */
+/* A search that was set aside: the candidates in its compile queue. */
 struct aside {
     struct aside *next;
     int64_t job;
-    struct plan plan; /* owned; empty before aside_keep_plan and after aside_take_plan */
     uint32_t n;
     struct {
         struct record config;
@@ -46,11 +44,6 @@ struct aside {
 void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n);
 /* The kept state of a job, or NULL. */
 const struct aside *aside_find(struct runner *r, int64_t job);
-/* aside_keep_plan moves the plan of a job that is set aside to the kept state. aside_take_plan
- * moves the plan to the next order of the same job, which calls plan_go_on() to check that the plan
- * still holds. Returns false when no plan is kept. */
-void aside_keep_plan(struct job *j);
-bool aside_take_plan(struct runner *r, int64_t job, struct plan *out);
 /* Drops the kept state: the search holds the builds itself, or will not come back. */
 void aside_drop(struct runner *r, int64_t job);
 

@@ -154,17 +154,6 @@ static int take_done(struct job *j, struct error *err)
     return 0;
 }
 
-static int make_plan(struct job *j, const struct plan_setup *setup, struct error *err)
-{
-    if (aside_take_plan(j->runner, j->order->job, &j->plan)) {
-        if (plan_go_on(&j->plan, setup)) {
-            return 0;
-        }
-        plan_deinit(&j->plan);
-    }
-    return plan_init(&j->plan, setup, err);
-}
-
 static int job_begin(struct job *j, struct error *err)
 {
     struct runner *r = j->runner;
@@ -187,7 +176,7 @@ static int job_begin(struct job *j, struct error *err)
                                .cache_dir = present,
                                .threads = r->threads,
                                .compilers = compilers_count(r)};
-    status = make_plan(j, &setup, err);
+    status = plan_init(&j->plan, &setup, err);
     if (status == 0 && j->given) {
         status = add_given(j, err);
     }
@@ -267,9 +256,6 @@ static void job_finish(struct job *j, int status)
     free(j->outcomes);
     free(j->held);
     free(j->told);
-    if (j->set_aside) {
-        aside_keep_plan(j);
-    }
     plan_deinit(&j->plan);
     if (j->workload.family) {
         j->family->workload_deinit(&j->workload);

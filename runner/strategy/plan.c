@@ -284,19 +284,6 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     return r;
 }
 
-bool plan_go_on(struct plan *p, const struct plan_setup *setup)
-{
-    if (p->avoids || setup->order->n_avoid > 0) {
-        return false;
-    }
-    p->setup = *setup;
-    p->grid.space = &p->space; /* the plan may have moved */
-    p->n_extra = 0;
-    free(p->present); /* `present` holds only for the first order: later orders have trials */
-    p->present = NULL;
-    return true;
-}
-
 void plan_deinit(struct plan *p)
 {
     grid_deinit(&p->grid);

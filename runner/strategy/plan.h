@@ -48,9 +48,6 @@ struct plan {
  * the caller checks each config (plan_check), adds the config (plan_add), then calls
  * plan_rank_extras. */
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err);
-/* Reuses the plan for a later order of its job, which has trials. The ranked configs stay; the new
- * order adds its own extras. False: variants in quarantine require another plan. */
-bool plan_go_on(struct plan *p, const struct plan_setup *setup);
 void plan_deinit(struct plan *p);
 
 uint32_t plan_count(const struct plan *p); /* ranked and extra */

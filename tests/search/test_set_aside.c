@@ -114,7 +114,7 @@ static const struct trial *fastest(const struct child *c)
     return best;
 }
 
-/* A changed quarantine between two orders makes the kept part of the search invalid. */
+/* A search that goes on obeys the quarantine of its new order. */
 static void test_quarantine_between_orders(void **state)
 {
     (void)state;
