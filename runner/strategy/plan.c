@@ -59,49 +59,25 @@ static void list_values(const struct value *values, uint32_t n, char *out, size_
     }
 }
 
-static int check_restriction(const struct space *s, const struct restriction *r, bool empty,
-                             struct error *err)
+/* True when a restriction has a value of the space's parameter; else sets the error. */
+static bool plan_meets_space(const struct plan *p, const struct restriction *r, struct error *err)
 {
-    const struct param *p = plan_find_param(s, r->name);
-    if (!p) {
-        char names[256] = "";
-        for (uint32_t i = 0, at = 0; i < s->n_params && at < sizeof(names); i++) {
-            at += (uint32_t)snprintf(names + at, sizeof(names) - at, "%s%s", i ? ", " : "",
-                                     s->params[i].name);
-        }
-        return error_set(err, ERROR_UNKNOWN_FIELD,
-                         "restrict: there is no parameter %s for this problem here; there are: %s",
-                         r->name, names);
-    }
-    if (!empty) {
-        return 0;
-    }
+    const struct param *of = plan_find_param(&p->space, r->name);
     for (uint32_t i = 0; i < r->n; i++) {
-        for (uint32_t k = 0; k < p->n; k++) {
-            if (value_equal(&r->values[i], &p->values[k])) {
-                return 0;
+        for (uint32_t k = 0; k < of->n; k++) {
+            if (value_equal(&r->values[i], &of->values[k])) {
+                return true;
             }
         }
     }
     char asked[96], known[192];
     list_values(r->values, r->n, asked, sizeof(asked));
-    list_values(p->values, p->n, known, sizeof(known));
-    return error_set(err, ERROR_NO_CONFIG,
-                     "restrict: %s = %s is not in the space, which has %s; use strategy given "
-                     "for configs outside it",
-                     r->name, asked, known);
-}
-
-/* A restriction on an unknown tunable is always an error. Values outside of the space are an error
- * only when the space is empty. */
-static int check_restrictions(const struct plan *p, bool empty, struct error *err)
-{
-    const struct request *r = &p->setup.order->request;
-    int status = 0;
-    for (uint32_t i = 0; i < r->n_restrict && status == 0; i++) {
-        status = check_restriction(&p->space, &r->restrict_[i], empty, err);
-    }
-    return status;
+    list_values(of->values, of->n, known, sizeof(known));
+    error_set(err, ERROR_NO_CONFIG,
+              "restrict: %s = %s is not in the space, which has %s; use strategy given for configs "
+              "outside it",
+              r->name, asked, known);
+    return false;
 }
 
 static int compare_rules(const void *a, const void *b)
@@ -113,9 +89,11 @@ static int compare_rules(const void *a, const void *b)
 static int explain_empty(const struct plan *p, struct error *err)
 {
     const struct space *s = &p->space;
-    int status = check_restrictions(p, true, err);
-    if (status) {
-        return status;
+    const struct request *q = &p->setup.order->request;
+    for (uint32_t i = 0; i < q->n_restrict; i++) {
+        if (!plan_meets_space(p, &q->restrict_[i], err)) {
+            return ERROR_NO_CONFIG;
+        }
     }
     struct {
         uint64_t dropped;
@@ -264,15 +242,15 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
                                       .info = setup->info,
                                       .allow = q->n_restrict ? plan_allows_config : NULL,
                                       .ctx = q};
-    int r = space_build_on(setup->threads, &p->space, &space, err);
+    int r = space_check_request(setup->target, q, setup->info, err);
+    r = r ? r : space_build_on(setup->threads, &p->space, &space, err);
     if (r) {
         return r;
     }
     bool any = p->space.n > 0;
     drop_unknown(p);
     p->legal = p->space.n;
-    r = check_restrictions(p, false, err);
-    if (r == 0 && any && p->space.n == 0) {
+    if (any && p->space.n == 0) {
         r = error_set(err, ERROR_NO_CONFIG, "the recording has no config that this request allows");
     }
     r = r ? r : p->space.n == 0 ? explain_empty(p, err) : rank_space(p, err);

@@ -201,7 +201,7 @@ static void test_restricted(void **state)
     o = order_new(LARGE);
     order_restrict(o, "num_stage", 2);
     child_tune(&c, o);
-    must_fail(&c, ERROR_UNKNOWN_FIELD, "there are: ");
+    must_fail(&c, ERROR_UNKNOWN_FIELD, "these are: ");
     order_free(o);
     child_end(&c);
 }
