@@ -51,31 +51,21 @@ void job_drop(struct job *j, struct candidate *c)
     job_release(j, c);
 }
 
-/* True when this job has sent the module; else marks the module as sent. */
-static bool was_told(struct job *j, const char *id)
+/* True when a trial of this job names the module: the job has sent the module before the trial. */
+static bool job_has_sent(const struct job *j, const char *module)
 {
-    for (uint32_t i = 0; i < j->n_told; i++) {
-        if (strcmp(j->told[i], id) == 0) {
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        if (j->outcomes[i].here && strcmp(j->outcomes[i].module, module) == 0) {
             return true;
         }
     }
-    if (j->n_told == j->room_told) {
-        uint32_t room = j->room_told ? j->room_told * 2 : 64;
-        char(*told)[HASH_HEX] = realloc(j->told, room * sizeof(*told));
-        if (!told) {
-            return false; /* sending twice does no harm */
-        }
-        j->told = told;
-        j->room_told = room;
-    }
-    snprintf(j->told[j->n_told++], HASH_HEX, "%s", id);
     return false;
 }
 
 void job_module(struct job *j, struct candidate *c)
 {
     struct build *b = c->build;
-    if (b->state == BUILD_READY && !was_told(j, b->image.meta.id)) {
+    if (b->state == BUILD_READY && !job_has_sent(j, b->image.meta.id)) {
         j->compile_ms += b->compile_ms;
         j->took_ms += b->image.meta.compile_ms;
         j->took_effort += job_effort(j, c->id);

@@ -255,7 +255,6 @@ static void job_finish(struct job *j, int status)
     strategy_close(j->strategy);
     free(j->outcomes);
     free(j->held);
-    free(j->told);
     plan_deinit(&j->plan);
     if (j->workload.family) {
         j->family->workload_deinit(&j->workload);

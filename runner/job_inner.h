@@ -125,8 +125,6 @@ struct job {
     double reference_rate; /* multiply-adds per us of the independent reference; 0: unknown */
     /* build of the last announced compile; only its address is compared */
     const struct build *announced;
-    uint32_t n_told, room_told;
-    char (*told)[HASH_HEX]; /* owned: ids of the modules that this job has sent to gemmd */
     uint32_t n_tally;
     struct tally tally[TALLY_MAX];
 };
@@ -144,7 +142,7 @@ void job_release(struct job *j, struct candidate *c); /* gives the build back */
 /* For a candidate that is not worth the wait: gives its build back, and adds the build's whole
  * compile time to compile_ms. */
 void job_drop(struct job *j, struct candidate *c);
-/* Sends the module of a ready build, once per job. */
+/* Sends the module of a ready build, unless a trial of this job names the module. */
 void job_module(struct job *j, struct candidate *c);
 
 /* patience.c: the longest wait for the queue's builds, in ms, before the next call. 0: set the
