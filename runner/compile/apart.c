@@ -181,21 +181,37 @@ static enum ending ending_of(int status)
     return WIFSIGNALED(status) ? KILLED : ENDED;
 }
 
+/* Moves an answer's image or error out. Returns the compiler's result. */
+static int apart_take_answer(const struct apart_answer *from, void *data, size_t n,
+                             struct image *out, struct error *err)
+{
+    *out = from->image;
+    out->data = from->code ? NULL : data;
+    out->size = from->code ? 0 : n;
+    if (from->code) {
+        free(data);
+        return error_set(err, from->code, "%s", from->text);
+    }
+    return 0;
+}
+
 /* Asks a child to compile. *r: the status in the answer; *status: how a child without an answer
  * ended. */
 static enum ending apart_ask_worker(struct apart *a, struct worker *w, const struct variant *v,
                                     struct image *out, int *r, int *status, struct error *err)
 {
-    struct apart_frame f = {0};
-    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    apart_put_variant(&b, v);
+    struct apart_answer answer;
+    void *data = NULL;
+    size_t n;
     set_busy(a, w, v);
-    const bool answered = apart_send(w->fd, &b) && apart_receive(w->fd, &f);
-    const bool same = answered && apart_is_from(f.map, a->inner->ops->version(a->inner));
+    const bool answered = apart_send(w->fd, v, sizeof(*v), v->source, strlen(v->source)) &&
+                          apart_receive(w->fd, &answer, sizeof(answer), &data, &n);
+    const bool same = answered && strcmp(answer.compiler, a->inner->ops->version(a->inner)) == 0;
     if (same) {
-        *r = apart_get_answer(f.map, out, err);
+        *r = apart_take_answer(&answer, data, n, out, err);
+    } else {
+        free(data);
     }
-    apart_frame_deinit(&f);
     const bool well = set_done(a, w, same), stopped = !well && w->stopped;
     if (!well) {
         *status = apart_end_worker(w);

@@ -13,7 +13,6 @@
 #ifndef GEMMD_RUNNER_COMPILE_APART_H
 #define GEMMD_RUNNER_COMPILE_APART_H
 
-#include "proto/wire.h"
 #include "kernels/device.h"
 
 /* Says that this program is gemmd-runner and can be started as a child. Without this call no child
@@ -32,31 +31,22 @@ int apart_child(const char *spec, int fd);
  * most a second. Busy children end after the process. */
 void apart_quit(void);
 
-/* Messages between the process that compiles and the process that wants the variant: a variant in
- * one direction, an image or an error in the other. Each message is a length and a MessagePack map.
- * Both ends are the same program, so a message is checked for completeness, not for versions. */
+/* ---- messages -------------------------------------------------------------------------------- */
 
-/* A message and its decoded map, which points into the message. */
-struct apart_frame {
-    void *data;           /* owned */
-    struct wire_doc *doc; /* owned */
-    const struct wire_obj *map;
+/* A message is a struct and a body: a variant and its source in one direction, an answer and the
+ * image's bytes in the other. Both ends are the same program, so a struct goes as it is, and its
+ * pointers mean nothing. */
+struct apart_answer {
+    char compiler[128]; /* its version */
+    int code;           /* the compiler's result, with the text of its error */
+    char text[ERROR_TEXT_MAX];
+    struct image image; /* its data are the body */
 };
 
-/* False: the other end has closed the socket, or no memory. */
-bool apart_send(int fd, const struct wire_buf *b);
-bool apart_receive(int fd, struct apart_frame *f); /* when true: apart_frame_deinit *f */
-void apart_frame_deinit(struct apart_frame *f);
-
-void apart_put_variant(struct wire_buf *b, const struct variant *v);
-/* out->source is borrowed from the frame. False: no valid variant. */
-bool apart_get_variant(const struct wire_obj *map, struct variant *out);
-
-/* `compiler`: its version; `code` and `err`: the compiler's result. */
-void apart_put_answer(struct wire_buf *b, const char *compiler, int code, const struct image *image,
-                      const struct error *err);
-bool apart_is_from(const struct wire_obj *map, const char *compiler);
-/* Returns the compiler's result, or ERROR_INTERNAL: not a valid answer. */
-int apart_get_answer(const struct wire_obj *map, struct image *out, struct error *err);
+/* False: the other end has closed the socket. */
+bool apart_send(int fd, const void *head, size_t size, const void *body, size_t n);
+/* *body: owned by the caller, n bytes and a zero. False: the other end has closed the socket, or no
+ * memory. */
+bool apart_receive(int fd, void *head, size_t size, void **body, size_t *n);
 
 #endif

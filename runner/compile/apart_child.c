@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -71,30 +72,27 @@ static void *apart_child_watch_parent(void *arg)
     return NULL;
 }
 
-static int apart_child_compile(struct compiler *c, const struct apart_frame *f, struct image *image,
+static int apart_child_compile(struct compiler *c, const struct variant *v, struct image *image,
                                struct error *err)
 {
-    struct variant v;
-    if (!apart_get_variant(f->map, &v)) {
-        return error_set(err, ERROR_INTERNAL, "a compiler's process was given no variant");
-    }
-    if (!apart_child_begin_compile(c, &v)) {
+    if (!apart_child_begin_compile(c, v)) {
         return error_set(err, ERROR_HUNG, "the compiler was stopped");
     }
-    int r = c->ops->compile(c, &v, image, err);
+    int r = c->ops->compile(c, v, image, err);
     apart_child_end_compile();
     return r;
 }
 
-static bool apart_child_answer(struct compiler *c, int fd, const struct apart_frame *f)
+static bool apart_child_answer(struct compiler *c, int fd, const struct variant *v)
 {
-    struct image image = {0};
+    struct apart_answer a = {.code = 0};
     struct error err = ERROR_NULL;
-    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    int r = apart_child_compile(c, f, &image, &err);
-    apart_put_answer(&b, c->ops->version(c), r, &image, &err);
-    image_deinit(&image);
-    return apart_send(fd, &b);
+    a.code = apart_child_compile(c, v, &a.image, &err);
+    snprintf(a.compiler, sizeof(a.compiler), "%s", c->ops->version(c));
+    snprintf(a.text, sizeof(a.text), "%s", err.text);
+    const bool sent = apart_send(fd, &a, sizeof(a), a.image.data, a.image.size);
+    image_deinit(&a.image);
+    return sent;
 }
 
 int apart_child(const char *spec, int fd)
@@ -102,7 +100,9 @@ int apart_child(const char *spec, int fd)
     struct compiler *c = NULL;
     struct error err = ERROR_NULL;
     pthread_t watcher;
-    struct apart_frame f;
+    struct variant v;
+    void *source;
+    size_t n;
     self_begin(fd);
     prctl(PR_SET_NAME, "gemmd-compile");
     int r = pthread_create(&watcher, NULL, apart_child_watch_parent, &fd)
@@ -113,9 +113,10 @@ int apart_child(const char *spec, int fd)
         return 1;
     }
     bool going = true;
-    while (going && apart_receive(fd, &f)) {
-        going = apart_child_answer(c, fd, &f);
-        apart_frame_deinit(&f);
+    while (going && apart_receive(fd, &v, sizeof(v), &source, &n)) {
+        v.source = source;
+        going = apart_child_answer(c, fd, &v);
+        free(source);
     }
     c->ops->close(c);
     return 0;
