@@ -72,7 +72,7 @@ static double compilers_recorded_due_ms(struct job *j, const struct candidate *c
 {
     struct runner *r = j->runner;
     struct image image = {0};
-    bool cached = modules_find(r->opt.cache_dir, c->hash, &image, NULL) != MODULES_MISS;
+    bool cached = modules_find(r->opt.mode.cache_dir, c->hash, &image, NULL) != MODULES_MISS;
     image_deinit(&image);
     return lanes_want(&r->lanes, c->hash, cached ? 0 : compilers_recorded_cost_ms(j, c),
                       runner_now_ms(r));

@@ -161,7 +161,7 @@ static int job_begin(struct job *j, struct error *err)
     timeline_enter(&r->timeline, PHASE_PLAN);
     /* A search that goes on must make the same choices as before. Which variants were compiled
      * but not measured before it stopped is chance, so `present` is not used. */
-    const char *present = o->n_done == 0 ? r->opt.cache_dir : NULL;
+    const char *present = o->n_done == 0 ? r->opt.mode.cache_dir : NULL;
     int status = job_find_target(j, err);
     status = status ? status : helpers_want(&r->helpers, j->target, err);
     if (status) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runner/base/cache_dir.h"
+#include "runner/base/mode.h"
 #include "runner/base/clocks.h"
 #include "runner/compile/apart.h"
 #include "runner/runner.h"
@@ -27,7 +27,7 @@ int runner_open_device(struct runner *r, struct error *err)
         return 0;
     }
     runner_announce(r, "prepare", NULL, runner_limit(r, OPEN_LIMIT_MS)); /* opening may hang */
-    int status = device_open(r->opt.device, &r->device, err);
+    int status = device_open(r->opt.mode.device, &r->device, err);
     if (status == 0) {
         channel_notify(&r->channel, "device", &device_info_schema, &r->device->info);
     }
@@ -47,11 +47,11 @@ static void opening_wait_helpers(void *ctx)
 
 int runner_open_pool(struct runner *r, struct error *err)
 {
-    int status = r->compiler ? 0 : apart_open(r->opt.device, &r->compiler, err);
+    int status = r->compiler ? 0 : apart_open(r->opt.mode.device, &r->compiler, err);
     if (status == 0 && !r->pool) {
-        r->threads = cache_dir_threads(r->opt.compile_threads);
+        r->threads = mode_count_threads(r->opt.mode.threads);
         struct compile_pool_setup setup = {
-            .compiler = r->compiler, .cache_dir = r->opt.cache_dir, .threads = r->threads};
+            .compiler = r->compiler, .cache_dir = r->opt.mode.cache_dir, .threads = r->threads};
         status = compile_pool_new(&setup, &r->pool, err);
     }
     return status;
@@ -68,33 +68,22 @@ static bool opening_is_known(const struct runner *r, const struct tune_order *o)
            o->n_avoid == 0;
 }
 
-/* A precompile_setup function. Errors are ignored here: the search repeats the step and reports the
- * error. */
-static int opening_want_variant(void *ctx, const struct variant *v, const char *hash,
-                                const struct record *config, uint32_t place, struct error *err)
-{
-    const struct runner *r = ctx;
-    (void)config;
-    const struct compile_pool_want want = {
-        .variant = v, .hash = hash, .rank = RANK_OPENING, .turn = place};
-    return compile_pool_want(r->pool, &want, NULL, err);
-}
-
+/* Errors are ignored here: the search repeats the step and reports the error. */
 void runner_want_opening(struct runner *r, const struct tune_order *o)
 {
     struct error ignored = ERROR_NULL;
     if (!opening_is_known(r, o) || runner_open_pool(r, &ignored)) {
         return;
     }
-    const struct precompile_setup setup = {.device = r->opt.device,
+    const struct precompile_setup setup = {.device = r->opt.mode.device,
                                            .info = r->opt.expected,
-                                           .compiler = r->compiler->ops->version(r->compiler),
+                                           .compiler = r->compiler,
+                                           .pool = r->pool,
+                                           .rank = RANK_OPENING,
                                            .look = runner_look(r),
                                            .openings = true,
-                                           .cache_dir = r->opt.cache_dir,
-                                           .threads = r->threads,
-                                           .want = opening_want_variant,
-                                           .ctx = r};
+                                           .cache_dir = r->opt.mode.cache_dir,
+                                           .threads = r->threads};
     enum phase before = timeline_enter(&r->timeline, PHASE_PLAN);
     precompile_add_search(&setup, &o->request, &ignored);
     timeline_enter(&r->timeline, before);

@@ -43,10 +43,10 @@ static const struct option_row {
     int64_t min, max;
 } rows[] = {
     {"--fd", OPTION_NUMBER, AT(fd), 0, 1 << 20},
-    {"--device", OPTION_TEXT, AT(device), 0, 0},
-    {"--cache-dir", OPTION_TEXT, AT(cache_dir), 0, 0},
+    {"--device", OPTION_TEXT, AT(mode.device), 0, 0},
+    {"--cache-dir", OPTION_TEXT, AT(mode.cache_dir), 0, 0},
     {"--expect", OPTION_TEXT, AT(expect), 0, 0},
-    {"--compile-threads", OPTION_NUMBER, AT(compile_threads), 0, 256},
+    {"--compile-threads", OPTION_NUMBER, AT(mode.threads), 0, 256},
     {"--linger-ms", OPTION_NUMBER, AT(linger_ms), 0, INT32_MAX},
     {"--nice", OPTION_NUMBER, AT(nice), -20, 19},
     {"--hang-limit-ms", OPTION_NUMBER, AT(hang_limit_ms), 0, INT32_MAX},
@@ -66,11 +66,10 @@ static const struct option_row {
     {"--openings", OPTION_FLAG, AT(precompile_order.setup.openings), 0, 0},
     {"--cache-max-mib", OPTION_NUMBER, AT(precompile_order.max_mib), 0, 1 << 30},
     {"--with-parent", OPTION_NUMBER, AT(precompile_order.with_parent), 1, INT32_MAX},
-    /* the next four options also apply to --landscape */
-    {"--target", OPTION_TEXT, AT(precompile_order.setup.target), 0, 0},
-    {"--seconds", OPTION_NUMBER, AT(precompile_order.seconds), 0, INT32_MAX},
-    {"--quiet", OPTION_FLAG, AT(precompile_order.quiet), 0, 0},
-    {"--json", OPTION_FLAG, AT(precompile_order.json), 0, 0},
+    {"--target", OPTION_TEXT, AT(mode.target), 0, 0},
+    {"--seconds", OPTION_NUMBER, AT(mode.seconds), 0, INT32_MAX},
+    {"--quiet", OPTION_FLAG, AT(mode.quiet), 0, 0},
+    {"--json", OPTION_FLAG, AT(mode.json), 0, 0},
     {"--landscape", OPTION_TEXT, AT(landscape.path), 0, 0},
     {"--variants", OPTION_NUMBER, AT(landscape.variants), 0, INT32_MAX},
     {"--settings", OPTION_NUMBER, AT(landscape.settings), 0, INT32_MAX},
@@ -154,7 +153,7 @@ static int options_parse(int argc, char **argv, struct runner_options *o)
     struct option table[N_ROWS + 1] = {0};
     *o = (struct runner_options){.fd = -1, .linger_ms = LINGER_DEFAULT_MS};
     o->precompile_order.max_mib = PRECOMPILE_MAX_DEFAULT_MIB;
-    o->precompile_order.seconds = -1;
+    o->mode.seconds = -1;
     o->landscape.finals = FINALS_DEFAULT;
     if (hang && options_read_number("GEMMD_HANG_LIMIT_MS", hang, 0, INT32_MAX, &o->hang_limit_ms)) {
         return -1;
@@ -176,8 +175,8 @@ static int options_parse(int argc, char **argv, struct runner_options *o)
         o->landscape.problem = argv[optind++];
     }
     bool alone = o->probe || o->precompile || o->landscape.problem;
-    bool placed = o->fd >= 0 && (o->cache_dir || o->hold_mhz || o->compile);
-    if (optind < argc || !o->device || (!alone && !placed)) {
+    bool placed = o->fd >= 0 && (o->mode.cache_dir || o->hold_mhz || o->compile);
+    if (optind < argc || !o->mode.device || (!alone && !placed)) {
         fputs(usage, stderr);
         return -1;
     }
@@ -192,7 +191,7 @@ static int options_run_probe(const struct runner_options *o)
     struct device_info info = {0};
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    int r = device_probe(o->device, &info, &err);
+    int r = device_probe(o->mode.device, &info, &err);
     if (r) {
         wire_put_map(&b, 3);
         wire_put_kv_str(&b, "name", error_name(err.code));
@@ -203,28 +202,6 @@ static int options_run_probe(const struct runner_options *o)
     }
     bool written = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len && fflush(stdout) == 0;
     return r || !written ? RUNNER_EXIT_PROBE : RUNNER_EXIT_OK;
-}
-
-static int run_precompile(struct runner_options *o)
-{
-    o->precompile_order.setup.device = o->device;
-    o->precompile_order.setup.info = o->expected;
-    o->precompile_order.cache_dir = o->cache_dir;
-    o->precompile_order.threads = o->compile_threads;
-    return precompile_run(&o->precompile_order);
-}
-
-/* Both modes share options that are parsed into `precompile_order`. */
-static int options_run_landscape(struct runner_options *o)
-{
-    o->landscape.device = o->device;
-    o->landscape.cache_dir = o->cache_dir;
-    o->landscape.threads = o->compile_threads;
-    o->landscape.target = o->precompile_order.setup.target;
-    o->landscape.seconds = o->precompile_order.seconds;
-    o->landscape.quiet = o->precompile_order.quiet;
-    o->landscape.json = o->precompile_order.json;
-    return landscape_run(&o->landscape);
 }
 
 int runner_main(int argc, char **argv)
@@ -240,13 +217,16 @@ int runner_main(int argc, char **argv)
         return RUNNER_EXIT_OK;
     }
     if (o.hold_mhz) {
-        return clocks_child(o.device, o.hold_mhz, (int)o.fd);
+        return clocks_child(o.mode.device, o.hold_mhz, (int)o.fd);
     }
     if (o.compile) {
-        return apart_child(o.device, (int)o.fd);
+        return apart_child(o.mode.device, (int)o.fd);
     }
     if (o.landscape.path) {
-        return options_run_landscape(&o);
+        return landscape_run(&o.mode, &o.landscape);
     }
-    return o.precompile ? run_precompile(&o) : o.probe ? options_run_probe(&o) : runner_serve(&o);
+    o.precompile_order.setup.info = o.expected;
+    return o.precompile ? precompile_run(&o.mode, &o.precompile_order)
+           : o.probe    ? options_run_probe(&o)
+                        : runner_serve(&o);
 }

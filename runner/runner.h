@@ -54,11 +54,10 @@ enum runner_exit {
 };
 
 struct runner_options {
-    int64_t fd;         /* the socket */
-    const char *device; /* device spec */
-    const char *cache_dir, *expect;
+    int64_t fd;             /* the socket */
+    struct mode_order mode; /* device, cache_dir and threads also hold without such a mode */
+    const char *expect;
     struct device_info expected; /* known before the device is opened; kind "": unknown */
-    int64_t compile_threads;     /* 0: one per core */
     int64_t linger_ms;
     int64_t nice;
     int64_t memory_percent; /* share of the device's free memory to use; 0: the device decides */

@@ -167,7 +167,7 @@ int runner_serve(const struct runner_options *opt)
     r.on_tune = on_tune;
     host_work_unwanted = is_unwanted;
     r.baselines.off = opt->no_baseline;
-    r.compilers = compilers_choose(opt->device);
+    r.compilers = compilers_choose(opt->mode.device);
     if (channel_init(&r.channel, (int)opt->fd, &err)) {
         fprintf(stderr, "gemmd-runner: %s\n", err.text);
         return RUNNER_EXIT_USAGE;

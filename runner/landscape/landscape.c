@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "proto/trust.h"
-#include "runner/base/cache_dir.h"
 #include "runner/base/stats.h"
 #include "runner/compile/apart.h"
 #include "runner/landscape/recorder.h"
@@ -70,7 +69,7 @@ static int find_problem(struct landscape_recorder *s, struct error *err)
                       s->problem.op_name);
     }
     return r ? r
-             : family_target_choose(s->family, &s->problem, &s->device->info, s->order->target,
+             : family_target_choose(s->family, &s->problem, &s->device->info, s->mode->target,
                                     &s->target, err);
 }
 
@@ -81,14 +80,14 @@ static void landscape_wait_helpers(void *ctx)
 
 static int open_all(struct landscape_recorder *s, struct error *err)
 {
-    const struct landscape_order *o = s->order;
-    int r = cache_dir_find(o->cache_dir, s->cache_dir, err);
+    const struct mode_order *o = s->mode;
+    int r = mode_find_cache(o->cache_dir, s->cache_dir, err);
     r = r ? r : device_open(o->device, &s->device, err);
     r = r ? r : apart_open(o->device, &s->compiler, err);
     if (r) {
         return r;
     }
-    const unsigned threads = cache_dir_threads(o->threads);
+    const unsigned threads = mode_count_threads(o->threads);
     const bool spare = o->threads == 0 && threads > 2 * SPARE_CORES;
     s->threads = spare ? threads - SPARE_CORES : threads;
     const struct compile_pool_setup setup = {
@@ -159,7 +158,7 @@ static int open_file(struct landscape_recorder *s, const char *part, struct erro
         return fd;
     }
     s->file = fdopen(fd, "w");
-    line_scrap(s->file ? part : NULL);
+    mode_scrap_file(s->file ? part : NULL);
     return s->file ? 0 : fail_part(fd, part, err);
 }
 
@@ -170,7 +169,7 @@ static int close_file(struct landscape_recorder *s, const char *part, struct err
         rename(part, s->order->path) != 0) {
         return error_set(err, ERROR_IO, "cannot write %s: %s", s->order->path, strerror(errno));
     }
-    line_scrap(NULL);
+    mode_scrap_file(NULL);
     fclose(s->file);
     s->file = NULL;
     return 0;
@@ -182,7 +181,7 @@ static int landscape_measure_all(struct landscape_recorder *s, struct error *err
     int r = landscape_write_header(s, err);
     s->began_ms = landscape_clock(s);
     s->best_us = INFINITY;
-    line_begin(&s->line, s->order->quiet, s->began_ms);
+    mode_begin_line(&s->line, s->mode->quiet, s->began_ms);
     r = r ? r : landscape_walk(s, err);
     r = r ? r : landscape_finals(s, err);
     return r ? r : landscape_write_end(s, err);
@@ -218,7 +217,7 @@ static void landscape_print_summary(const struct landscape_recorder *s)
     if (isfinite(s->best_us)) {
         snprintf(best, sizeof(best), "%.4f", s->best_us);
     }
-    if (s->order->json) {
+    if (s->mode->json) {
         printf("{\"points\": %u, \"space\": %u, \"variants\": %u, \"space_variants\": %u, "
                "\"failed\": %u, \"best_us\": %s, \"reference_us\": %.4f, \"seconds\": %.3f}\n",
                s->points, s->space.n, s->done, s->n_variants, s->failed, best, s->reference_us,
@@ -231,20 +230,21 @@ static void landscape_print_summary(const struct landscape_recorder *s)
            s->reference_us, seconds);
 }
 
-int landscape_run(const struct landscape_order *o)
+int landscape_run(const struct mode_order *mode, const struct landscape_order *o)
 {
     static struct landscape_recorder s; /* the process records only one landscape */
     struct error err = ERROR_NULL;
+    s.mode = mode;
     s.order = o;
-    line_watch();
+    mode_watch_signals();
     int r = landscape_all(&s, &err);
-    line_end(&s.line);
+    mode_end_line(&s.line);
     if (r) {
-        line_fail(&err, o->json);
+        mode_print_error(&err, mode->json);
     } else {
         landscape_print_summary(&s);
     }
-    bool said = line_said();
+    bool said = mode_flush_output();
     apart_quit();
     /* ends by _exit as in serve.c, because threads may be lost in a compiler */
     _exit(r || !said ? 1 : 0);

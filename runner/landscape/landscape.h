@@ -22,25 +22,18 @@
 #ifndef GEMMD_RUNNER_LANDSCAPE_LANDSCAPE_H
 #define GEMMD_RUNNER_LANDSCAPE_LANDSCAPE_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "runner/base/mode.h"
 
 struct landscape_order { /* borrowed */
-    const char *device;  /* device spec */
     const char *path;    /* path of the file to write; an unfinished file has ".part" appended */
-    /* target, note and cache_dir may be NULL: the usual values */
-    const char *problem, *target, *note, *cache_dir;
-    /* compiler threads; 0: one per core, but on hosts with many cores two fewer */
-    int64_t threads;
+    const char *problem, *note; /* note: may be NULL */
     int64_t variants; /* variants to record even when the time is up; 0: LANDSCAPE_VARIANTS */
     int64_t settings; /* most run-time settings recorded of each variant; 0: all */
-    /* time after which no variant is begun; -1: no limit, all variants are recorded */
-    int64_t seconds;
-    int64_t finals; /* number of points that a lot of finals measures again */
-    bool quiet, json;
+    int64_t finals;   /* number of points that a lot of finals measures again */
 };
 
-/* Returns the exit code: 0 recorded; 1 an error, printed on stderr. */
-int landscape_run(const struct landscape_order *o);
+/* Without mode->threads, leaves two cores of many free. mode->seconds -1: records all variants.
+ * Returns the exit code: 0 recorded; 1 an error, printed on stderr. */
+int landscape_run(const struct mode_order *mode, const struct landscape_order *o);
 
 #endif

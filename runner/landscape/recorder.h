@@ -7,8 +7,6 @@
 #include <stdio.h>
 
 #include "kernels/space.h"
-#include "proto/paths.h"
-#include "runner/base/line.h"
 #include "runner/compile/pool.h"
 #include "runner/landscape/landscape.h"
 
@@ -32,6 +30,7 @@ struct landscape_item { /* a variant on its way through the compilers */
 };
 
 struct landscape_recorder {
+    const struct mode_order *mode;
     const struct landscape_order *order;
     struct problem problem;
     const struct family *family;

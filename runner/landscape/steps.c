@@ -80,14 +80,14 @@ void landscape_say(struct landscape_recorder *s)
 {
     const double now = landscape_clock(s);
     char best[32] = "";
-    if (!line_due(&s->line, now)) {
+    if (!mode_is_line_due(&s->line, now)) {
         return;
     }
     if (isfinite(s->best_us)) {
         snprintf(best, sizeof(best), " best %.1f us,", s->best_us);
     }
-    line_put(&s->line, "%u of %u variants, %u points,%s reference %.1f us, %.0f s", s->done,
-             s->n_variants, s->points, best, s->reference_us, (now - s->began_ms) / 1e3);
+    mode_put_line(&s->line, "%u of %u variants, %u points,%s reference %.1f us, %.0f s", s->done,
+                  s->n_variants, s->points, best, s->reference_us, (now - s->began_ms) / 1e3);
 }
 
 int landscape_look(struct landscape_recorder *s, struct error *err)

@@ -149,7 +149,7 @@ static int64_t landscape_least_variants(const struct landscape_recorder *s)
 
 static bool time_is_up(const struct landscape_recorder *s)
 {
-    const int64_t seconds = s->order->seconds;
+    const int64_t seconds = s->mode->seconds;
     return seconds >= 0 && s->done >= landscape_least_variants(s) &&
            landscape_clock(s) - s->began_ms >= (double)seconds * 1e3;
 }
@@ -157,7 +157,7 @@ static bool time_is_up(const struct landscape_recorder *s)
 /* The variants to visit: no more than the order needs, when that is known. */
 static uint32_t landscape_count_wanted(const struct landscape_recorder *s)
 {
-    bool known = s->order->seconds == 0 && landscape_least_variants(s) < s->n_variants;
+    bool known = s->mode->seconds == 0 && landscape_least_variants(s) < s->n_variants;
     return known ? (uint32_t)landscape_least_variants(s) : s->n_variants;
 }
 
@@ -171,7 +171,7 @@ static bool measures_alone(const struct landscape_recorder *s)
 static uint32_t landscape_queue_limit(const struct landscape_recorder *s)
 {
     const int64_t must = landscape_least_variants(s) - s->done;
-    if (!measures_alone(s) || s->order->seconds < 0 || must >= LANDSCAPE_LOOK_AHEAD) {
+    if (!measures_alone(s) || s->mode->seconds < 0 || must >= LANDSCAPE_LOOK_AHEAD) {
         return LANDSCAPE_LOOK_AHEAD;
     }
     return must > 0                            ? (uint32_t)must

@@ -18,8 +18,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runner/base/cache_dir.h"
-#include "runner/base/line.h"
 #include "runner/base/timeline.h"
 #include "runner/compile/apart.h"
 #include "runner/compile/pool.h"
@@ -34,12 +32,10 @@ enum {
 enum { WHO_PROCESS = 1, CLASS_IDLE = 3, CLASS_SHIFT = 13 }; /* of ioprio_set(2) */
 
 struct precompile {
+    const struct mode_order *mode;
     struct precompile_order *order;
-    struct compiler *compiler; /* owned */
     char cache_dir[PATHS_MAX];
-    struct compile_pool *pool; /* owned */
-    uint32_t n_wanted;         /* openings so far */
-    uint32_t n;                /* variants */
+    uint32_t n; /* variants */
     uint32_t compiled, found, refused, failed;
     int64_t bytes;                 /* size of the cache */
     double began_ms, compiling_ms; /* compiling_ms: when all variants had been wanted */
@@ -53,7 +49,7 @@ static volatile sig_atomic_t interrupted;
 static void precompile_on_signal(int number)
 {
     if (interrupted) {
-        line_die(number);
+        mode_die(number);
     }
     interrupted = number;
 }
@@ -70,20 +66,20 @@ static void precompile_draw_line(struct precompile *w)
     const double now = timeline_clock_ms();
     const uint32_t made = w->compiled + w->refused, left = w->n - precompile_count_done(w);
     char rest[48] = "";
-    if (!line_due(&w->line, now)) {
+    if (!mode_is_line_due(&w->line, now)) {
         return;
     }
     if (interrupted) {
-        line_put(&w->line, "precompile %u/%u: ending; once more ends it at once",
-                 precompile_count_done(w), w->n);
+        mode_put_line(&w->line, "precompile %u/%u: ending; once more ends it at once",
+                      precompile_count_done(w), w->n);
         return;
     }
     if (made > 0) {
         snprintf(rest, sizeof(rest), ", %.0f s left at most",
                  (now - w->compiling_ms) / 1e3 / made * left);
     }
-    line_put(&w->line, "precompile %u/%u: %u compiled, %u were there, %u refused%s",
-             precompile_count_done(w), w->n, w->compiled, w->found, w->refused, rest);
+    mode_put_line(&w->line, "precompile %u/%u: %u compiled, %u were there, %u refused%s",
+                  precompile_count_done(w), w->n, w->compiled, w->found, w->refused, rest);
 }
 
 static void precompile_print_summary(const struct precompile *w)
@@ -91,7 +87,7 @@ static void precompile_print_summary(const struct precompile *w)
     const struct device_info *info = &w->order->setup.info;
     double seconds = (timeline_clock_ms() - w->began_ms) / 1e3;
     uint32_t left = w->n - precompile_count_done(w);
-    if (w->order->json) {
+    if (w->mode->json) {
         printf("{\"variants\": %u, \"compiled\": %u, \"found\": %u, \"refused\": %u, "
                "\"failed\": %u, \"left\": %u, \"full\": %s, \"seconds\": %.3f}\n",
                w->n, w->compiled, w->found, w->refused, w->failed, left, w->full ? "true" : "false",
@@ -114,7 +110,8 @@ static bool precompile_is_stopping(struct precompile *w)
     const struct precompile_order *o = w->order;
     w->full = w->full || (o->max_mib > 0 && w->bytes >= o->max_mib << 20);
     return interrupted || w->full ||
-           (o->seconds > 0 && timeline_clock_ms() - w->compiling_ms >= (double)o->seconds * 1e3);
+           (w->mode->seconds > 0 &&
+            timeline_clock_ms() - w->compiling_ms >= (double)w->mode->seconds * 1e3);
 }
 
 static void precompile_note_failure(struct precompile *w, const struct error *why)
@@ -147,26 +144,15 @@ static void precompile_settle_build(void *ctx, const struct build *b)
     }
 }
 
-/* A precompile_setup function. */
-static int precompile_want_variant(void *ctx, const struct variant *v, const char *hash,
-                                   const struct record *config, uint32_t place, struct error *err)
-{
-    struct precompile *w = ctx;
-    const uint32_t turn = w->order->setup.openings ? w->n_wanted++ : place;
-    const struct compile_pool_want want = {
-        .variant = v, .hash = hash, .rank = RANK_SPACE, .turn = config ? turn + 1 : 0};
-    return compile_pool_want(w->pool, &want, NULL, err);
-}
-
 /* Compiles until all variants are done. After a stop, waits only for the running compiles. */
 static void precompile_compile_all(struct precompile *w)
 {
-    while (compile_pool_pending(w->pool) > 0) {
+    while (compile_pool_pending(w->order->setup.pool) > 0) {
         if (precompile_is_stopping(w)) {
-            compile_pool_drop_unheld(w->pool);
+            compile_pool_drop_unheld(w->order->setup.pool);
         }
-        compile_pool_wait(w->pool, LOOK_MS, COMPILE_LIMIT_MS);
-        compile_pool_collect(w->pool);
+        compile_pool_wait(w->order->setup.pool, LOOK_MS, COMPILE_LIMIT_MS);
+        compile_pool_collect(w->order->setup.pool);
         precompile_draw_line(w);
     }
 }
@@ -193,30 +179,31 @@ static bool stay_with(int64_t parent)
 static int open_compiler(struct precompile *w, struct error *err)
 {
     const char *spec = w->order->setup.device;
-    return apart_open(strncmp(spec, "cuda", 4) == 0 ? "cuda" : spec, &w->compiler, err);
+    return apart_open(strncmp(spec, "cuda", 4) == 0 ? "cuda" : spec, &w->order->setup.compiler,
+                      err);
 }
 
 static int precompile_open_all(struct precompile *w, struct error *err)
 {
     struct precompile_setup *s = &w->order->setup;
-    int r = cache_dir_find(w->order->cache_dir, w->cache_dir, err);
+    s->device = w->mode->device;
+    s->target = w->mode->target;
+    int r = mode_find_cache(w->mode->cache_dir, w->cache_dir, err);
     r = r ? r : open_compiler(w, err);
     r = r || s->info.kind[0] ? r : device_probe(s->device, &s->info, err);
     if (r) {
         return r;
     }
-    s->threads = cache_dir_threads(w->order->threads);
+    s->threads = mode_count_threads(w->mode->threads);
     s->cache_dir = w->cache_dir;
-    s->compiler = w->compiler->ops->version(w->compiler);
-    s->want = precompile_want_variant;
-    s->ctx = w;
-    const struct compile_pool_setup pool = {.compiler = w->compiler,
+    s->rank = RANK_SPACE;
+    const struct compile_pool_setup pool = {.compiler = w->order->setup.compiler,
                                             .cache_dir = w->cache_dir,
                                             .threads = s->threads,
                                             .paused = true, /* until the variants' order is known */
                                             .done = precompile_settle_build,
                                             .ctx = w};
-    return compile_pool_new(&pool, &w->pool, err);
+    return compile_pool_new(&pool, &s->pool, err);
 }
 
 static int precompile_prepare(struct precompile *w, struct error *err)
@@ -225,39 +212,39 @@ static int precompile_prepare(struct precompile *w, struct error *err)
     int r = precompile_open_all(w, err);
     r = r ? r : precompile_add_problems(w->order, err);
     if (r == 0) {
-        w->n = compile_pool_pending(w->pool);
+        w->n = compile_pool_pending(w->order->setup.pool);
         modules_count(w->cache_dir, &usage);
         w->bytes = usage.bytes;
-        compile_pool_resume(w->pool);
+        compile_pool_resume(w->order->setup.pool);
     }
     return r;
 }
 
-int precompile_run(struct precompile_order *o)
+int precompile_run(const struct mode_order *mode, struct precompile_order *o)
 {
     static struct precompile w;
     struct error err = ERROR_NULL;
-    w = (struct precompile){.order = o, .began_ms = timeline_clock_ms()};
+    w = (struct precompile){.mode = mode, .order = o, .began_ms = timeline_clock_ms()};
     if (o->with_parent && !stay_with(o->with_parent)) {
         return 130;
     }
     be_humble();
     int r = precompile_prepare(&w, &err);
     w.compiling_ms = timeline_clock_ms();
-    line_begin(&w.line, o->quiet, w.compiling_ms);
+    mode_begin_line(&w.line, mode->quiet, w.compiling_ms);
     if (r == 0) {
         precompile_compile_all(&w);
     }
-    line_end(&w.line);
+    mode_end_line(&w.line);
     if (r) {
-        line_fail(&err, o->json);
+        mode_print_error(&err, mode->json);
     } else {
         precompile_print_summary(&w);
         if (w.failed) {
             fprintf(stderr, "gemmd-runner: %u failed, the first: %s\n", w.failed, w.failure.text);
         }
     }
-    bool said = line_said();
+    bool said = mode_flush_output();
     apart_quit();
     _exit(r || w.failed || !said ? 1
           : interrupted          ? 128 + interrupted

@@ -14,25 +14,23 @@
 #ifndef GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
 #define GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
 
-#include "kernels/device.h"
 #include "proto/request.h"
+#include "runner/base/mode.h"
+#include "runner/compile/pool.h"
 
 struct precompile_setup {    /* borrowed */
     const char *device;      /* "cuda:sm_90a", "cpu" ... */
     struct device_info info; /* the device's properties */
-    const char *compiler;    /* its version */
-    const char *target;      /* NULL: the device's choice for each problem */
-    int64_t each;            /* number of first variants of each search to want; 0: all */
-    uint32_t look;           /* number of first configs of each search to look at; 0: all */
-    bool openings;           /* only the first variants of a search, before any measurement */
+    struct compiler *compiler;
+    struct compile_pool *pool; /* receives the variants of a search in its order */
+    enum rank rank;            /* of the variants */
+    const char *target;        /* NULL: the device's choice for each problem */
+    int64_t each;              /* number of first variants of each search to want; 0: all */
+    uint32_t look;             /* number of first configs of each search to look at; 0: all */
+    bool openings;             /* only the first variants of a search, before any measurement */
     /* module cache whose compiled variants come first, as in a search; NULL: no preference */
     const char *cache_dir;
     unsigned threads; /* to build spaces on */
-    /* Receives the variants of a search in its order: first the device's own kernels (config NULL),
-     * then the configs' variants by their place, from 0 on. */
-    int (*want)(void *ctx, const struct variant *v, const char *hash, const struct record *config,
-                uint32_t place, struct error *err);
-    void *ctx;
 };
 
 /* ERROR_NO_CONFIG: no target of the device takes the problem, the requested target does not, or the
@@ -42,20 +40,16 @@ int precompile_add_search(const struct precompile_setup *s, const struct request
 
 struct precompile_order {
     struct precompile_setup setup;
-    const char *modes;     /* modes of the usual problems, as "forward,dW"; NULL: all modes */
-    bool all;              /* usual problems: all types and fusions, not only bf16 */
-    bool problems;         /* read stdin instead of the usual problems: a line has a problem's text
-                            * or a search as JSON */
-    const char *cache_dir; /* NULL: the usual directory */
-    int64_t threads;       /* 0: one per core */
-    int64_t seconds;       /* time after which no compile begins; 0: no limit */
-    int64_t max_mib;       /* cache size from which no compile begins; 0: no limit */
-    int64_t with_parent;   /* process whose end kills this process; 0: no process */
-    bool quiet, json;
+    const char *modes;   /* modes of the usual problems, as "forward,dW"; NULL: all modes */
+    bool all;            /* usual problems: all types and fusions, not only bf16 */
+    bool problems;       /* read stdin instead of the usual problems: a line has a problem's text
+                          * or a search as JSON */
+    int64_t max_mib;     /* cache size from which no compile begins; 0: no limit */
+    int64_t with_parent; /* process whose end kills this process; 0: no process */
 };
 /* Adds all searches of an order. */
 int precompile_add_problems(const struct precompile_order *o, struct error *err);
 /* Returns the exit code: 0 done, or the time is up; 1 a failure; 130 interrupted. */
-int precompile_run(struct precompile_order *o);
+int precompile_run(const struct mode_order *mode, struct precompile_order *o);
 
 #endif

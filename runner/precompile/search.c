@@ -20,12 +20,23 @@ struct sequence {
 
 /* ---- one by one ------------------------------------------------------------------------------ */
 
-static int precompile_want(const struct sequence *s, const struct variant *v,
-                           const struct record *config, struct error *err)
+/* The device's own kernels come before all others. Other variants of a search take turns with those
+ * of other searches; openings do not. */
+static int precompile_want(const struct sequence *s, const struct variant *v, bool helper,
+                           struct error *err)
 {
+    const struct precompile_setup *to = s->to;
     char hash[HASH_HEX];
-    variant_hash(v, s->to->compiler, hash);
-    return s->to->want(s->to->ctx, v, hash, config, s->n, err);
+    const struct compile_pool_want want = {
+        .variant = v,
+        .hash = hash,
+        .rank = to->rank,
+        .turn = helper         ? 0
+                : to->openings ? 1
+                               : s->n + 1,
+    };
+    variant_hash(v, to->compiler->ops->version(to->compiler), hash);
+    return compile_pool_want(to->pool, &want, NULL, err);
 }
 
 /* Wants the device's own kernels, which every search waits for. */
@@ -35,7 +46,7 @@ static int precompile_want_helpers(const struct sequence *s, struct error *err)
     const uint32_t n = device_helpers(s->to->device, &s->to->info, s->plan.setup.target, helpers);
     int r = 0;
     for (uint32_t i = 0; i < n && r == 0; i++) {
-        r = precompile_want(s, &helpers[i], NULL, err);
+        r = precompile_want(s, &helpers[i], true, err);
     }
     return r;
 }
@@ -52,7 +63,7 @@ static int precompile_take_config(struct sequence *s, uint32_t id, struct error 
     }
     plan_config(&s->plan, id, &config);
     int r = plan_variant(&s->plan, &config, &v, hash, err);
-    r = r ? r : precompile_want(s, &v, &config, err);
+    r = r ? r : precompile_want(s, &v, false, err);
     s->n++;
     if (had) {
         *had = true;
@@ -172,7 +183,7 @@ int precompile_add_search(const struct precompile_setup *s, const struct request
                                      .info = &s->info,
                                      .workload = &workload,
                                      .order = &q.order,
-                                     .compiler = s->compiler,
+                                     .compiler = s->compiler->ops->version(s->compiler),
                                      .cache_dir = s->openings ? s->cache_dir : NULL,
                                      .threads = s->threads,
                                      .compilers = s->threads};

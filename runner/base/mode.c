@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runner/base/line.h"
+#include "runner/base/mode.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -10,21 +10,42 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "kernels/modules.h"
 #include "proto/wire.h"
 
-enum { REDRAW_MS = 200, LOG_MS = 10000, LINE_BYTES = 512, COLUMNS = 80 };
+enum { THREADS_MAX = 256, REDRAW_MS = 200, LOG_MS = 10000, LINE_BYTES = 512, COLUMNS = 80 };
 
 static volatile sig_atomic_t stands;
 static const char *volatile scrap; /* borrowed */
 
+int mode_find_cache(const char *given, char out[PATHS_MAX], struct error *err)
+{
+    int r = 0;
+    if (given) {
+        r = snprintf(out, PATHS_MAX, "%s", given) < PATHS_MAX
+                ? 0
+                : error_set(err, ERROR_INVALID, "--cache-dir is too long");
+    } else {
+        r = paths_cache_dir(out, err);
+    }
+    r = r ? r : paths_make_dir(out, 0750, err);
+    return r ? r : modules_check(out, err);
+}
+
+unsigned mode_count_threads(int64_t asked)
+{
+    int64_t n = asked > 0 ? asked : sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (unsigned)n;
+}
+
 /* ---- the line ------------------------------------------------------------------------------- */
 
-void line_begin(struct line *l, bool quiet, double now_ms)
+void mode_begin_line(struct line *l, bool quiet, double now_ms)
 {
     *l = (struct line){.quiet = quiet, .terminal = isatty(STDERR_FILENO), .last_ms = now_ms};
 }
 
-bool line_due(struct line *l, double now_ms)
+bool mode_is_line_due(struct line *l, double now_ms)
 {
     if (l->quiet || now_ms - l->last_ms < (l->terminal ? REDRAW_MS : LOG_MS)) {
         return false;
@@ -34,13 +55,13 @@ bool line_due(struct line *l, double now_ms)
 }
 
 /* One column less than the terminal: a wrapped line cannot be drawn again. */
-static int line_count_columns(void)
+static int mode_count_columns(void)
 {
     struct winsize w;
     return (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col : COLUMNS) - 1;
 }
 
-void line_put(const struct line *l, const char *format, ...)
+void mode_put_line(const struct line *l, const char *format, ...)
 {
     char text[LINE_BYTES];
     va_list args;
@@ -49,14 +70,14 @@ void line_put(const struct line *l, const char *format, ...)
     va_end(args);
     if (l->terminal) {
         stands = 1;
-        fprintf(stderr, "\r\033[K%.*s", line_count_columns(), text);
+        fprintf(stderr, "\r\033[K%.*s", mode_count_columns(), text);
         fflush(stderr);
     } else {
         fprintf(stderr, "%s\n", text);
     }
 }
 
-void line_end(const struct line *l)
+void mode_end_line(const struct line *l)
 {
     if (l->terminal && stands) {
         fputs("\r\033[K", stderr);
@@ -65,7 +86,7 @@ void line_end(const struct line *l)
     }
 }
 
-void line_fail(const struct error *err, bool json)
+void mode_print_error(const struct error *err, bool json)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     const struct wire_obj *map;
@@ -85,7 +106,7 @@ void line_fail(const struct error *err, bool json)
     wire_doc_free(doc);
 }
 
-bool line_said(void)
+bool mode_flush_output(void)
 {
     bool said = fflush(stdout) == 0 && !ferror(stdout);
     if (!said) {
@@ -97,12 +118,12 @@ bool line_said(void)
 
 /* ---- being stopped -------------------------------------------------------------------------- */
 
-void line_scrap(const char *path)
+void mode_scrap_file(const char *path)
 {
     scrap = path;
 }
 
-void line_die(int number)
+void mode_die(int number)
 {
     if (scrap) {
         unlink(scrap);
@@ -114,10 +135,10 @@ void line_die(int number)
     raise(number);
 }
 
-void line_watch(void)
+void mode_watch_signals(void)
 {
     static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
-    const struct sigaction action = {.sa_handler = line_die};
+    const struct sigaction action = {.sa_handler = mode_die};
     for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++) {
         struct sigaction old;
         if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) {
