@@ -83,7 +83,6 @@ struct baselines {
 
 struct runner {
     struct runner_options opt;
-    void (*on_tune)(struct runner *r, const struct rpc_message *m); /* serve.c */
     struct channel channel;
     struct device *device;     /* owned; NULL until the first tune */
     struct compiler *compiler; /* owned; NULL until the first tune */
@@ -109,8 +108,7 @@ int runner_main(int argc, char **argv); /* options.c */
 
 /* serve.c: handles orders until the process ends. */
 int runner_serve(const struct runner_options *opt);
-
-/* inbox.c: handles the messages that come while a job runs: cancel, others_wait, forget, ping, a
+/* Handles the messages that have come, also while a job runs: cancel, others_wait, forget, ping, a
  * second tune. Ends the process when gemmd has closed the socket. */
 void runner_pump(struct runner *r);
 /* Ends the process. */

@@ -2,7 +2,8 @@
 /*
  * The runner's life: hello, then orders until gemmd closes the socket or no order has come for
  * --linger-ms, so that an idle gemmd holds no device memory. The wait for the first order is
- * longer: the device is not open yet, and gemmd may have to wait for its database.
+ * longer: the device is not open yet, and gemmd may have to wait for its database. Messages are
+ * handled also between two steps of a job, and a notification may end the job.
  *
  * The process ends by _exit: exit handlers of libraries may wait for a hanging device, and threads
  * may be lost in a compiler. The operating system frees the resources.
@@ -20,12 +21,20 @@
 #include "proto/std_files.h"
 #include "runner/base/conditions.h"
 #include "runner/base/self.h"
+#include "runner/compile/apart.h"
 #include "runner/runner.h"
 
 enum {
     REST_MS = 1000, /* idle time before baselines are measured */
     FIRST_ORDER_MS = 30 * 1000,
 };
+
+void runner_quit(enum runner_exit code)
+{
+    apart_quit();
+    fflush(NULL);
+    _exit(code);
+}
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
@@ -72,28 +81,90 @@ static void serve_tune(struct runner *r, uint32_t id, const struct tune_order *o
     runner_announce(r, "idle", NULL, 0);
 }
 
-static void on_tune(struct runner *r, const struct rpc_message *m)
+static void serve_on_tune(struct runner *r, const struct rpc_message *m)
 {
+    const uint32_t id = m->id; /* the next receive overwrites the message */
     struct error err = ERROR_NULL;
-    if (r->job) {
-        error_set(&err, ERROR_BUSY, "job %lld is running: one at a time", (long long)r->job);
-        channel_reply_error(&r->channel, m->id, &err);
-        return;
-    }
-    struct tune_order *o = calloc(1, sizeof(*o));
-    if (!o) {
-        error_set(&err, ERROR_NO_MEMORY, "no memory for an order");
-        channel_reply_error(&r->channel, m->id, &err);
-        return;
-    }
-    uint32_t id = m->id; /* the next receive overwrites the message */
-    if (tune_order_unpack(o, m->params, &err)) {
+    struct tune_order *o = r->job ? NULL : calloc(1, sizeof(*o));
+    int status = r->job ? error_set(&err, ERROR_BUSY, "job %lld is running: one at a time",
+                                    (long long)r->job)
+                 : o    ? tune_order_unpack(o, m->params, &err)
+                        : error_set(&err, ERROR_NO_MEMORY, "no memory for an order");
+    if (status) {
         channel_reply_error(&r->channel, id, &err);
     } else {
         serve_tune(r, id, o);
     }
-    tune_order_deinit(o);
-    free(o);
+    if (o) {
+        tune_order_deinit(o);
+        free(o);
+    }
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static int64_t serve_read_job(const struct rpc_message *m)
+{
+    int64_t job = 0;
+    wire_get_int(wire_find(m->params, "job"), &job);
+    return job;
+}
+
+static void serve_on_notify(struct runner *r, const struct rpc_message *m)
+{
+    if (strcmp(m->method, "cancel") == 0) {
+        r->cancelled |= serve_read_job(m) == r->job;
+    } else if (strcmp(m->method, "others_wait") == 0) {
+        r->others_wait |= serve_read_job(m) == r->job;
+    } else if (strcmp(m->method, "forget") == 0 && r->pool) {
+        aside_drop(r, serve_read_job(m));
+    }
+}
+
+static void serve_on_request(struct runner *r, const struct rpc_message *m)
+{
+    if (strcmp(m->method, "tune") == 0) {
+        serve_on_tune(r, m);
+    } else if (strcmp(m->method, "ping") == 0) {
+        rpc_put_result(&r->channel.out, m->id);
+        wire_put_bool(&r->channel.out, true);
+        channel_send(&r->channel);
+    } else {
+        struct error err = ERROR_NULL;
+        error_set(&err, ERROR_UNKNOWN_METHOD, "the runner knows tune and ping, not \"%s\"",
+                  m->method);
+        channel_reply_error(&r->channel, m->id, &err);
+    }
+}
+
+/* Handles a message. False: no message has come. */
+static bool serve_handle_message(struct runner *r)
+{
+    struct rpc_message m;
+    struct error err = ERROR_NULL;
+    int status = channel_receive(&r->channel, &m, &err);
+    if (status < 0) {
+        fprintf(stderr, "gemmd-runner: %s\n", err.text);
+        runner_quit(RUNNER_EXIT_PROTOCOL);
+    }
+    if (status == CHANNEL_NOTHING) {
+        if (r->channel.gone) {
+            runner_quit(RUNNER_EXIT_OK);
+        }
+        return false;
+    }
+    if (m.type == RPC_REQUEST) {
+        serve_on_request(r, &m);
+    } else if (m.type == RPC_NOTIFY) {
+        serve_on_notify(r, &m);
+    }
+    return true;
+}
+
+void runner_pump(struct runner *r)
+{
+    while (serve_handle_message(r)) {
+    }
 }
 
 /* ---- the life -------------------------------------------------------------------------------- */
@@ -164,7 +235,6 @@ int runner_serve(const struct runner_options *opt)
     }
     share_memory(opt->memory_percent);
     r.opt = *opt;
-    r.on_tune = on_tune;
     host_work_unwanted = is_unwanted;
     r.baselines.off = opt->no_baseline;
     r.compilers = compilers_choose(opt->mode.device);

@@ -4,7 +4,7 @@
  * risky step begins. Reads never block and happen between steps.
  *
  * Without gemmd the runner has nothing to do. Every call may find `gone` set and then does nothing;
- * runner/inbox.c ends the process.
+ * runner/serve.c ends the process.
  */
 #ifndef GEMMD_RUNNER_BASE_CHANNEL_H
 #define GEMMD_RUNNER_BASE_CHANNEL_H
