@@ -123,11 +123,16 @@ void mode_scrap_file(const char *path)
     scrap = path;
 }
 
-void mode_die(int number)
+void mode_remove_scrap(void)
 {
     if (scrap) {
         unlink(scrap);
     }
+}
+
+void mode_die(int number)
+{
+    mode_remove_scrap();
     if (stands && write(STDERR_FILENO, "\n", 1) < 0) {
         stands = 0; /* a failed write is ignored: the process ends anyway */
     }

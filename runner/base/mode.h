@@ -49,8 +49,10 @@ bool mode_flush_output(void);
 /* For handlers of signals that end the process: ends the progress line, so that the shell's prompt
  * gets its own line, and raises the signal with its default action. */
 void mode_die(int signal);
-/* A half-written file that mode_die removes. Borrowed, static; NULL: no file. */
+/* A half-written file that mode_die and mode_remove_scrap remove. Borrowed, static; NULL: no file.
+ */
 void mode_scrap_file(const char *path);
+void mode_remove_scrap(void);
 /* Installs mode_die for SIGINT, SIGTERM and SIGHUP, unless the signal is ignored. */
 void mode_watch_signals(void);
 

@@ -34,30 +34,30 @@ static const struct landscape_points *landscape_variant_of_point(const struct la
     return v;
 }
 
-/* Chooses the fastest points that have no final yet, at most `want`. */
-static int landscape_choose_lot(const struct landscape_recorder *s, uint32_t want, struct lot *lot,
+/* The fastest point that has no final yet; s->space.n: there is none. */
+static uint32_t landscape_fastest_left(const struct landscape_recorder *s)
+{
+    uint32_t fastest = s->space.n;
+    for (uint32_t i = 0; i < s->space.n; i++) {
+        if (isfinite(s->us[i]) && (fastest == s->space.n || s->us[i] < s->us[fastest])) {
+            fastest = i;
+        }
+    }
+    return fastest;
+}
+
+/* Chooses the fastest points, at most `want`, and marks them, so that no later lot measures them.
+ */
+static int landscape_choose_lot(struct landscape_recorder *s, uint32_t want, struct lot *lot,
                                 struct error *err)
 {
-    uint32_t known = 0;
-    double *sorted = calloc(s->space.n, sizeof(*sorted));
     lot->f = calloc(want, sizeof(*lot->f));
-    if (!sorted || !lot->f) {
-        free(sorted);
+    if (!lot->f) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u finalists", want);
     }
-    for (uint32_t i = 0; i < s->space.n; i++) {
-        if (isfinite(s->us[i])) {
-            sorted[known++] = s->us[i];
-        }
-    }
-    qsort(sorted, known, sizeof(*sorted), stats_compare_doubles);
-    double limit = known > want ? sorted[want - 1] : INFINITY;
-    free(sorted);
-    for (uint32_t i = 0; i < s->space.n && lot->n < want; i++) {
-        if (isfinite(s->us[i]) && s->us[i] <= limit) {
-            lot->f[lot->n++] =
-                (struct finalist){.point = i, .of = landscape_variant_of_point(s, i)};
-        }
+    for (uint32_t i; lot->n < want && (i = landscape_fastest_left(s)) < s->space.n; lot->n++) {
+        lot->f[lot->n] = (struct finalist){.point = i, .of = landscape_variant_of_point(s, i)};
+        s->us[i] = NAN;
     }
     return 0;
 }
@@ -106,15 +106,13 @@ static int landscape_run_rounds(struct landscape_recorder *s, struct lot *lot, s
     return r;
 }
 
-/* Writes the finals of a lot, and marks its points, so that no later lot measures them. *best:
- * the least median so far. */
+/* Writes the finals of a lot. *best: the least median so far. */
 static int landscape_settle_lot(struct landscape_recorder *s, struct lot *lot, double *best,
                                 struct error *err)
 {
     int r = 0;
     for (uint32_t i = 0; i < lot->n && r == 0; i++) {
         struct finalist *f = &lot->f[i];
-        s->us[f->point] = NAN;
         if (f->kernel) {
             *best = fmin(*best, stats_median(f->us, ROUNDS * EACH));
             r = landscape_write_final(s, f->point, f->us, ROUNDS, EACH, err);
@@ -150,20 +148,15 @@ static int run_lot(struct landscape_recorder *s, uint32_t want, double *best, st
     return r;
 }
 
-static double fastest_left(const struct landscape_recorder *s)
-{
-    double least = INFINITY;
-    for (uint32_t i = 0; i < s->space.n; i++) {
-        least = s->us[i] < least ? s->us[i] : least;
-    }
-    return least;
-}
-
 int landscape_finals(struct landscape_recorder *s, struct error *err)
 {
     double best = INFINITY;
     int r = 0;
-    for (uint32_t lot = 0; lot < LOTS && r == 0 && fastest_left(s) < best; lot++) {
+    for (uint32_t lot = 0, i; lot < LOTS && r == 0; lot++) {
+        i = landscape_fastest_left(s);
+        if (i == s->space.n || s->us[i] >= best) {
+            break;
+        }
         r = run_lot(s, (uint32_t)s->order->finals, &best, err);
     }
     return r;

@@ -106,26 +106,8 @@ static int open_all(struct landscape_recorder *s, struct error *err)
     return helpers_want(&s->helpers, s->target, err);
 }
 
-static int fail_part(int fd, const char *part, struct error *err)
-{
-    int why = errno;
-    if (why != EWOULDBLOCK) {
-        /* removing the file is safe: this process has its lock, or locks do not work on this
-         * file system */
-        unlink(part);
-    }
-    close(fd);
-    return why == EWOULDBLOCK
-               ? error_set(err, ERROR_BUSY,
-                           "another recording is writing %s: wait for its end, or record into "
-                           "another file",
-                           part)
-               : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(why));
-}
-
 /* Opens and locks the part file, so that two recordings cannot write into the same file. Returns
- * the descriptor of the empty file. A part file that another recording has renamed meanwhile is
- * opened anew. */
+ * the descriptor. A part file that another recording has renamed meanwhile is opened anew. */
 static int lock_part(const char *part, struct error *err)
 {
     struct stat locked, named;
@@ -134,12 +116,19 @@ static int lock_part(const char *part, struct error *err)
         if (r < 0) {
             return error_prefix(err, "cannot write");
         }
-        if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &locked) != 0) {
-            return fail_part(fd, part, err);
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+            r = errno == EWOULDBLOCK
+                    ? error_set(err, ERROR_BUSY,
+                                "another recording is writing %s: wait for its end, or record "
+                                "into another file",
+                                part)
+                    : error_set(err, ERROR_IO, "cannot lock %s: %s", part, strerror(errno));
+            close(fd);
+            return r;
         }
-        if (stat(part, &named) == 0 && named.st_dev == locked.st_dev &&
+        if (fstat(fd, &locked) == 0 && stat(part, &named) == 0 && named.st_dev == locked.st_dev &&
             named.st_ino == locked.st_ino) {
-            return ftruncate(fd, 0) == 0 ? fd : fail_part(fd, part, err);
+            return fd;
         }
         close(fd);
     }
@@ -157,9 +146,9 @@ static int open_file(struct landscape_recorder *s, const char *part, struct erro
     if (fd < 0) {
         return fd;
     }
-    s->file = fdopen(fd, "w");
-    mode_scrap_file(s->file ? part : NULL);
-    return s->file ? 0 : fail_part(fd, part, err);
+    mode_scrap_file(part);
+    s->file = ftruncate(fd, 0) == 0 ? fdopen(fd, "w") : NULL;
+    return s->file ? 0 : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(errno));
 }
 
 /* The file stays open, and so locked, until it has its final name. */
@@ -195,7 +184,6 @@ static int landscape_all(struct landscape_recorder *s, struct error *err)
     r = r ? r : landscape_plan(s, err);
     /* the file is opened last, so that an invalid order leaves no file behind */
     r = r ? r : open_file(s, part, err);
-    const bool opened = r == 0;
     alarm(PREPARE_S);
     r = r ? r
           : s->device->ops->prepare(s->device, s->family, &s->problem, LANDSCAPE_SEED, &s->prepared,
@@ -204,8 +192,8 @@ static int landscape_all(struct landscape_recorder *s, struct error *err)
     alarm(0);
     r = r ? r : landscape_measure_all(s, err);
     r = r ? r : close_file(s, part, err);
-    if (r && opened) {
-        unlink(part);
+    if (r) {
+        mode_remove_scrap();
     }
     return r;
 }

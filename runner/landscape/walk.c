@@ -166,26 +166,17 @@ static bool measures_alone(const struct landscape_recorder *s)
     return strcmp(s->device->info.kind, "cpu") == 0;
 }
 
-/* The largest queue. A lot has only as many variants as the order needs, then one for each thread:
- * the time limit is checked only between lots. */
-static uint32_t landscape_queue_limit(const struct landscape_recorder *s)
-{
-    const int64_t must = landscape_least_variants(s) - s->done;
-    if (!measures_alone(s) || s->mode->seconds < 0 || must >= LANDSCAPE_LOOK_AHEAD) {
-        return LANDSCAPE_LOOK_AHEAD;
-    }
-    return must > 0                            ? (uint32_t)must
-           : s->threads < LANDSCAPE_LOOK_AHEAD ? s->threads
-                                               : LANDSCAPE_LOOK_AHEAD;
-}
-
 static int landscape_fill_queue(struct walk *w, struct error *err)
 {
     int r = 0;
     if (w->n > 0 && measures_alone(w->s)) {
         return 0; /* the remaining variants belong to the next lot */
     }
-    const uint32_t most = landscape_queue_limit(w->s);
+    /* the time limit is checked only between lots */
+    const int64_t must = landscape_least_variants(w->s) - w->s->done,
+                  lot = must > 0 ? must : w->s->threads;
+    const uint32_t most =
+        measures_alone(w->s) && lot < LANDSCAPE_LOOK_AHEAD ? (uint32_t)lot : LANDSCAPE_LOOK_AHEAD;
     while (r == 0 && w->n < most && w->next < landscape_count_wanted(w->s)) {
         r = landscape_want(w->s, &w->s->variants[w->next++], &w->queue[w->n], err);
         w->n += r == 0;
