@@ -56,6 +56,8 @@ struct finalist {
 struct finals {
     struct job *job; /* borrowed */
     uint32_t n, rounds;
+    uint32_t n_left; /* finalists that are loaded */
+    double best;     /* their least score */
     struct finalist f[SEATS_MAX];
 };
 
@@ -93,6 +95,15 @@ static uint32_t finals_choose_seats(const struct job *j, uint32_t ids[SEATS_MAX]
 
 /* ---- preparation ----------------------------------------------------------------------------- */
 
+static void finals_unload_kernel(struct finals *s, struct finalist *f)
+{
+    if (f->kernel) {
+        measure_unload(s->job, f->kernel);
+        f->kernel = NULL;
+        s->n_left--;
+    }
+}
+
 /* Removes a finalist, with a trial that gives the reason. */
 static int finals_drop_finalist(struct finals *s, struct finalist *f, int status)
 {
@@ -103,10 +114,7 @@ static int finals_drop_finalist(struct finals *s, struct finalist *f, int status
         /* the device may be lost, and then must not be touched: the kernel is not unloaded */
         return status;
     }
-    if (f->kernel) {
-        measure_unload(s->job, f->kernel);
-        f->kernel = NULL;
-    }
+    finals_unload_kernel(s, f);
     return 0;
 }
 
@@ -135,6 +143,7 @@ static int finals_load_kernel(struct finals *s, struct finalist *f, struct error
         r = MEASURE_FAILED;
     }
     r = r ? r : measure_load(j, &f->c, &f->kernel, &f->trial, err);
+    s->n_left += r == 0;
     const struct outcome *o = &j->outcomes[f->c.id];
     /* a candidate that was stopped early has not been verified yet */
     if (r == 0 && o->here && o->ok) {
@@ -169,8 +178,8 @@ static int finals_load_all(struct finals *s, const uint32_t ids[], uint32_t n, s
 static void finals_unload_all(struct finals *s, int status)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        if (s->f[i].kernel && status != ERROR_DEVICE_LOST) {
-            measure_unload(s->job, s->f[i].kernel);
+        if (status != ERROR_DEVICE_LOST) {
+            finals_unload_kernel(s, &s->f[i]);
         }
         job_release(s->job, &s->f[i].c);
     }
@@ -214,9 +223,10 @@ static int finals_time_block(struct finals *s, struct finalist *f, uint32_t roun
 }
 
 /* Computes ratios to the first loaded finalist, over the rounds so far. */
-static void score_all(struct finals *s, uint32_t rounds)
+static void score_all(struct finals *s)
 {
     const struct finalist *to = NULL;
+    s->best = INFINITY;
     for (uint32_t i = 0; i < s->n; i++) {
         struct finalist *f = &s->f[i];
         double ratios[ROUNDS];
@@ -224,20 +234,12 @@ static void score_all(struct finals *s, uint32_t rounds)
             continue;
         }
         to = to ? to : f;
-        for (uint32_t k = 0; k < rounds; k++) {
+        for (uint32_t k = 0; k < s->rounds; k++) {
             ratios[k] = f->medians[k] / to->medians[k];
         }
-        f->score = stats_median(ratios, rounds);
+        f->score = stats_median(ratios, s->rounds);
+        s->best = fmin(s->best, f->score);
     }
-}
-
-static double best_score(const struct finals *s)
-{
-    double best = INFINITY;
-    for (uint32_t i = 0; i < s->n; i++) {
-        best = s->f[i].kernel ? fmin(best, s->f[i].score) : best;
-    }
-    return best;
 }
 
 static void finals_record_finalist(struct finals *s, struct finalist *f)
@@ -274,29 +276,18 @@ static double ratio_error(const struct finals *s)
 }
 
 /* Records and unloads the finalists that are too far behind. */
-static void thin_out(struct finals *s, uint32_t rounds)
+static void thin_out(struct finals *s)
 {
     look_at_reference(s);
-    score_all(s, rounds);
-    double limit = fmax(STAYS[rounds - 1], 1 + DOUBTS * ratio_error(s)) * best_score(s);
+    score_all(s);
+    double limit = fmax(STAYS[s->rounds - 1], 1 + DOUBTS * ratio_error(s)) * s->best;
     for (uint32_t i = 0; i < s->n; i++) {
         struct finalist *f = &s->f[i];
         if (f->kernel && f->score > limit && f->c.id != s->job->former) {
             finals_record_finalist(s, f);
-            measure_unload(s->job, f->kernel);
-            f->kernel = NULL;
+            finals_unload_kernel(s, f);
         }
     }
-}
-
-/* True when a single finalist is left of several. */
-static bool finals_is_over(const struct finals *s)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        n += s->f[i].kernel != NULL;
-    }
-    return n < 2 && s->n > 1;
 }
 
 /* True when the ratios' error is below a tie and more rounds cost noticeable time. Short launches,
@@ -311,7 +302,8 @@ static bool is_settled(const struct finals *s)
 
 static int finals_run_rounds(struct finals *s, struct error *err)
 {
-    for (uint32_t round = 0; round < ROUNDS && !finals_is_over(s) && !is_settled(s); round++) {
+    const uint32_t enough = s->n > 1 ? 2 : 0; /* the last of several needs no rounds */
+    for (uint32_t round = 0; round < ROUNDS && s->n_left >= enough && !is_settled(s); round++) {
         for (uint32_t i = 0; i < s->n; i++) {
             struct finalist *f = &s->f[round % 2 ? s->n - 1 - i : i];
             int r = f->kernel ? finals_time_block(s, f, round, err) : 0;
@@ -321,7 +313,7 @@ static int finals_run_rounds(struct finals *s, struct error *err)
             }
         }
         s->rounds = round + 1;
-        thin_out(s, s->rounds);
+        thin_out(s);
     }
     return 0;
 }
@@ -342,7 +334,7 @@ static bool wins_tie(const struct finalist *a, const struct finalist *b)
 static struct finalist *finals_find_fastest(struct finals *s)
 {
     struct finalist *winner = NULL;
-    double limit = (1 + TIE) * best_score(s);
+    double limit = (1 + TIE) * s->best;
     for (uint32_t i = 0; i < s->n; i++) {
         struct finalist *f = &s->f[i];
         if (f->kernel && f->score <= limit && (!winner || wins_tie(f, winner))) {
