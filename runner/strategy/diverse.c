@@ -20,8 +20,6 @@
 static const double SURCHARGE = 0.02, HOPELESS = 1.6; /* times the best prediction */
 
 struct option {
-    const struct space_point *at; /* borrowed */
-    double predicted;
     uint32_t alike; /* number of similar points that were chosen */
     bool chosen;
 };
@@ -45,15 +43,9 @@ static uint32_t count_options(const struct ranked *ranked, uint32_t n)
     return k;
 }
 
-static void diverse_choose(struct option *o, uint32_t i, const struct ranked *ranked,
-                           struct ranked *out)
-{
-    o[i].chosen = true;
-    *out = ranked[i];
-}
-
 /* The next choice after `last`. At least one candidate must be left. */
-static uint32_t find_next(struct option *o, uint32_t n, uint32_t last)
+static uint32_t find_next(const struct space_point points[], const struct ranked *ranked,
+                          struct option *o, uint32_t n, uint32_t last)
 {
     uint32_t best = n;
     double least = 0;
@@ -61,8 +53,8 @@ static uint32_t find_next(struct option *o, uint32_t n, uint32_t last)
         if (o[i].chosen) {
             continue;
         }
-        o[i].alike += are_alike(o[i].at, o[last].at);
-        double cost = o[i].predicted * (1 + SURCHARGE * o[i].alike);
+        o[i].alike += are_alike(&points[ranked[i].point], &points[ranked[last].point]);
+        double cost = ranked[i].predicted * (1 + SURCHARGE * o[i].alike);
         if (best == n || cost < least) {
             best = i;
             least = cost;
@@ -73,14 +65,15 @@ static uint32_t find_next(struct option *o, uint32_t n, uint32_t last)
 }
 
 /* Puts chosen points first, in the order of choice, and the rest behind in their old order. */
-static void diverse_reorder(struct option *o, struct ranked *ranked, uint32_t n, struct ranked *out)
+static void diverse_reorder(const struct space_point points[], struct ranked *ranked,
+                            struct option *o, uint32_t n, struct ranked *out)
 {
-    uint32_t at = n < DIVERSE_CHOICES ? n : DIVERSE_CHOICES;
-    uint32_t last = 0; /* the model's best */
-    diverse_choose(o, last, ranked, &out[0]);
-    for (uint32_t k = 1; k < at; k++) {
-        last = find_next(o, n, last);
-        diverse_choose(o, last, ranked, &out[k]);
+    const uint32_t most = n < DIVERSE_CHOICES ? n : DIVERSE_CHOICES;
+    uint32_t at = 0;
+    for (uint32_t next = 0; at < most; at++) { /* the first is the model's best */
+        next = at ? find_next(points, ranked, o, n, next) : 0;
+        o[next].chosen = true;
+        out[at] = ranked[next];
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!o[i].chosen) {
@@ -97,15 +90,11 @@ int diverse_order(const struct space_point points[], struct ranked *ranked, uint
     if (n < 3) {
         return 0; /* the first candidate stays first, and there is no other to choose */
     }
-    struct option *o = malloc(n * sizeof(*o));
+    struct option *o = calloc(n, sizeof(*o));
     struct ranked *out = malloc(n * sizeof(*out));
     int r = o && out ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to order %u configs", n);
     if (r == 0) {
-        for (uint32_t i = 0; i < n; i++) {
-            o[i] =
-                (struct option){.at = &points[ranked[i].point], .predicted = ranked[i].predicted};
-        }
-        diverse_reorder(o, ranked, n, out);
+        diverse_reorder(points, ranked, o, n, out);
     }
     free(o);
     free(out);
