@@ -442,13 +442,12 @@ static int search_open_strategy(struct search *s, uint32_t budget, struct error 
 {
     struct job *j = s->job;
     s->ids[s->n_ids] = j->reference; /* PLAN_NONE is ignored */
-    struct strategy_setup setup = plan_search(&j->plan);
-    setup.budget = budget == PLAN_ALL ? 0 : budget;
-    setup.coming = s->ids + s->n_begun;
-    setup.n_coming = s->n_ids - s->n_begun + 1;
-    setup.begun = s->ids;
-    setup.n_begun = s->n_begun;
-    int r = strategy_open(j->order->request.query.strategy, &setup, &j->strategy, err);
+    const struct strategy_setup setup = {.budget = budget,
+                                         .coming = s->ids + s->n_begun,
+                                         .n_coming = s->n_ids - s->n_begun + 1,
+                                         .begun = s->ids,
+                                         .n_begun = s->n_begun};
+    int r = plan_open_strategy(&j->plan, &setup, &j->strategy, err);
     for (uint32_t i = 0; r == 0 && i < j->plan.n_ranked; i++) {
         if (j->outcomes[i].known) {
             search_observe_outcome(j, i);

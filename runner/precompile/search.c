@@ -90,17 +90,18 @@ static int take_reference(struct sequence *s, uint32_t *id, struct error *err)
 
 static int take_proposals(struct sequence *s, uint32_t reference, struct error *err)
 {
-    struct strategy_setup setup = plan_search(&s->plan);
+    const uint32_t look = s->to->look > 0 ? s->to->look : UINT32_MAX,
+                   budget = plan_budget(&s->plan);
+    const struct strategy_setup setup = {
+        .budget = budget == PLAN_ALL ? budget : budget - (reference != PLAN_NONE),
+        .coming = &reference,
+        .n_coming = 1};
     struct strategy *strategy;
-    const uint32_t look = s->to->look > 0 ? s->to->look : UINT32_MAX;
-    uint32_t budget = plan_budget(&s->plan), id;
+    uint32_t id;
     if (budget == 1) { /* the reference is the whole budget */
         return 0;
     }
-    setup.budget = budget == PLAN_ALL ? 0 : budget - (reference != PLAN_NONE);
-    setup.coming = &reference;
-    setup.n_coming = 1;
-    int r = strategy_open(s->order.request.query.strategy, &setup, &strategy, err);
+    int r = plan_open_strategy(&s->plan, &setup, &strategy, err);
     if (r) {
         return r == ERROR_INVALID ? 0 : r; /* an unknown strategy has no proposals */
     }

@@ -300,23 +300,23 @@ uint32_t plan_budget(const struct plan *p)
     return all ? PLAN_ALL : n < INT32_MAX ? (uint32_t)n : INT32_MAX;
 }
 
-struct strategy_setup plan_search(const struct plan *p)
+int plan_open_strategy(const struct plan *p, const struct strategy_setup *rest,
+                       struct strategy **out, struct error *err)
 {
     const struct query *q = &p->setup.order->request.query;
-    uint32_t share = (uint32_t)(VARIANT_SHARE * p->grid.n_variants);
-    return (struct strategy_setup){
-        .n = p->n_ranked,
-        .predicted_us = p->predicted,
-        .effort = p->effort,
-        .present = p->present,
-        .grid = p->point ? &p->grid : NULL,
-        /* Without a requested budget: a small part of all variants. */
-        .variants = q->budget > 0            ? 0
-                    : share > VARIANTS_LEAST ? share
-                                             : VARIANTS_LEAST,
-        .compilers = p->setup.compilers,
-        .seed = (uint64_t)q->seed,
-    };
+    const uint32_t share = (uint32_t)(VARIANT_SHARE * p->grid.n_variants);
+    struct strategy_setup setup = *rest;
+    setup.budget = rest->budget == PLAN_ALL ? 0 : rest->budget;
+    setup.n = p->n_ranked;
+    setup.predicted_us = p->predicted;
+    setup.effort = p->effort;
+    setup.present = p->present;
+    setup.grid = p->point ? &p->grid : NULL;
+    /* without a requested budget: a small part of all variants */
+    setup.variants = q->budget > 0 ? 0 : share > VARIANTS_LEAST ? share : VARIANTS_LEAST;
+    setup.compilers = p->setup.compilers;
+    setup.seed = (uint64_t)q->seed;
+    return strategy_open(q->strategy, &setup, out, err);
 }
 
 /* ---- queries --------------------------------------------------------------------------------- */

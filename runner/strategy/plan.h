@@ -53,9 +53,10 @@ void plan_deinit(struct plan *p);
 uint32_t plan_count(const struct plan *p); /* ranked and extra */
 /* How many configs a search of the plan may measure; PLAN_ALL: all of them. */
 uint32_t plan_budget(const struct plan *p);
-/* The setup of a strategy, with arrays that the plan owns. The caller adds the rest of the budget
- * (0: all) and the candidates that are coming. */
-struct strategy_setup plan_search(const struct plan *p);
+/* Opens the query's strategy over the ranked configs. *rest: budget (PLAN_ALL: all), coming, begun;
+ * the plan adds the other fields. */
+int plan_open_strategy(const struct plan *p, const struct strategy_setup *rest,
+                       struct strategy **out, struct error *err);
 void plan_config(const struct plan *p, uint32_t id, struct record *config);
 double plan_predicted(const struct plan *p, uint32_t id);
 /* Returns the number of a config; a new config gets the next number. */
