@@ -12,42 +12,25 @@
 enum { LIMIT_MS = 60000, SAMPLES = 8 };
 static const double GAP_MS = 2;
 
-struct owed {
-    char key[HASH_HEX];
-    struct problem problem;
-    uint64_t seed;
-    double atol, rtol;
-    double reference_us; /* the reference kernel's time in the tuning run */
-};
-
 void baselines_owe(struct runner *r, const struct tune_order *o, const struct tune_result *result)
 {
     struct baselines *b = &r->baselines;
-    bool can = r->device->ops->baseline && !b->off && b->n < BASELINES_MAX;
-    struct owed *one = can ? calloc(1, sizeof(*one)) : NULL;
-    if (!one) {
+    const struct request *q = &o->request;
+    if (!r->device->ops->baseline || b->off || b->n == BASELINES_MAX) {
         return;
     }
+    struct baseline_key *one = &b->owed[b->n++];
+    *one = (struct baseline_key){
+        .problem = q->problem,
+        .seed = conditions_drawn_seed(r->device, q, conditions_seed(r->device, q)),
+        .tolerance = {.atol = q->query.atol, .rtol = q->query.rtol},
+        .reference_us = result->reference_us,
+    };
     snprintf(one->key, sizeof(one->key), "%s", o->key);
-    one->problem = o->request.problem;
-    one->seed =
-        conditions_drawn_seed(r->device, &o->request, conditions_seed(r->device, &o->request));
-    one->atol = o->request.query.atol;
-    one->rtol = o->request.query.rtol;
-    one->reference_us = result->reference_us;
-    b->owed[b->n++] = one;
 }
 
-static struct owed *baselines_take_owed(struct baselines *b)
-{
-    struct owed *one = b->owed[0];
-    b->n--;
-    memmove(&b->owed[0], &b->owed[1], b->n * sizeof(b->owed[0]));
-    return one;
-}
-
-static void fill_trial(const struct owed *one, const struct baseline *b, const double samples[],
-                       uint32_t n, struct trial *t)
+static void fill_trial(const struct baseline_key *one, const struct baseline *b,
+                       const double samples[], uint32_t n, struct trial *t)
 {
     const struct stats s = stats_of(samples, n);
     snprintf(t->key, sizeof(t->key), "%s", one->key);
@@ -70,8 +53,8 @@ static void fill_trial(const struct owed *one, const struct baseline *b, const d
     t->created_s = (int64_t)time(NULL);
 }
 
-static void baselines_send(struct runner *r, const struct owed *one, const struct baseline *b,
-                           const double samples[], uint32_t n)
+static void baselines_send(struct runner *r, const struct baseline_key *one,
+                           const struct baseline *b, const double samples[], uint32_t n)
 {
     struct trial *t = calloc(1, sizeof(*t));
     if (t) {
@@ -82,10 +65,10 @@ static void baselines_send(struct runner *r, const struct owed *one, const struc
     }
 }
 
-static int baselines_measure_owed(struct runner *r, const struct owed *one, struct error *err)
+static int baselines_measure_owed(struct runner *r, const struct baseline_key *one,
+                                  struct error *err)
 {
     struct device *d = r->device;
-    const struct tolerance tol = {.atol = one->atol, .rtol = one->rtol};
     const struct timing timing = {.warmup = 2, .samples = SAMPLES, .gap_ms = GAP_MS};
     struct prepared *w;
     struct baseline b;
@@ -96,7 +79,7 @@ static int baselines_measure_owed(struct runner *r, const struct owed *one, stru
     if (status) {
         return status;
     }
-    status = d->ops->baseline(d, w, &tol, &timing, &b, samples, &n, err);
+    status = d->ops->baseline(d, w, &one->tolerance, &timing, &b, samples, &n, err);
     if (status == 0 && n > 0) {
         baselines_send(r, one, &b, samples, n);
     }
@@ -106,31 +89,22 @@ static int baselines_measure_owed(struct runner *r, const struct owed *one, stru
     return status;
 }
 
-static void baselines_forget_all(struct baselines *b)
-{
-    while (b->n > 0) {
-        free(baselines_take_owed(b));
-    }
-}
-
 /* The error of a missing library turns baselines off. Any other error skips only this baseline. */
 bool baselines_pay(struct runner *r)
 {
     struct error err = ERROR_NULL;
-    if (r->baselines.n == 0) {
+    struct baselines *b = &r->baselines;
+    if (b->n == 0) {
         return false;
     }
-    struct owed *one = baselines_take_owed(&r->baselines);
     runner_announce(r, "baseline", NULL, runner_limit(r, LIMIT_MS));
-    int status = baselines_measure_owed(r, one, &err);
+    int status = baselines_measure_owed(r, &b->owed[0], &err);
     if (status) {
         fprintf(stderr, "gemmd-runner: no baseline: %s\n", err.text);
     }
-    if (status == ERROR_NO_DEVICE) {
-        r->baselines.off = true;
-        baselines_forget_all(&r->baselines);
-    }
-    free(one);
+    b->off = b->off || status == ERROR_NO_DEVICE;
+    b->n = b->off ? 0 : b->n - 1;
+    memmove(&b->owed[0], &b->owed[1], b->n * sizeof(b->owed[0]));
     if (status == ERROR_DEVICE_LOST) {
         runner_quit(RUNNER_EXIT_DEVICE_LOST);
     }

@@ -45,7 +45,8 @@ static void opening_wait_helpers(void *ctx)
     timeline_enter(&r->timeline, before);
 }
 
-int runner_open_pool(struct runner *r, struct error *err)
+/* Opens compiler and pool, which need no device. */
+static int opening_open_pool(struct runner *r, struct error *err)
 {
     int status = r->compiler ? 0 : apart_open(r->opt.mode.device, &r->compiler, err);
     if (status == 0 && !r->pool) {
@@ -72,7 +73,7 @@ static bool opening_is_known(const struct runner *r, const struct tune_order *o)
 void runner_want_opening(struct runner *r, const struct tune_order *o)
 {
     struct error ignored = ERROR_NULL;
-    if (!opening_is_known(r, o) || runner_open_pool(r, &ignored)) {
+    if (!opening_is_known(r, o) || opening_open_pool(r, &ignored)) {
         return;
     }
     const struct precompile_setup setup = {.device = r->opt.mode.device,
@@ -94,7 +95,7 @@ void runner_want_opening(struct runner *r, const struct tune_order *o)
 int runner_open(struct runner *r, struct error *err)
 {
     int status = runner_open_device(r, err);
-    status = status ? status : runner_open_pool(r, err);
+    status = status ? status : opening_open_pool(r, err);
     if (status == 0 && !r->helpers.device) {
         lock_clocks(r);
         r->helpers = (struct helpers){.device = r->device,

@@ -75,10 +75,17 @@ enum { RUNNER_LOOK_MAX = 64 }; /* candidates in the compile queue at once */
  * waits for them. Each baseline is a trial of stage and status `baseline`, and no candidate. */
 enum { BASELINES_MAX = 64 };
 
+struct baseline_key {
+    char key[HASH_HEX];
+    struct problem problem;
+    uint64_t seed;
+    struct tolerance tolerance;
+    double reference_us; /* the reference kernel's time in the tuning run */
+};
 struct baselines {
     bool off; /* no baselines: the library is missing, or --no-baseline */
     uint32_t n;
-    struct owed *owed[BASELINES_MAX]; /* owned: keys to measure, the oldest first */
+    struct baseline_key owed[BASELINES_MAX]; /* keys to measure, the oldest first */
 };
 
 struct runner {
@@ -132,8 +139,6 @@ bool baselines_pay(struct runner *r);
 int runner_open(struct runner *r, struct error *err);
 /* Opens only the device, without a context and without locking its clocks. */
 int runner_open_device(struct runner *r, struct error *err);
-/* Opens only compiler and pool: both work without a device. */
-int runner_open_pool(struct runner *r, struct error *err);
 /* Starts the compiles that the first search will ask for while the GPU is opened (a tenth of a
  * second). gemmd has told the runner which device to expect. Compiles that the search does not ask
  * for are dropped when the search has filled its queue. */

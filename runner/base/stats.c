@@ -8,7 +8,7 @@
 
 enum { SCATTER_KNOWN = 8 }; /* a standard deviation of fewer launches is inexact */
 
-int stats_compare_doubles(const void *a, const void *b)
+static int stats_compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);

@@ -14,7 +14,6 @@ struct stats {
 enum { STATS_MAX = 256 };
 struct stats stats_of(const double *samples, uint32_t n);
 double stats_median(const double *samples, uint32_t n);
-int stats_compare_doubles(const void *a, const void *b); /* for qsort */
 
 /* Scatter of a kernel's launches. A visit is one series of launches; visits are pooled. */
 struct scatter {
