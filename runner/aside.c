@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdlib.h>
 
 #include "runner/aside.h"
@@ -7,6 +8,12 @@
 /* Most searches whose state is kept. Beyond this the oldest state is dropped, and that search
  * compiles or finds its kernels again. */
 enum { KEPT_MOST = 64 };
+enum {
+    AFTER_MS = 40,    /* a build that takes longer was not found in the cache */
+    WORTH_MS = 200,   /* shorter waits do not set the search aside */
+    TRIALS_LEAST = 6, /* trials that an order must have measured before it is set aside to wait */
+    TURN_MS = 10000,  /* an order's turn on the device: longer than most searches take */
+};
 
 static struct aside **aside_find_place(struct runner *r, int64_t job)
 {
@@ -68,4 +75,42 @@ void aside_drop(struct runner *r, int64_t job)
     if (*at) {
         aside_free_one(r, at);
     }
+}
+
+/* ---- when ------------------------------------------------------------------------------------ */
+
+/* True when this order has measured enough candidates and the reference. */
+static bool has_measured(const struct job *j, uint32_t trials)
+{
+    return j->done >= j->done_before + trials && isfinite(j->reference_us);
+}
+
+bool job_turn_is_over(const struct job *j)
+{
+    const double prepared = j->turn_began_ms - j->order_began_ms,
+                 had = runner_now_ms(j->runner) - j->turn_began_ms;
+    return j->runner->others_wait && had >= fmax(TURN_MS, prepared) && has_measured(j, 1);
+}
+
+int64_t job_patience(const struct job *j, struct candidate *const queue[], uint32_t n)
+{
+    const struct compilers_ops *compilers = j->runner->compilers;
+    double left = INFINITY, ran = 0;
+    if (!j->runner->others_wait || j->given || !has_measured(j, TRIALS_LEAST)) {
+        return ASIDE_NEVER;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        double ms = compilers->left_ms(j, queue[i]);
+        left = isnan(ms) ? 0 : fmin(left, ms);
+        ran = fmax(ran, compilers->ran_ms(j, queue[i]));
+    }
+    if (left < WORTH_MS) {
+        return ASIDE_NEVER;
+    }
+    struct build *longest;
+    bool taken = ran == 0 && compile_pool_longest(j->runner->pool, &longest) >= AFTER_MS;
+    if (ran >= AFTER_MS || taken /* other compiles occupy the compilers */) {
+        return 0;
+    }
+    return AFTER_MS - (int64_t)ran; /* the variant may be found in the cache */
 }

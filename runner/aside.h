@@ -3,7 +3,7 @@
  * Setting a search aside. When gemmd has said that other searches wait for the device, the runner
  * ends an order between two candidates. The order comes again, with the trials so far, when the
  * other searches have had their turn. Compiles that the search has started go on, and the search
- * continues with their results. patience.c sets an order aside in two cases:
+ * continues with their results. An order is set aside in two cases:
  *
  *   - The device would be idle: the search has nothing to measure until kernels are compiled.
  *   - The turn is over: the order has had the device for TURN_MS since its problem was prepared, or
