@@ -53,30 +53,20 @@ static void job_refuse_config(struct job *j, const struct record *config,
     free(c);
 }
 
-static int add_given(struct job *j, struct error *err)
+/* Reports the configs of the given list that the plan left out. An error when it left out all. */
+static int job_refuse_listed(struct job *j, struct error *err)
 {
     const struct request *q = &j->order->request;
     struct rejection first = {.code = ERROR_INVALID}, why;
     snprintf(first.text, sizeof(first.text),
              "strategy given needs configs: a list of at least one");
-    uint32_t valid = 0, id;
     for (uint32_t i = 0; i < q->n_configs; i++) {
-        if (!request_allows(q, &q->configs[i])) {
-            rejection_set(&why, ERROR_CONFLICT, "restricted", "the restriction excludes it");
-        } else if (!plan_check(&j->plan, &q->configs[i], &why)) {
-            int r = plan_add(&j->plan, &q->configs[i], &id, err);
-            if (r) {
-                return r;
-            }
-            valid++;
-            continue;
+        if (plan_check_listed(&j->plan, &q->configs[i], &why)) {
+            first = i == 0 ? why : first;
+            job_refuse_config(j, &q->configs[i], &why);
         }
-        if (i == 0) {
-            first = why;
-        }
-        job_refuse_config(j, &q->configs[i], &why);
     }
-    return valid ? plan_rank_extras(&j->plan, err) : error_set(err, first.code, "%s", first.text);
+    return j->plan.n_ranked ? 0 : error_set(err, first.code, "%s", first.text);
 }
 
 /* The analytic default. On a recorded device without the default: the recorded reference, if any.
@@ -178,7 +168,7 @@ static int job_begin(struct job *j, struct error *err)
                                .compilers = compilers_count(r)};
     status = plan_init(&j->plan, &setup, err);
     if (status == 0 && j->given) {
-        status = add_given(j, err);
+        status = job_refuse_listed(j, err);
     }
     status = status ? status : set_reference(j, err);
     status = status ? status : gate_begin(j, err);
@@ -254,7 +244,6 @@ static void job_finish(struct job *j, int status)
     }
     strategy_close(j->strategy);
     free(j->outcomes);
-    free(j->held);
     plan_deinit(&j->plan);
     if (j->workload.family) {
         j->family->workload_deinit(&j->workload);

@@ -7,7 +7,7 @@
  *   search.c          reference, hints, then the strategy's proposals: compile ahead, measure
  *   candidates.c      the way of a config through the compilers
  *   compilers_*.c     the compilers and the clock: of this host, or of a recorded host
- *   patience.c        when to wait for compilers, and when to set the search aside
+ *   aside.c           when to wait for compilers, and when to set the search aside
  *   measure.c         one candidate on the device: load, probe, verify, samples
  *   outcomes.c        the outcome of each config's trial
  *   finals.c          the best few again, in alternating blocks
@@ -70,6 +70,7 @@ struct candidate {
 };
 
 struct held_trial {
+    struct held_trial *next;
     uint32_t id; /* plan id */
     struct trial trial;
 };
@@ -103,12 +104,11 @@ struct job {
     double reference_us;      /* the reference's last time in this run; NaN: unknown */
     /* least time of an eligible config with a right result in this run; NaN: none yet */
     double best_us;
-    /* Number of trials that came before the reference's trial. They are kept back, and sent to
-     * gemmd when their ratios are known. */
-    uint32_t n_held, room_held;
-    struct held_trial *held; /* owned: the trials kept back */
-    struct scatter scatter;  /* of this run's launches */
-    bool warm;               /* the device has been warmed up (measure.c) */
+    /* Owned list: the trials that came before the reference's trial, the oldest first. They are
+     * sent to gemmd when their ratios are known. */
+    struct held_trial *held;
+    struct scatter scatter; /* of this run's launches */
+    bool warm;              /* the device has been warmed up (measure.c) */
     /* true on a GPU: the device idles before each launch (measure.c) */
     bool idles;
     uint32_t total, done, failed; /* numbers of configs, for `progress` */
@@ -145,7 +145,7 @@ void job_drop(struct job *j, struct candidate *c);
 /* Sends the module of a ready build, unless a trial of this job names the module. */
 void job_module(struct job *j, struct candidate *c);
 
-/* patience.c: the longest wait for the queue's builds, in ms, before the next call. 0: set the
+/* aside.c: the longest wait for the queue's builds, in ms, before the next call. 0: set the
  * search aside now (aside.h). ASIDE_NEVER: wait without limit. */
 int64_t job_patience(const struct job *j, struct candidate *const queue[], uint32_t n);
 /* True when other searches wait and this order's turn on the device is over. */

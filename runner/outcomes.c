@@ -87,31 +87,30 @@ static void outcomes_become_reference(struct job *j, uint32_t id, struct trial *
 /* Keeps a copy of a trial until the reference's trial has come. False: no memory. */
 static bool outcomes_keep_trial(struct job *j, uint32_t id, const struct trial *t)
 {
-    if (j->n_held == j->room_held) {
-        uint32_t room = j->room_held ? 2 * j->room_held : 16;
-        struct held_trial *held = realloc(j->held, room * sizeof(*held));
-        if (!held) {
-            return false;
-        }
-        j->held = held;
-        j->room_held = room;
+    struct held_trial **at = &j->held, *h = malloc(sizeof(*h));
+    if (!h) {
+        return false;
     }
-    j->held[j->n_held++] = (struct held_trial){id, *t};
+    *h = (struct held_trial){.id = id, .trial = *t};
+    while (*at) {
+        at = &(*at)->next;
+    }
+    *at = h;
     return true;
 }
 
 static void outcomes_send_held(struct job *j)
 {
-    for (uint32_t i = 0; i < j->n_held; i++) {
-        struct held_trial *h = &j->held[i];
+    for (struct held_trial *h; (h = j->held);) {
         if (strcmp(h->trial.status, "ok") == 0 && isnan(j->reference_us)) {
             outcomes_become_reference(j, h->id, &h->trial);
         }
         h->trial.ratio = h->trial.time_us / j->reference_us;
         j->outcomes[h->id].ratio = h->trial.ratio;
         notice_trial(j, &h->trial);
+        j->held = h->next;
+        free(h);
     }
-    j->n_held = 0;
 }
 
 void job_without_reference(struct job *j)

@@ -20,13 +20,6 @@ int channel_init(struct channel *c, int fd, struct error *err)
     return c->doc ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for messages");
 }
 
-void channel_deinit(struct channel *c)
-{
-    c->doc = wire_doc_free(c->doc);
-    wire_buf_deinit(&c->in);
-    wire_buf_deinit(&c->out);
-}
-
 static void channel_read_bytes(struct channel *c)
 {
     static uint8_t bytes[READ_BYTES]; /* only the owner thread reads */

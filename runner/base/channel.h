@@ -25,7 +25,6 @@ struct channel {
 };
 
 int channel_init(struct channel *c, int fd, struct error *err);
-void channel_deinit(struct channel *c);
 
 enum { CHANNEL_NOTHING = 1 };
 /* The next whole message, borrowed until the next call. CHANNEL_NOTHING: no message yet, or gone.

@@ -115,27 +115,13 @@ static int take_proposals(struct sequence *s, uint32_t reference, struct error *
 
 static int precompile_take_all(struct sequence *s, struct error *err)
 {
+    const bool listed = !s->plan.point; /* only the configs of a given list, all of them */
     uint32_t reference;
-    int r = take_reference(s, &reference, err);
-    r = r ? r : take_proposals(s, reference, err);
-    for (uint32_t i = 0; i < s->plan.grid.n && r == 0 && !s->to->openings && s->n < s->most; i++) {
+    int r = listed ? 0 : take_reference(s, &reference, err);
+    r = r || listed ? r : take_proposals(s, reference, err);
+    const bool all = listed || !s->to->openings;
+    for (uint32_t i = 0; all && i < s->plan.n_ranked && r == 0 && s->n < s->most; i++) {
         r = precompile_take_config(s, i, err);
-    }
-    return r;
-}
-
-/* Takes only the configs of a given list. */
-static int take_given(struct sequence *s, struct error *err)
-{
-    const struct request *q = &s->order.request;
-    struct rejection why;
-    int r = 0;
-    for (uint32_t i = 0; i < q->n_configs && r == 0; i++) {
-        if (request_allows(q, &q->configs[i]) && !plan_check(&s->plan, &q->configs[i], &why)) {
-            uint32_t id;
-            r = plan_add(&s->plan, &q->configs[i], &id, err);
-            r = r ? r : precompile_take_config(s, id, err);
-        }
     }
     return r;
 }
@@ -149,13 +135,12 @@ static int precompile_run_sequence(struct sequence *s, const struct plan_setup *
     if (r) {
         return r;
     }
-    const bool list = !s->plan.point;
     r = precompile_want_helpers(s, err);
     s->had = calloc(s->plan.grid.n_variants + 1, sizeof(*s->had));
     if (r == 0 && !s->had) {
         r = error_set(err, ERROR_NO_MEMORY, "no memory for a search's variants");
     }
-    r = r ? r : list ? take_given(s, err) : precompile_take_all(s, err);
+    r = r ? r : precompile_take_all(s, err);
     free(s->had);
     plan_deinit(&s->plan);
     return r;

@@ -230,12 +230,28 @@ static int plan_look_at_variants(struct plan *p, struct error *err)
     return 0;
 }
 
+/* Ranks the configs of the given list that may be measured, in the order of the list. */
+static int plan_init_list(struct plan *p, struct error *err)
+{
+    const struct request *q = &p->setup.order->request;
+    struct rejection why;
+    uint32_t id;
+    int r = 0;
+    for (uint32_t i = 0; i < q->n_configs && r == 0; i++) {
+        if (plan_check_listed(p, &q->configs[i], &why) == 0) {
+            r = plan_add(p, &q->configs[i], &id, err);
+        }
+    }
+    p->legal = p->n_ranked = p->n_extra;
+    return r;
+}
+
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
 {
     *p = (struct plan){.setup = *setup, .avoids = setup->order->n_avoid > 0};
     const struct request *q = &setup->order->request;
     if (strcmp(q->query.strategy, "given") == 0) {
-        return 0;
+        return plan_init_list(p, err);
     }
     const struct space_setup space = {.target = setup->target,
                                       .problem = &q->problem,
@@ -276,19 +292,6 @@ void plan_deinit(struct plan *p)
     p->effort = NULL;
     p->present = NULL;
     p->extra = NULL;
-}
-
-int plan_rank_extras(struct plan *p, struct error *err)
-{
-    p->legal = p->n_ranked = p->n_extra;
-    p->predicted = malloc((p->n_ranked ? p->n_ranked : 1) * sizeof(*p->predicted));
-    if (!p->predicted) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", p->n_ranked);
-    }
-    for (uint32_t i = 0; i < p->n_ranked; i++) {
-        p->predicted[i] = plan_predict_config(p, &p->extra[i]);
-    }
-    return 0;
 }
 
 uint32_t plan_budget(const struct plan *p)
@@ -343,8 +346,8 @@ void plan_config(const struct plan *p, uint32_t id, struct record *config)
 
 double plan_predicted(const struct plan *p, uint32_t id)
 {
-    return id < p->n_ranked ? p->predicted[id]
-                            : plan_predict_config(p, &p->extra[id - extra_base(p)]);
+    const uint32_t base = extra_base(p);
+    return id < base ? p->predicted[id] : plan_predict_config(p, &p->extra[id - base]);
 }
 
 /* Finds the point of a config in the space; false when the space does not have the config. */
@@ -425,6 +428,14 @@ int plan_check(const struct plan *p, const struct record *config, struct rejecti
                              "quarantine; gemmctl quarantine shows why");
     }
     return 0;
+}
+
+int plan_check_listed(const struct plan *p, const struct record *config, struct rejection *why)
+{
+    if (!request_allows(&p->setup.order->request, config)) {
+        return rejection_set(why, ERROR_CONFLICT, "restricted", "the restriction excludes it");
+    }
+    return plan_check(p, config, why);
 }
 
 bool plan_eligible(const struct plan *p, const struct record *config)

@@ -44,9 +44,8 @@ struct plan {
 };
 
 /* ERROR_NO_CONFIG when the space is empty, with the rules that emptied the space.
- * ERROR_UNKNOWN_FIELD for a restriction on an unknown tunable. A given list makes an empty plan:
- * the caller checks each config (plan_check), adds the config (plan_add), then calls
- * plan_rank_extras. */
+ * ERROR_UNKNOWN_FIELD for a restriction on an unknown tunable. A given list may leave an empty
+ * plan. */
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err);
 void plan_deinit(struct plan *p);
 
@@ -61,10 +60,10 @@ void plan_config(const struct plan *p, uint32_t id, struct record *config);
 double plan_predicted(const struct plan *p, uint32_t id);
 /* Returns the number of a config; a new config gets the next number. */
 int plan_add(struct plan *p, const struct record *config, uint32_t *id, struct error *err);
-/* Makes the extras so far the ranked configs. */
-int plan_rank_extras(struct plan *p, struct error *err);
 /* 0: may be measured. 1: may not, with the reason. Checks validity and quarantine. */
 int plan_check(const struct plan *p, const struct record *config, struct rejection *why);
+/* The same for a config of the given list, which restrictions may exclude. */
+int plan_check_listed(const struct plan *p, const struct record *config, struct rejection *why);
 int plan_variant(const struct plan *p, const struct record *config, struct variant *v,
                  char hash[HASH_HEX], struct error *err);
 bool plan_avoids(const struct plan *p, const char *hash);

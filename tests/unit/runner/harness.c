@@ -103,7 +103,9 @@ int child_ended(struct child *c)
     int status;
     assert_int_equal(waitpid(c->pid, &status, 0), c->pid);
     close(c->channel.fd);
-    channel_deinit(&c->channel);
+    wire_doc_free(c->channel.doc);
+    wire_buf_deinit(&c->channel.in);
+    wire_buf_deinit(&c->channel.out);
     free(c->trials);
     free(c->modules);
     return status;
