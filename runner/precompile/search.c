@@ -132,10 +132,7 @@ static int precompile_run_sequence(struct sequence *s, const struct plan_setup *
                                    struct error *err)
 {
     int r = plan_init(&s->plan, setup, err);
-    if (r) {
-        return r;
-    }
-    r = precompile_want_helpers(s, err);
+    r = r ? r : precompile_want_helpers(s, err);
     s->had = calloc(s->plan.grid.n_variants + 1, sizeof(*s->had));
     if (r == 0 && !s->had) {
         r = error_set(err, ERROR_NO_MEMORY, "no memory for a search's variants");

@@ -11,7 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runner/strategy/grid.h"
 #include "runner/strategy/strategy.h"
 
 enum { GENERATION = 12, TOURNAMENT = 3, TRIES = 64 };

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/strategy/grid.h"
+#include "runner/strategy/strategy.h"
 
 const struct space_point *grid_at(const struct grid *g, uint32_t candidate)
 {
@@ -34,7 +34,6 @@ int grid_init(struct grid *g, const struct space *space, const uint32_t *point, 
     g->rank = malloc((space->n + 1) * sizeof(*g->rank));
     g->variant = malloc((n + 1) * sizeof(*g->variant));
     if (!g->rank || !g->variant) {
-        grid_deinit(g);
         return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", n);
     }
     while (g->n_compile < space->n_params && !space->params[g->n_compile].run_time) {
@@ -54,7 +53,6 @@ void grid_deinit(struct grid *g)
 {
     free(g->rank);
     free(g->variant);
-    g->rank = g->variant = NULL;
 }
 
 uint32_t grid_find(const struct grid *g, const struct space_point *at)

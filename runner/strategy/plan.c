@@ -271,11 +271,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     }
     r = r ? r : p->space.n == 0 ? explain_empty(p, err) : rank_space(p, err);
     r = r ? r : grid_init(&p->grid, &p->space, p->point, p->n_ranked, err);
-    r = r ? r : plan_look_at_variants(p, err);
-    if (r) {
-        plan_deinit(p);
-    }
-    return r;
+    return r ? r : plan_look_at_variants(p, err);
 }
 
 void plan_deinit(struct plan *p)
@@ -287,11 +283,6 @@ void plan_deinit(struct plan *p)
     free(p->effort);
     free(p->present);
     free(p->extra);
-    p->point = NULL;
-    p->predicted = NULL;
-    p->effort = NULL;
-    p->present = NULL;
-    p->extra = NULL;
 }
 
 uint32_t plan_budget(const struct plan *p)

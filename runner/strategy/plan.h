@@ -7,7 +7,6 @@
 
 #include "kernels/device.h"
 #include "proto/request.h"
-#include "runner/strategy/grid.h"
 #include "runner/strategy/strategy.h"
 
 #define PLAN_NONE GRID_NONE
@@ -45,7 +44,7 @@ struct plan {
 
 /* ERROR_NO_CONFIG when the space is empty, with the rules that emptied the space.
  * ERROR_UNKNOWN_FIELD for a restriction on an unknown tunable. A given list may leave an empty
- * plan. */
+ * plan. After an error, too, the caller calls plan_deinit. */
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err);
 void plan_deinit(struct plan *p);
 

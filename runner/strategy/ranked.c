@@ -44,24 +44,20 @@ static void ranked_end(struct strategy *base)
     struct ranked_search *s = (struct ranked_search *)base;
     surrogate_deinit(&s->surrogate);
     free(s->score);
-    free(s->used);
-    free(s->arrived);
-    free(s->representative);
-    free(s->prior);
-    free(s->leads);
+    free(s->of);
 }
 
 static void find_representatives(struct ranked_search *s)
 {
     for (uint32_t v = 0; v < s->grid->n_variants; v++) {
-        s->representative[v] = GRID_NONE;
+        s->of[v].representative = GRID_NONE;
     }
     for (uint32_t c = 0; c < s->base.n; c++) {
-        uint32_t *r = &s->representative[s->grid->variant[c]];
+        uint32_t *r = &s->of[s->grid->variant[c]].representative;
         *r = *r == GRID_NONE || s->predicted[c] < s->predicted[*r] ? c : *r;
     }
     for (uint32_t v = 0; v < s->grid->n_variants; v++) {
-        s->prior[v] = log(s->predicted[s->representative[v]]);
+        s->of[v].prior = log(s->predicted[s->of[v].representative]);
     }
 }
 
@@ -75,8 +71,8 @@ static bool is_of_tile(const char *name)
 
 static bool same_tile(const struct ranked_search *s, const bool of_tile[], uint32_t v, uint32_t w)
 {
-    const struct space_point *x = grid_at(s->grid, s->representative[v]),
-                             *y = grid_at(s->grid, s->representative[w]);
+    const struct space_point *x = grid_at(s->grid, s->of[v].representative),
+                             *y = grid_at(s->grid, s->of[w].representative);
     for (uint32_t i = 0; i < s->grid->n_compile; i++) {
         if (of_tile[i] && x->at[i] != y->at[i]) {
             return false;
@@ -92,10 +88,11 @@ static void find_leaders(struct ranked_search *s)
         of_tile[i] = is_of_tile(s->grid->space->params[i].name);
     }
     for (uint32_t v = 0; v < s->grid->n_variants; v++) {
-        s->leads[v] = true;
-        for (uint32_t w = 0; w < s->grid->n_variants && s->leads[v]; w++) {
-            bool before = s->prior[w] < s->prior[v] || (s->prior[w] == s->prior[v] && w < v);
-            s->leads[v] = !(before && same_tile(s, of_tile, v, w));
+        s->of[v].leads = true;
+        for (uint32_t w = 0; w < s->grid->n_variants && s->of[v].leads; w++) {
+            bool before =
+                s->of[w].prior < s->of[v].prior || (s->of[w].prior == s->of[v].prior && w < v);
+            s->of[v].leads = !(before && same_tile(s, of_tile, v, w));
         }
     }
 }
@@ -104,12 +101,8 @@ static int ranked_allocate(struct ranked_search *s, const struct strategy_setup 
                            struct error *err)
 {
     s->score = malloc((setup->n + 1) * sizeof(*s->score));
-    s->used = calloc(setup->n + 1, sizeof(*s->used));
-    s->arrived = calloc(setup->n + 1, sizeof(*s->arrived));
-    s->representative = calloc(setup->n + 1, sizeof(*s->representative));
-    s->prior = calloc(setup->n + 1, sizeof(*s->prior));
-    s->leads = calloc(setup->n + 1, sizeof(*s->leads));
-    if (!s->score || !s->used || !s->arrived || !s->representative || !s->prior || !s->leads) {
+    s->of = calloc(s->grid->n_variants + 1, sizeof(*s->of));
+    if (!s->score || !s->of) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", setup->n);
     }
     for (uint32_t i = 0; i < setup->n; i++) {
@@ -157,7 +150,7 @@ static int ranked_begin(struct strategy *base, const struct strategy_setup *setu
 static bool is_measuring(const struct ranked_search *s)
 {
     for (uint32_t c = 0; s->base.out > 0 && c < s->base.n; c++) {
-        if (strategy_is_out(&s->base, c) && s->arrived[s->grid->variant[c]]) {
+        if (strategy_is_out(&s->base, c) && s->of[s->grid->variant[c]].arrived) {
             return true;
         }
     }

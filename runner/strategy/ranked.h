@@ -11,6 +11,14 @@ enum { RANKED_STEP_MOST = 128 }; /* most proposals of a step; a step of the tail
 
 enum stage { SEEDS, NEXT, RING, TAIL };
 
+struct ranked_variant {
+    bool used;               /* proposed or observed */
+    bool arrived;            /* a config was observed, or the compile is not awaited */
+    bool leads;              /* predicted the fastest of its tile */
+    uint32_t representative; /* the candidate that is predicted fastest */
+    double prior;            /* the logarithm of that prediction */
+};
+
 struct ranked_search {
     struct strategy base;
     const struct grid *grid;
@@ -18,9 +26,6 @@ struct ranked_search {
     const double *predicted;
     double *score; /* owned, by candidate; NaN: unknown */
     double best;   /* the lowest score; INFINITY: no score yet */
-    bool *used;    /* owned, by variant: proposed or observed */
-    /* owned, by variant: a config of the variant was observed, or its compile is not awaited */
-    bool *arrived;
     uint32_t n_used, n_arrived, n_failed, n_known;
     uint32_t compilers;
     bool begun;           /* the first step has been taken */
@@ -29,10 +34,8 @@ struct ranked_search {
     const bool *present;  /* by candidate: compiled before the search; NULL: no variant was */
     /* compile effort of used variants; effort of failed variants, which is given back */
     double spent, given_back;
-    double come;              /* compile effort of the arrived variants */
-    uint32_t *representative; /* owned, by variant: the candidate that is predicted fastest */
-    double *prior;            /* owned, by variant: the logarithm of that prediction */
-    bool *leads;              /* owned, by variant: it is predicted the fastest of its tile */
+    double come;               /* compile effort of the arrived variants */
+    struct ranked_variant *of; /* owned, by variant */
     /* most compile effort to use, in variants of mean effort; 0: as many as the budget */
     uint32_t variants;
     uint32_t n_seeds;

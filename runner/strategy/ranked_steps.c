@@ -69,17 +69,17 @@ double ranked_effort(const struct ranked_search *s, uint32_t c)
 void ranked_use(struct ranked_search *s, uint32_t c)
 {
     uint32_t v = s->grid->variant[c];
-    s->n_used += !s->used[v];
-    s->spent += s->used[v] ? 0 : ranked_effort(s, c);
-    s->used[v] = true;
+    s->n_used += !s->of[v].used;
+    s->spent += s->of[v].used ? 0 : ranked_effort(s, c);
+    s->of[v].used = true;
 }
 
 void ranked_arrive(struct ranked_search *s, uint32_t c)
 {
     uint32_t v = s->grid->variant[c];
-    s->n_arrived += !s->arrived[v];
-    s->come += s->arrived[v] ? 0 : ranked_effort(s, c);
-    s->arrived[v] = true;
+    s->n_arrived += !s->of[v].arrived;
+    s->come += s->of[v].arrived ? 0 : ranked_effort(s, c);
+    s->of[v].arrived = true;
 }
 
 /* Variants that are being compiled or wait for a compiler. */
@@ -98,7 +98,7 @@ bool ranked_most_have_come(const struct ranked_search *s)
 {
     bool come = count_late(s) <= s->compilers / LATE_PART;
     for (uint32_t c = 0; come && s->base.out > 0 && c < s->base.n; c++) {
-        come = !strategy_is_out(&s->base, c) || s->arrived[s->grid->variant[c]] ||
+        come = !strategy_is_out(&s->base, c) || s->of[s->grid->variant[c]].arrived ||
                ranked_effort(s, c) > LONG;
     }
     return come;
@@ -154,7 +154,7 @@ struct wish {
 static bool ranked_is_known(const struct ranked_search *s, uint32_t c)
 {
     uint32_t v = s->grid->variant[c];
-    return s->used[v] || is_variant_queued(s, v);
+    return s->of[v].used || is_variant_queued(s, v);
 }
 
 static bool ranked_is_present(const struct ranked_search *s, uint32_t c)
@@ -213,7 +213,7 @@ static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w
 static void propose_one(struct ranked_search *s, struct wish *w, uint32_t c)
 {
     uint32_t v = s->grid->variant[c];
-    if (!s->used[v] && !is_variant_queued(s, v)) {
+    if (!s->of[v].used && !is_variant_queued(s, v)) {
         w->fresh--;
         w->effort -= ranked_effort(s, c);
     } else {
@@ -344,10 +344,11 @@ static uint32_t next_tile(const struct ranked_search *s)
     uint32_t best = s->grid->n_variants;
     double lowest = INFINITY, lead = INFINITY;
     for (uint32_t v = 0; v < s->grid->n_variants; v++) {
-        lead = fmin(lead, s->prior[v]);
-        if (s->leads[v] && !s->used[v] && !is_variant_queued(s, v) && s->prior[v] < lowest) {
+        lead = fmin(lead, s->of[v].prior);
+        if (s->of[v].leads && !s->of[v].used && !is_variant_queued(s, v) &&
+            s->of[v].prior < lowest) {
             best = v;
-            lowest = s->prior[v];
+            lowest = s->of[v].prior;
         }
     }
     return lowest <= lead + SEED_WORTH ? best : s->grid->n_variants;
@@ -377,14 +378,14 @@ static void step_tiles(struct ranked_search *s, uint32_t want)
     double left = effort_left(s);
     for (uint32_t i = 0; i < want; i++) {
         uint32_t v = next_tile(s), before = s->n_queue;
-        if (v < s->grid->n_variants && ranked_effort(s, s->representative[v]) <= left) {
-            ranked_enqueue(s, s->representative[v]);
-            left -= ranked_effort(s, s->representative[v]);
+        if (v < s->grid->n_variants && ranked_effort(s, s->of[v].representative) <= left) {
+            ranked_enqueue(s, s->of[v].representative);
+            left -= ranked_effort(s, s->of[v].representative);
         }
         if (s->n_queue == before) {
             break;
         }
-        uint32_t c = ranked_find_opposite(s, s->representative[v]);
+        uint32_t c = ranked_find_opposite(s, s->of[v].representative);
         if (c != GRID_NONE) {
             ranked_enqueue(s, c);
         }

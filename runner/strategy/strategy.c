@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "kernels/family.h"
-#include "runner/strategy/grid.h"
 #include "runner/strategy/strategy.h"
 
 enum { TAKEN = 1, OUT = 2 };

@@ -56,7 +56,6 @@ int surrogate_init(struct surrogate *s, const struct grid *grid, const double pr
     s->mean = calloc(SURROGATE_MOST, sizeof(*s->mean));
     s->variance = calloc(SURROGATE_MOST, sizeof(*s->variance));
     if (!s->member || !s->place || !s->mean || !s->variance) {
-        surrogate_deinit(s);
         return error_set(err, ERROR_NO_MEMORY, "no memory to learn about %u configs", grid->n);
     }
     choose_members(s, predicted);
@@ -70,8 +69,6 @@ void surrogate_deinit(struct surrogate *s)
     free(s->mean);
     free(s->variance);
     free(s->rows);
-    s->member = s->place = NULL;
-    s->mean = s->variance = s->rows = NULL;
 }
 
 static double *new_row(struct surrogate *s)

@@ -14,7 +14,7 @@
 #ifndef GEMMD_RUNNER_STRATEGY_SURROGATE_H
 #define GEMMD_RUNNER_STRATEGY_SURROGATE_H
 
-#include "runner/strategy/grid.h"
+#include "runner/strategy/strategy.h"
 
 enum { SURROGATE_MOST = 8192 };
 
@@ -30,7 +30,8 @@ struct surrogate {
     double *rows;
 };
 
-/* predicted: the predicted times of all candidates, borrowed for the call. */
+/* predicted: the predicted times of all candidates, borrowed for the call. After an error, too, the
+ * caller calls surrogate_deinit. */
 int surrogate_init(struct surrogate *s, const struct grid *grid, const double predicted[],
                    struct error *err);
 void surrogate_deinit(struct surrogate *s);

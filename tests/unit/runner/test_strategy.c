@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include "kernels/space.h"
-#include "runner/strategy/grid.h"
 #include "runner/strategy/strategy.h"
 
 enum { N = 40 };
