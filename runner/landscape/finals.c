@@ -106,26 +106,19 @@ static int landscape_run_rounds(struct landscape_recorder *s, struct lot *lot, s
     return r;
 }
 
-/* Writes the finals of a lot. *best: the least median so far. */
-static int landscape_settle_lot(struct landscape_recorder *s, struct lot *lot, double *best,
-                                struct error *err)
+/* Writes the finals of a lot, unless `status` is an error, and gives its kernels and builds back.
+ * *best: the least median so far. */
+static int landscape_end_lot(struct landscape_recorder *s, struct lot *lot, int status,
+                             double *best, struct error *err)
 {
-    int r = 0;
-    for (uint32_t i = 0; i < lot->n && r == 0; i++) {
-        struct finalist *f = &lot->f[i];
-        if (f->kernel) {
-            *best = fmin(*best, stats_median(f->us, ROUNDS * EACH));
-            r = landscape_write_final(s, f->point, f->us, ROUNDS, EACH, err);
-        }
-    }
-    return r;
-}
-
-static void landscape_unload_lot(struct landscape_recorder *s, struct lot *lot, int status)
-{
+    const bool lost = status == ERROR_DEVICE_LOST;
     for (uint32_t i = 0; i < lot->n; i++) {
         struct finalist *f = &lot->f[i];
-        if (f->kernel && status != ERROR_DEVICE_LOST) {
+        if (f->kernel && status == 0) {
+            *best = fmin(*best, stats_median(f->us, ROUNDS * EACH));
+            status = landscape_write_final(s, f->point, f->us, ROUNDS, EACH, err);
+        }
+        if (f->kernel && !lost) {
             s->device->ops->unload(s->device, f->kernel);
         }
         if (f->item.build) {
@@ -133,6 +126,7 @@ static void landscape_unload_lot(struct landscape_recorder *s, struct lot *lot, 
         }
     }
     free(lot->f);
+    return status;
 }
 
 static int run_lot(struct landscape_recorder *s, uint32_t want, double *best, struct error *err)
@@ -143,9 +137,7 @@ static int run_lot(struct landscape_recorder *s, uint32_t want, double *best, st
         r = landscape_load_finalist(s, &lot.f[i], err);
     }
     r = r ? r : landscape_run_rounds(s, &lot, err);
-    r = r ? r : landscape_settle_lot(s, &lot, best, err);
-    landscape_unload_lot(s, &lot, r);
-    return r;
+    return landscape_end_lot(s, &lot, r, best, err);
 }
 
 int landscape_finals(struct landscape_recorder *s, struct error *err)

@@ -73,11 +73,6 @@ static int find_problem(struct landscape_recorder *s, struct error *err)
                                     &s->target, err);
 }
 
-static void landscape_wait_helpers(void *ctx)
-{
-    landscape_wait(ctx);
-}
-
 static int open_all(struct landscape_recorder *s, struct error *err)
 {
     const struct mode_order *o = s->mode;
@@ -100,7 +95,7 @@ static int open_all(struct landscape_recorder *s, struct error *err)
     s->helpers = (struct helpers){.device = s->device,
                                   .compiler = s->compiler,
                                   .pool = s->pool,
-                                  .wait = landscape_wait_helpers,
+                                  .wait = landscape_wait,
                                   .ctx = s};
     helpers_init(&s->helpers);
     return helpers_want(&s->helpers, s->target, err);

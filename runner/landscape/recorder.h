@@ -82,7 +82,7 @@ int landscape_load_item(struct landscape_recorder *s, const struct landscape_ite
                         struct kernel **out, struct rejection *why, struct error *err);
 void landscape_reject_error(struct rejection *why, const struct error *e);
 /* Sleeps until some build is done. */
-void landscape_wait(struct landscape_recorder *s);
+void landscape_wait(void *recorder);
 /* Takes up to `wanted` samples; stop_us: stop after a first sample above this time (0: never). */
 int landscape_time(struct landscape_recorder *s, struct kernel *k, const struct record *config,
                    uint32_t warmup, uint32_t wanted, double stop_us, double *us, uint32_t *n,

@@ -31,8 +31,9 @@ int landscape_want(struct landscape_recorder *s, const struct landscape_points *
     return landscape_want_config(s, &config, out, err);
 }
 
-void landscape_wait(struct landscape_recorder *s)
+void landscape_wait(void *recorder)
 {
+    const struct landscape_recorder *s = recorder;
     compile_pool_wait(s->pool, WAIT_MS, COMPILE_LIMIT_MS);
 }
 

@@ -72,39 +72,26 @@ static int landscape_verify_point(struct landscape_recorder *s, struct kernel *k
     return r;
 }
 
-/* Measures the points of a loaded kernel. Returns 0 and the shots or *why; or ERROR_DEVICE_LOST. */
-static int measure_points(struct landscape_recorder *s, const struct landscape_points *v,
-                          struct kernel *k, struct landscape_shot *shots, struct rejection *why,
-                          struct error *err)
+/* Returns 0 and the shots or *why; or ERROR_DEVICE_LOST. */
+static int measure_variant(struct landscape_recorder *s, const struct landscape_item *it,
+                           struct landscape_shot *shots, struct rejection *why, struct error *err)
 {
+    struct kernel *k;
     bool first = true;
-    int r = landscape_verify_point(s, k, v->first, why, err);
-    if (r) {
-        return r == ERROR_DEVICE_LOST ? r : 0;
-    }
-    for (uint32_t i = 0; i < v->n && r == 0; i++) {
-        uint32_t point = v->first + i;
+    int r = landscape_load_item(s, it, &k, why, err);
+    const bool loaded = r == 0;
+    r = r ? r : landscape_verify_point(s, k, it->of->first, why, err);
+    for (uint32_t i = 0; i < it->of->n && r == 0; i++) {
+        uint32_t point = it->of->first + i;
         if (!s->skipped[landscape_setting(s, point)]) {
             r = landscape_shoot_point(s, k, point, first, &shots[i], err);
             first = false;
         }
     }
-    return r;
-}
-
-static int measure_variant(struct landscape_recorder *s, const struct landscape_item *it,
-                           struct landscape_shot *shots, struct rejection *why, struct error *err)
-{
-    struct kernel *k;
-    int r = landscape_load_item(s, it, &k, why, err);
-    if (r) {
-        return r == ERROR_DEVICE_LOST ? r : 0;
-    }
-    r = measure_points(s, it->of, k, shots, why, err);
-    if (r != ERROR_DEVICE_LOST) {
+    if (loaded && r != ERROR_DEVICE_LOST) {
         s->device->ops->unload(s->device, k);
     }
-    return r;
+    return r == ERROR_DEVICE_LOST ? r : 0;
 }
 
 static double compile_ms(const struct build *b)
