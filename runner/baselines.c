@@ -6,8 +6,7 @@
 #include <time.h>
 
 #include "runner/base/conditions.h"
-#include "runner/base/stats.h"
-#include "runner/runner.h"
+#include "runner/job_inner.h"
 
 enum { LIMIT_MS = 60000, SAMPLES = 8 };
 static const double GAP_MS = 2;
@@ -29,36 +28,24 @@ void baselines_owe(struct runner *r, const struct tune_order *o, const struct tu
     snprintf(one->key, sizeof(one->key), "%s", o->key);
 }
 
-static void fill_trial(const struct baseline_key *one, const struct baseline *b,
-                       const double samples[], uint32_t n, struct trial *t)
-{
-    const struct stats s = stats_of(samples, n);
-    snprintf(t->key, sizeof(t->key), "%s", one->key);
-    snprintf(t->family, sizeof(t->family), "%s", b->library);
-    snprintf(t->stage, sizeof(t->stage), "baseline");
-    snprintf(t->status, sizeof(t->status), "baseline");
-    snprintf(t->stamp, sizeof(t->stamp), "%s %d", b->library, b->version);
-    record_init(&t->config);
-    record_put_text(&t->config, "library", b->library);
-    record_put_int(&t->config, "version", b->version);
-    record_put_int(&t->config, "products", b->products);
-    t->time_us = s.median;
-    t->q25_us = s.q25;
-    t->q75_us = s.q75;
-    t->ratio = s.median / one->reference_us;
-    t->max_error = b->max_error;
-    t->predicted_us = t->rel_norm = NAN;
-    t->samples_us.n = n;
-    memcpy(t->samples_us.v, samples, n * sizeof(*samples));
-    t->created_s = (int64_t)time(NULL);
-}
-
 static void baselines_send(struct runner *r, const struct baseline_key *one,
                            const struct baseline *b, const double samples[], uint32_t n)
 {
     struct trial *t = calloc(1, sizeof(*t));
     if (t) {
-        fill_trial(one, b, samples, n, t);
+        snprintf(t->key, sizeof(t->key), "%s", one->key);
+        snprintf(t->family, sizeof(t->family), "%s", b->library);
+        snprintf(t->stage, sizeof(t->stage), "baseline");
+        snprintf(t->status, sizeof(t->status), "baseline");
+        snprintf(t->stamp, sizeof(t->stamp), "%s %d", b->library, b->version);
+        record_init(&t->config);
+        record_put_text(&t->config, "library", b->library);
+        record_put_int(&t->config, "version", b->version);
+        record_put_int(&t->config, "products", b->products);
+        trial_samples(t, one->reference_us, samples, n);
+        t->max_error = b->max_error;
+        t->predicted_us = t->rel_norm = NAN;
+        t->created_s = (int64_t)time(NULL);
         conditions_note(r->device, t);
         channel_notify(&r->channel, "trial", &trial_schema, t);
         free(t);

@@ -24,7 +24,7 @@ int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error 
     if (r) {
         return r;
     }
-    c->due_ms = j->runner->compilers->due_ms(j, c);
+    c->due_ms = j->runner->compilers->due_ms ? j->runner->compilers->due_ms(j, c) : 0;
     const struct compile_pool_want want = {
         .variant = &c->variant, .hash = c->hash, .rank = RANK_CANDIDATE};
     return compile_pool_want(j->runner->pool, &want, &c->build, err);

@@ -24,8 +24,8 @@ struct compilers_ops {
     double (*now_ms)(const struct runner *r);
     /* milliseconds that all orders of the tuning have taken so far */
     double (*wall_ms)(const struct job *j);
-    /* When the build of a candidate will be done; 0: unknown. Called before the pool gets the
-     * variant. */
+    /* When the build of a candidate will be done. Called before the pool gets the variant. NULL:
+     * unknown. */
     double (*due_ms)(struct job *j, const struct candidate *c);
     bool (*is_built)(const struct job *j, const struct candidate *c);
     /* Sleeps until a build of `queue` is done, a message comes, or most_ms have passed. Gives up a

@@ -17,12 +17,6 @@ static double compilers_host_wall_ms(const struct job *j)
     return timeline_ms(&j->runner->timeline) + j->order->spent_ms;
 }
 
-static double compilers_host_due_ms(struct job *j, const struct candidate *c)
-{
-    (void)j, (void)c;
-    return 0;
-}
-
 static bool compilers_host_is_built(const struct job *j, const struct candidate *c)
 {
     (void)j;
@@ -88,7 +82,6 @@ const struct compilers_ops compilers_host = {
     .real = true,
     .now_ms = compilers_host_now_ms,
     .wall_ms = compilers_host_wall_ms,
-    .due_ms = compilers_host_due_ms,
     .is_built = compilers_host_is_built,
     .wait = compilers_host_wait,
     .left_ms = compilers_host_left_ms,

@@ -244,7 +244,7 @@ static void score_all(struct finals *s)
 
 static void finals_record_finalist(struct finals *s, struct finalist *f)
 {
-    trial_samples(&f->trial, s->job, f->samples, f->n);
+    trial_samples(&f->trial, s->job->reference_us, f->samples, f->n);
     snprintf(f->trial.status, sizeof(f->trial.status), "ok");
     job_record(s->job, &f->c, &f->trial);
 }
@@ -446,13 +446,20 @@ static int finals_run_set(struct job *j, const uint32_t ids[], uint32_t n, uint3
     return r;
 }
 
-static bool all_here(const struct job *j, const uint32_t ids[], uint32_t n)
+/* Clears out_of_race of the configs that were faster than `winner` in this run, also of configs
+ * that were stopped early. False: no config was faster. */
+static bool finals_call_back(struct job *j, uint32_t winner)
 {
-    bool here = true;
-    for (uint32_t i = 0; i < n; i++) {
-        here = here && j->outcomes[ids[i]].here;
+    bool any = false;
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        struct outcome *o = &j->outcomes[i];
+        if (i != winner && o->here && o->measured && o->eligible &&
+            o->time_us < j->outcomes[winner].time_us) {
+            o->out_of_race = false;
+            any = true;
+        }
     }
-    return here;
+    return any;
 }
 
 int job_finals(struct job *j, uint32_t *winner, struct error *err)
@@ -470,12 +477,15 @@ int job_finals(struct job *j, uint32_t *winner, struct error *err)
             return 0;
         }
         notice_progress(j, "final", NULL);
-        bool here = all_here(j, ids, n); /* before the finals measure them */
+        bool here = true; /* before the finals measure them */
+        for (uint32_t i = 0; i < n; i++) {
+            here = here && j->outcomes[ids[i]].here;
+        }
         int r = finals_run_set(j, ids, n, winner, err);
         if (r) {
             return r;
         }
-        if (!here && *winner != PLAN_NONE && job_call_back(j, *winner)) {
+        if (!here && *winner != PLAN_NONE && finals_call_back(j, *winner)) {
             *winner = PLAN_NONE;
         }
     }

@@ -9,6 +9,7 @@
  * illegal, quarantined, or fails in this run is replaced. The daemon decides which best is
  * comparable (daemon/tuning/runner_order.c); other bests come as hints.
  */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,11 +51,11 @@ int gate_begin(struct job *j, struct error *err)
 static double gain_percent(const double other_us[], const double former_us[], uint32_t rounds)
 {
     double ratios[ROUNDS_MAX];
-    uint32_t n = rounds < ROUNDS_MAX ? rounds : ROUNDS_MAX;
-    for (uint32_t i = 0; i < n; i++) {
+    assert(rounds <= ROUNDS_MAX);
+    for (uint32_t i = 0; i < rounds; i++) {
         ratios[i] = other_us[i] / former_us[i];
     }
-    return 100 * (1 - stats_median(ratios, n));
+    return 100 * (1 - stats_median(ratios, rounds));
 }
 
 static void say_stays(struct job *j, bool won, double gain)

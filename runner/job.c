@@ -85,27 +85,19 @@ static bool choose_default(struct job *j, struct record *config)
     return true;
 }
 
-static void choose_reference(struct job *j, struct record *config, bool *found)
-{
-    const struct tune_order *o = j->order;
-    struct rejection why;
-    *found = false;
-    for (uint32_t i = 0; i < o->n_done && !*found; i++) {
-        if (o->done[i].reference && strcmp(o->done[i].status, "ok") == 0) {
-            record_copy(config, &o->done[i].config);
-            *found = !plan_check(&j->plan, config, &why);
-        }
-    }
-    if (!*found) {
-        *found = choose_default(j, config) && !plan_check(&j->plan, config, &why);
-    }
-}
-
 static int set_reference(struct job *j, struct error *err)
 {
+    const struct tune_order *o = j->order;
     struct record config;
-    bool found;
-    choose_reference(j, &config, &found);
+    struct rejection why;
+    bool found = false;
+    for (uint32_t i = 0; i < o->n_done && !found; i++) {
+        if (o->done[i].reference && strcmp(o->done[i].status, "ok") == 0) {
+            record_copy(&config, &o->done[i].config);
+            found = !plan_check(&j->plan, &config, &why);
+        }
+    }
+    found = found || (choose_default(j, &config) && !plan_check(&j->plan, &config, &why));
     j->reference = PLAN_NONE;
     return found ? plan_add(&j->plan, &config, &j->reference, err) : 0;
 }
@@ -189,29 +181,25 @@ static int job_begin(struct job *j, struct error *err)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void fill_set_aside(const struct job *j, struct tune_result *out)
+static void job_fill_result(const struct job *j, uint32_t winner, struct tune_result *out)
 {
     *out = (struct tune_result){
-        .set_aside = true, .device_ms = j->device_ms, .wall_ms = j->runner->compilers->wall_ms(j)};
-    snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
-    timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
-}
-
-static void fill_result(const struct job *j, uint32_t winner, struct tune_result *out)
-{
-    const struct outcome *o = &j->outcomes[winner];
-    *out = (struct tune_result){
-        .time_us = o->time_us,
-        .spread = o->spread,
-        .reference_us = j->reference_us,
-        .space = j->plan.legal,
+        .set_aside = j->set_aside,
         .device_ms = j->device_ms,
-        .compile_ms = j->compile_ms,
         .wall_ms = j->runner->compilers->wall_ms(j),
     };
     snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
-    memcpy(out->gate, j->gate, sizeof(out->gate));
     timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
+    if (j->set_aside) {
+        return;
+    }
+    const struct outcome *o = &j->outcomes[winner];
+    out->time_us = o->time_us;
+    out->spread = o->spread;
+    out->reference_us = j->reference_us;
+    out->space = j->plan.legal;
+    out->compile_ms = j->compile_ms;
+    memcpy(out->gate, j->gate, sizeof(out->gate));
     plan_config(&j->plan, winner, &out->config);
     snprintf(out->module, sizeof(out->module), "%s", o->module);
     j->family->work(&j->order->request.problem, &out->flops, &out->bytes);
@@ -223,13 +211,11 @@ static void fill_result(const struct job *j, uint32_t winner, struct tune_result
 static int job_conclude(struct job *j, struct tune_result *out, struct error *err)
 {
     uint32_t winner = PLAN_NONE;
-    if (j->set_aside) {
-        fill_set_aside(j, out);
-        return 0;
-    }
-    int status = job_finals(j, &winner, err);
+    int status = j->set_aside ? 0 : job_finals(j, &winner, err);
     if (status == 0) {
-        fill_result(j, winner, out);
+        job_fill_result(j, winner, out);
+    }
+    if (status == 0 && !j->set_aside) {
         notice_progress(j, "done", &out->config);
     }
     return status;

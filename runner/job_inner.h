@@ -161,9 +161,6 @@ void job_count_failure(struct job *j, const struct trial *t);
 double job_score(const struct job *j, const struct outcome *o);
 /* Plan id of the best outcome that may win and is not in `ids`; PLAN_NONE: there is none. */
 uint32_t job_best_but(const struct job *j, const uint32_t ids[], uint32_t n);
-/* Clears out_of_race of the configs that were faster than `winner` in this run, also of configs
- * that were stopped early. False: no config was faster. */
-bool job_call_back(struct job *j, uint32_t winner);
 /* Sets ERROR_NO_CONFIG, with counts and the most common reason. */
 int job_nothing_works(const struct job *j, struct error *err);
 
@@ -190,7 +187,7 @@ void trial_begin(struct trial *t, const struct job *j, const struct candidate *c
                  const char *stage);
 void trial_fail(struct trial *t, const struct error *e);
 void trial_reject(struct trial *t, const struct rejection *why);
-void trial_samples(struct trial *t, const struct job *j, const double *samples, uint32_t n);
+void trial_samples(struct trial *t, double reference_us, const double *samples, uint32_t n);
 /* Measures a candidate with a finished build. Returns 0 with the outcome in the trial,
  * ERROR_DEVICE_LOST, or ERROR_CANCELLED. A candidate much slower than best_us is
  * stopped early; best_us 0: never. */

@@ -87,13 +87,13 @@ void trial_reject(struct trial *t, const struct rejection *why)
     t->limit_value = why->limit;
 }
 
-void trial_samples(struct trial *t, const struct job *j, const double *samples, uint32_t n)
+void trial_samples(struct trial *t, double reference_us, const double *samples, uint32_t n)
 {
     struct stats s = stats_of(samples, n);
     t->time_us = s.median;
     t->q25_us = s.q25;
     t->q75_us = s.q75;
-    t->ratio = s.median / j->reference_us;
+    t->ratio = s.median / reference_us;
     t->samples_us.n = n < SAMPLES_MAX ? n : SAMPLES_MAX;
     memcpy(t->samples_us.v, samples, t->samples_us.n * sizeof(*samples));
 }
@@ -316,7 +316,7 @@ static int measure_take_look(struct job *j, struct candidate *c, struct kernel *
 static void abort_slow(struct trial *t, const struct job *j, const double samples[], uint32_t n,
                        double best_us)
 {
-    trial_samples(t, j, samples, n);
+    trial_samples(t, j->reference_us, samples, n);
     snprintf(t->status, sizeof(t->status), "aborted");
     snprintf(t->reason, sizeof(t->reason), "its first %s took %.1f us; the best takes %.1f us",
              n > 1 ? "samples" : "sample", t->time_us, best_us);
@@ -359,7 +359,7 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, 
     r = r ? r : measure_take_samples(j, c, k, sample_count(j, seen_us), samples, &n, t, err);
     if (r == 0) {
         scatter_add(&j->scatter, samples, n);
-        trial_samples(t, j, samples, n);
+        trial_samples(t, j->reference_us, samples, n);
         snprintf(t->status, sizeof(t->status), "ok");
     }
     return r;

@@ -165,20 +165,6 @@ uint32_t job_best_but(const struct job *j, const uint32_t ids[], uint32_t n)
     return best;
 }
 
-bool job_call_back(struct job *j, uint32_t winner)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < j->n_outcomes; i++) {
-        struct outcome *o = &j->outcomes[i];
-        if (i != winner && o->here && o->measured && o->eligible &&
-            o->time_us < j->outcomes[winner].time_us) {
-            o->out_of_race = false;
-            any = true;
-        }
-    }
-    return any;
-}
-
 int job_nothing_works(const struct job *j, struct error *err)
 {
     const struct tally *most = NULL;

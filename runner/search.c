@@ -194,16 +194,52 @@ static void search_observe_outcome(struct job *j, uint32_t id)
     }
 }
 
-static void search_fail_candidate(struct job *j, struct candidate *c, const struct error *e)
+/* The best time known for this run: measured in this run, or computed from an earlier run's
+ * ratio. */
+static double best_known(const struct job *j)
 {
-    struct trial *t = calloc(1, sizeof(*t));
-    if (t) {
-        trial_begin(t, j, c, "measure");
-        trial_fail(t, e);
-        job_record(j, c, t);
-        free(t);
+    double best = j->best_us;
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        const struct outcome *o = &j->outcomes[i];
+        double us = o->ratio * j->reference_us;
+        if (o->known && !o->here && !o->out_of_race && !(best <= us)) {
+            best = us;
+        }
     }
-    search_observe_outcome(j, c->id);
+    return best;
+}
+
+/* The time that a candidate is stopped early against; 0: no early stop. */
+static double best_to_beat(const struct job *j, const struct candidate *c)
+{
+    double best = j->given || c->reference || c->id == j->former ? NAN : best_known(j);
+    return isnan(best) ? 0 : best;
+}
+
+/* Measures a candidate. `refused`: why the candidate has no variant; NULL: it has a build. */
+static int search_measure(struct search *s, struct candidate *c, const struct error *refused,
+                          struct error *err)
+{
+    struct job *j = s->job;
+    struct trial *t = malloc(sizeof(*t));
+    const bool again = c->reference && j->reference_again && !refused;
+    int r = 0;
+    if (!t) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a trial");
+    }
+    if (refused) {
+        trial_begin(t, j, c, "measure");
+        trial_fail(t, refused);
+    } else {
+        job_module(j, c);
+        r = measure_candidate(j, c, again ? "reference" : "measure", best_to_beat(j, c), t, err);
+    }
+    if (r != ERROR_CANCELLED) {
+        job_record(j, c, t);
+        search_observe_outcome(j, c->id);
+    }
+    free(t);
+    return r;
 }
 
 /* ---- the queue ------------------------------------------------------------------------------- */
@@ -224,11 +260,14 @@ static int search_fill_queue(struct search *s, struct error *err)
         struct error why = ERROR_NULL;
         int r = job_candidate(j, id, c, &why);
         c->reference = id == j->reference;
-        if (r) {
-            search_fail_candidate(j, c, &why);
-            free(c);
-        } else {
+        if (r == 0) {
             s->queue[s->n++] = c;
+            continue;
+        }
+        r = search_measure(s, c, &why, err);
+        free(c);
+        if (r) {
+            return r;
         }
     }
     return 0;
@@ -263,46 +302,6 @@ static struct candidate *search_take_candidate(struct search *s, uint32_t at)
     s->n--;
     memmove(&s->queue[at], &s->queue[at + 1], (s->n - at) * sizeof(s->queue[0]));
     return c;
-}
-
-/* The best time known for this run: measured in this run, or computed from an earlier run's
- * ratio. */
-static double best_known(const struct job *j)
-{
-    double best = j->best_us;
-    for (uint32_t i = 0; i < j->n_outcomes; i++) {
-        const struct outcome *o = &j->outcomes[i];
-        double us = o->ratio * j->reference_us;
-        if (o->known && !o->here && !o->out_of_race && !(best <= us)) {
-            best = us;
-        }
-    }
-    return best;
-}
-
-/* The time that a candidate is stopped early against; 0: no early stop. */
-static double best_to_beat(const struct job *j, const struct candidate *c)
-{
-    double best = j->given || c->reference || c->id == j->former ? NAN : best_known(j);
-    return isnan(best) ? 0 : best;
-}
-
-static int measure_one(struct search *s, struct candidate *c, struct error *err)
-{
-    struct job *j = s->job;
-    struct trial *t = malloc(sizeof(*t));
-    if (!t) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a trial");
-    }
-    const char *stage = c->reference && j->reference_again ? "reference" : "measure";
-    job_module(j, c);
-    int r = measure_candidate(j, c, stage, best_to_beat(j, c), t, err);
-    if (r != ERROR_CANCELLED) {
-        job_record(j, c, t);
-        search_observe_outcome(j, c->id);
-    }
-    free(t);
-    return r;
 }
 
 static bool is_time_up(const struct job *j)
@@ -386,7 +385,7 @@ static int search_step(struct search *s, struct error *err)
     while (r == 0 && c->build->state == BUILD_PENDING) {
         r = j->runner->compilers->wait(j, &c, 1, ASIDE_NEVER, err); /* replay: it is due */
     }
-    r = r ? r : measure_one(s, c, err);
+    r = r ? r : search_measure(s, c, NULL, err);
     job_release(j, c);
     free(c);
     if (is_time_up(j) && has_answer(j)) {
