@@ -38,15 +38,6 @@ static void channel_read_bytes(struct channel *c)
     }
 }
 
-static void drop_ready(struct channel *c)
-{
-    if (c->ready) {
-        memmove(c->in.data, c->in.data + c->ready, c->in.len - c->ready);
-        c->in.len -= c->ready;
-        c->ready = 0;
-    }
-}
-
 /* Looks for the end of a message in the bytes read so far. */
 static int find_end(struct channel *c, size_t *end, struct error *err)
 {
@@ -70,24 +61,17 @@ static int find_end(struct channel *c, size_t *end, struct error *err)
 
 int channel_receive(struct channel *c, struct rpc_message *m, struct error *err)
 {
-    drop_ready(c);
-    size_t end;
-    int r = find_end(c, &end, err);
+    if (c->ready) {
+        memmove(c->in.data, c->in.data + c->ready, c->in.len - c->ready);
+        c->in.len -= c->ready;
+        c->ready = 0;
+    }
+    int r = find_end(c, &c->ready, err);
     if (r == CHANNEL_NOTHING) {
         channel_read_bytes(c);
-        r = find_end(c, &end, err);
+        r = find_end(c, &c->ready, err);
     }
-    if (r) {
-        return r;
-    }
-    c->ready = end;
-    return rpc_decode(c->doc, c->in.data, end, m, err);
-}
-
-static void wait_writable(int fd)
-{
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    poll(&p, 1, -1);
+    return r ? r : rpc_decode(c->doc, c->in.data, c->ready, m, err);
 }
 
 void channel_send(struct channel *c)
@@ -97,7 +81,7 @@ void channel_send(struct channel *c)
         if (n >= 0) {
             at += (size_t)n;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            wait_writable(c->fd);
+            poll(&(struct pollfd){.fd = c->fd, .events = POLLOUT}, 1, -1);
         } else if (errno != EINTR) {
             c->gone = true;
         }

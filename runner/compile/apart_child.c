@@ -51,11 +51,6 @@ static bool apart_child_stop_compile(void)
     return can;
 }
 
-static void apart_child_rest(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
-}
-
 /* Ends the child when the parent closes the socket, also during a compile or while a library is
  * being opened. A compile that can be stopped is stopped, so that it removes its files. The loop
  * repeats the stop, since the compiler may not have started yet. */
@@ -66,7 +61,7 @@ static void *apart_child_watch_parent(void *arg)
     while (poll(&f, 1, -1) < 0 || !(f.revents & gone)) {
     }
     for (int waited = 0; waited < STOP_MS && apart_child_stop_compile(); waited += LOOK_MS) {
-        apart_child_rest();
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
     }
     _exit(0);
     return NULL;
