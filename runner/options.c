@@ -3,8 +3,7 @@
  * The command line (usage[] below).
  *
  *   --expect       the properties of the device, before or without opening the device.
- *   --precompile   (also --warm; precompile/precompile.h) the mode that `gemmctl precompile`
- * starts.
+ *   --precompile   (also --warm; precompile/precompile.h) compiles before any tuning.
  *   --problems     reads stdin: a problem's text a line, or a search as JSON with restrictions.
  *   --openings     compiles only the first variants of each search, one search after the other.
  *   --with-parent  the process that starts the runner; the runner is killed when it ends.

@@ -36,11 +36,11 @@ static int landscape_warm_up(struct landscape_recorder *s, struct error *err)
  * launch, so that the device idles half of the time and does not reach its power limit. */
 static int open_yardstick(struct landscape_recorder *s, struct error *err)
 {
-    struct landscape_item it = {0};
+    struct landscape_item it;
     struct rejection why;
     double us[SAMPLES_MAX];
     uint32_t n = 0;
-    int r = landscape_want_config(s, &s->reference, &it, err);
+    int r = landscape_want(s, NULL, &it, err);
     if (r) {
         return r;
     }

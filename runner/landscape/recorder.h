@@ -23,8 +23,8 @@ struct landscape_points {
     uint32_t first, n;
 };
 
-struct landscape_item { /* a variant on its way through the compilers */
-    const struct landscape_points *of;
+struct landscape_item {                /* a variant on its way through the compilers */
+    const struct landscape_points *of; /* NULL: the reference */
     struct variant variant;
     struct build *build; /* with a reference of ours */
 };
@@ -72,9 +72,8 @@ static inline double landscape_clock(const struct landscape_recorder *s)
 }
 
 /* steps.c */
-int landscape_want_config(struct landscape_recorder *s, const struct record *config,
-                          struct landscape_item *out, struct error *err);
-int landscape_want(struct landscape_recorder *s, const struct landscape_points *v,
+/* Wants the build of a variant; `of` NULL: of the reference. */
+int landscape_want(struct landscape_recorder *s, const struct landscape_points *of,
                    struct landscape_item *out, struct error *err);
 /* Waits for an item's build and loads the kernel. *why: the compiler or the device refused; then
  * only ERROR_DEVICE_LOST of the return values matters. */

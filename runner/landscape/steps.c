@@ -8,11 +8,16 @@ static const double LOOK_MS = 500;
 
 /* ---- compiling ------------------------------------------------------------------------------- */
 
-int landscape_want_config(struct landscape_recorder *s, const struct record *config,
-                          struct landscape_item *out, struct error *err)
+int landscape_want(struct landscape_recorder *s, const struct landscape_points *of,
+                   struct landscape_item *out, struct error *err)
 {
+    struct record config = s->reference;
     char hash[HASH_HEX];
-    int r = s->target->variant(&s->problem, config, s->device->info.arch, &out->variant, err);
+    if (of) {
+        space_config(&s->space, of->first, &config);
+    }
+    *out = (struct landscape_item){.of = of};
+    int r = s->target->variant(&s->problem, &config, s->device->info.arch, &out->variant, err);
     if (r) {
         return r;
     }
@@ -20,15 +25,6 @@ int landscape_want_config(struct landscape_recorder *s, const struct record *con
     const struct compile_pool_want want = {
         .variant = &out->variant, .hash = hash, .rank = RANK_CANDIDATE};
     return compile_pool_want(s->pool, &want, &out->build, err);
-}
-
-int landscape_want(struct landscape_recorder *s, const struct landscape_points *v,
-                   struct landscape_item *out, struct error *err)
-{
-    struct record config;
-    *out = (struct landscape_item){.of = v};
-    space_config(&s->space, v->first, &config);
-    return landscape_want_config(s, &config, out, err);
 }
 
 void landscape_wait(void *recorder)

@@ -126,17 +126,16 @@ static void precompile_note_failure(struct precompile *w, const struct error *wh
 static void precompile_settle_build(void *ctx, const struct build *b)
 {
     struct precompile *w = ctx;
-    if (b->state == BUILD_READY && b->unsaved) {
+    if (b->found) {
+        w->found++;
+    } else if (b->unsaved) {
         struct error why = ERROR_NULL;
         error_set(&why, ERROR_IO, "the cache directory does not take what is compiled");
         precompile_note_failure(w, &why);
         w->full = true; /* the disk takes no image, so further compiles would be lost */
     } else if (b->state == BUILD_READY) {
-        w->found += b->found;
-        w->compiled += !b->found;
-        w->bytes += b->found ? 0 : ((int64_t)b->image.size + 2 * BLOCK - 1) / BLOCK * BLOCK;
-    } else if (b->found) {
-        w->found++;
+        w->compiled++;
+        w->bytes += ((int64_t)b->image.size + 2 * BLOCK - 1) / BLOCK * BLOCK;
     } else if (b->refused) {
         w->refused++;
     } else {
@@ -174,22 +173,16 @@ static bool stay_with(int64_t parent)
     return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == (pid_t)parent;
 }
 
-/* Kernels for an absent GPU are compiled by the NVRTC that fits the driver here, if any: the runner
- * will use the same NVRTC. */
-static int open_compiler(struct precompile *w, struct error *err)
-{
-    const char *spec = w->order->setup.device;
-    return apart_open(strncmp(spec, "cuda", 4) == 0 ? "cuda" : spec, &w->order->setup.compiler,
-                      err);
-}
-
 static int precompile_open_all(struct precompile *w, struct error *err)
 {
     struct precompile_setup *s = &w->order->setup;
     s->device = w->mode->device;
     s->target = w->mode->target;
     int r = mode_find_cache(w->mode->cache_dir, w->cache_dir, err);
-    r = r ? r : open_compiler(w, err);
+    /* Kernels for an absent GPU are compiled by the NVRTC that fits the driver here, if any: the
+     * runner will use the same NVRTC. */
+    const char *spec = strncmp(s->device, "cuda", 4) == 0 ? "cuda" : s->device;
+    r = r ? r : apart_open(spec, &s->compiler, err);
     r = r || s->info.kind[0] ? r : device_probe(s->device, &s->info, err);
     if (r) {
         return r;

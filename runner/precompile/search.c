@@ -128,21 +128,6 @@ static int precompile_take_all(struct sequence *s, struct error *err)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-static int precompile_run_sequence(struct sequence *s, const struct plan_setup *setup,
-                                   struct error *err)
-{
-    int r = plan_init(&s->plan, setup, err);
-    r = r ? r : precompile_want_helpers(s, err);
-    s->had = calloc(s->plan.grid.n_variants + 1, sizeof(*s->had));
-    if (r == 0 && !s->had) {
-        r = error_set(err, ERROR_NO_MEMORY, "no memory for a search's variants");
-    }
-    r = r ? r : precompile_take_all(s, err);
-    free(s->had);
-    plan_deinit(&s->plan);
-    return r;
-}
-
 int precompile_add_search(const struct precompile_setup *s, const struct request *r,
                           struct error *err)
 {
@@ -170,7 +155,15 @@ int precompile_add_search(const struct precompile_setup *s, const struct request
                                      .cache_dir = s->openings ? s->cache_dir : NULL,
                                      .threads = s->threads,
                                      .compilers = s->threads};
-    status = precompile_run_sequence(&q, &setup, err);
+    status = plan_init(&q.plan, &setup, err);
+    status = status ? status : precompile_want_helpers(&q, err);
+    q.had = calloc(q.plan.grid.n_variants + 1, sizeof(*q.had));
+    if (status == 0 && !q.had) {
+        status = error_set(err, ERROR_NO_MEMORY, "no memory for a search's variants");
+    }
+    status = status ? status : precompile_take_all(&q, err);
+    free(q.had);
+    plan_deinit(&q.plan);
     f->workload_deinit(&workload);
     return status;
 }
