@@ -8,7 +8,6 @@
  *
  * The strategy does not know the meaning of parameters. Strategies that do are compared with it.
  */
-#include <math.h>
 #include <stdlib.h>
 
 #include "runner/strategy/strategy.h"
