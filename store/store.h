@@ -95,6 +95,8 @@ int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b)
 int store_add_run(struct store *s, struct run *r, struct error *err); /* sets r->id */
 int store_end_run(struct store *s, const struct run *r, struct error *err);
 int store_add_trial(struct store *s, struct trial *t, struct error *err); /* sets t->id */
+/* STORE_THERE: the key has a client's trial of this config that did not crash or hang. */
+int store_add_trial_once(struct store *s, struct trial *t, struct error *err);
 /* When the row exists, add_module sets its used_s, and add_quarantine adds to its deaths. */
 int store_add_module(struct store *s, const struct module *m, struct error *err);
 int store_add_quarantine(struct store *s, struct quarantine *q, struct error *err);

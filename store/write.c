@@ -190,6 +190,21 @@ int store_add_trial(struct store *s, struct trial *t, struct error *err)
     return r;
 }
 
+int store_add_trial_once(struct store *s, struct trial *t, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    const char *config = row_json(&s->scratch, &t->config);
+    if (!config) {
+        return db_fail(&s->db, SQLITE_NOMEM, err);
+    }
+    int r = db_query(&s->db, &st, err,
+                     "SELECT 1 FROM trial WHERE key = ?1 AND config = ?2 AND stamp = ''"
+                     " AND status NOT IN ('crashed', 'hung')",
+                     "tt", t->key, config);
+    r = r ? r : db_step(&s->db, st, err);
+    return r == DB_ROW ? STORE_THERE : r < 0 ? r : store_add_trial(s, t, err);
+}
+
 /* ---- bests ----------------------------------------------------------------------------------- */
 
 /* Finds the trial of a best whose caller left b->trial 0: a trial of this config with the same

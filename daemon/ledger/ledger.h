@@ -137,8 +137,9 @@ struct ledger_ops {
     void (*unwant)(struct ledger *l, const char *key);
     int (*next_wanted)(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx);
     /* Writes a client's trial; the callback comes when the trial is durable, or not kept.
-     * ERROR_BUSY: see `room`. */
-    int (*record)(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx);
+     * ERROR_BUSY: see `room`. `once`: STORE_THERE (3) when the key has a client's trial of the
+     * config that did not crash or hang. */
+    int (*record)(struct ledger *l, const struct trial *t, bool once, ledger_done_cb cb, void *ctx);
     /* Returns how many more trials of clients the queue accepts now. Clients' trials have a
      * separate share of the queue, so that they never displace trials that were measured here. */
     uint32_t (*room)(struct ledger *l);

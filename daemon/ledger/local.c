@@ -151,9 +151,10 @@ static int local_next_wanted(struct ledger *l, const char *class_, ledger_list_c
                      ctx);
 }
 
-static int local_record(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx)
+static int local_record(struct ledger *l, const struct trial *t, bool once, ledger_done_cb cb,
+                        void *ctx)
 {
-    return local_ask(l, &verb_record, NO_TEXT, t, 0, DONE(cb), ctx);
+    return local_ask(l, &verb_record, NO_TEXT, t, once, DONE(cb), ctx);
 }
 
 static uint32_t local_room(struct ledger *base)

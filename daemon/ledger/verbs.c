@@ -166,6 +166,7 @@ static int work_add_run(struct local *l, struct request *r, struct error *err)
         return store_##call(l->store, &l->object->member, err);                                    \
     }
 WORK_OF_ROW(add_trial, trial)
+WORK_OF_ROW(add_trial_once, trial)
 WORK_OF_ROW(add_module, module)
 WORK_OF_ROW(add_quarantine, quarantine)
 WORK_OF_ROW(add_event, event)
@@ -284,6 +285,11 @@ static int work_snapshot(struct local *l, struct request *r, struct error *err)
 {
     (void)r;
     return store_snapshot(l->store, SNAPSHOT_S, err);
+}
+
+static int work_record(struct local *l, struct request *r, struct error *err)
+{
+    return r->argument ? work_add_trial_once(l, r, err) : work_add_trial(l, r, err);
 }
 
 static int work_next_wanted(struct local *l, struct request *r, struct error *err)
@@ -572,7 +578,7 @@ VERB(unlease, VERB_GROUP, NULL, work_unlease, settle_evidence, NULL, NULL);
 VERB(want, VERB_GROUP, NULL, work_want, settle_evidence, NULL, NULL);
 VERB(unwant, VERB_GROUP, NULL, work_unwant, settle_evidence, NULL, NULL);
 VERB(add_run, VERB_GROUP, &run_schema, work_add_run, NULL, answer_id, NULL);
-VERB(record, VERB_GROUP | VERB_RECORD, &trial_schema, work_add_trial, NULL, answer_done, NULL);
+VERB(record, VERB_GROUP | VERB_RECORD, &trial_schema, work_record, NULL, answer_done, NULL);
 VERB(add_trial, VERB_GROUP | VERB_TRIAL, &trial_schema, work_add_trial, settle_evidence, NULL,
      NULL);
 VERB(add_module, VERB_GROUP, &module_schema, work_add_module, settle_evidence, NULL, NULL);

@@ -46,8 +46,8 @@ METHODS(METHOD_DECLARE)
 #undef METHOD_DECLARE
 
 /* Keeps an import's trials of a custom op's key, unless the config has a trial here. `done` is
- * called once, later, with the number kept and an error for the rest. After an immediate error
- * `done` is not called. record.c */
+ * called once, maybe before this returns, with the number kept and an error for the rest. After an
+ * error `done` is not called. record.c */
 int record_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
                  void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
                  struct error *err);

@@ -260,8 +260,9 @@ static void put_on_trials(void *ctx, int64_t kept, const struct error *err)
 static int import_trials(struct importing *x, const struct wire_obj *trials, size_t row,
                          const struct key *k, struct error *err)
 {
+    x->left++;
     int status = record_bring(x->pending.d, k->id, trials, put_on_trials, &x->rows[row], err);
-    x->left += status == 0;
+    x->left -= status < 0;
     return status;
 }
 

@@ -13,9 +13,8 @@
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/daemon_parts.h"
-#include "daemon/methods/choices.h"
 #include "daemon/methods/pending.h"
-#include "proto/hash.h"
+#include "store/store.h"
 
 int method_release(struct call *c, struct error *err)
 {
@@ -82,8 +81,25 @@ static int read_trial(const struct wire_obj *map, const char *key, struct trial 
     return status;
 }
 
+/* Checks all trials of a list, whose maps hold the fields that `fields` names. */
+static int check_trials(const struct wire_obj *list, const char *fields, const char *key,
+                        struct trial *scratch, struct error *err)
+{
+    if (wire_type_of(list) != WIRE_ARRAY) {
+        return error_set(err, ERROR_INVALID, "'trials' must be a list of maps%s", fields);
+    }
+    for (size_t i = 0; i < wire_count(list); i++) {
+        int status = read_trial(wire_at(list, i), key, scratch, err);
+        if (status < 0) {
+            return error_prefix(err, "trials[%zu]", i);
+        }
+    }
+    return 0;
+}
+
 /* The trials of a request while the ledger writes them. */
 struct keeping {
+    bool once; /* leaves out trials of configs that the key has trials of */
     unsigned n, failed;
     unsigned left;    /* trials that are being written, plus 1 until all are submitted */
     struct error why; /* error of the first failure */
@@ -93,6 +109,7 @@ struct keeping {
 static void on_kept(void *ctx, int status, const struct error *err)
 {
     struct keeping *k = ctx;
+    k->n -= status == STORE_THERE;
     if (status < 0 && k->failed++ == 0) {
         error_set(&k->why, status, "%s", err ? err->text : "no memory");
     }
@@ -106,7 +123,7 @@ static void keep_trial(struct keeping *k, struct daemon *d, const struct trial *
     struct error refused = ERROR_NULL;
     k->n++;
     k->left++;
-    int status = d->ledger->ops->record(d->ledger, t, on_kept, k);
+    int status = d->ledger->ops->record(d->ledger, t, k->once, on_kept, k);
     if (status < 0) {
         ledger_refused(status, &refused);
         on_kept(k, status, &refused);
@@ -158,15 +175,8 @@ int method_record(struct call *c, struct error *err)
     struct trial *t = &d->scratch->trial;
     int status = call_problem(c, CUSTOM_WRITE, err);
     status = status ? status : call_only_custom(&d->scratch->request.problem, "record", err);
-    if (status == 0 && wire_type_of(list) != WIRE_ARRAY) {
-        status = error_set(err, ERROR_INVALID,
-                           "'trials' must be a list of maps: config, time_us, status, reason");
-    }
     const char *key = d->scratch->key.id;
-    for (size_t i = 0; status == 0 && i < wire_count(list); i++) { /* check all first */
-        status = read_trial(wire_at(list, i), key, t, err);
-        status = status ? error_prefix(err, "trials[%zu]", i) : 0;
-    }
+    status = status ? status : check_trials(list, ": config, time_us, status, reason", key, t, err);
     status = status ? status : recording_check_room(d, wire_count(list), err);
     status = status ? status : call_keep(c, wire_count(list), err);
     bool counted = false;
@@ -190,7 +200,7 @@ int method_record(struct call *c, struct error *err)
     x->counted = counted;
     snprintf(x->key, sizeof(x->key), "%s", key);
     for (size_t i = 0; i < wire_count(list); i++) {
-        read_trial(wire_at(list, i), key, t, NULL); /* cannot fail: read above */
+        read_trial(wire_at(list, i), key, t, NULL); /* cannot fail: checked above */
         keep_trial(&x->keeping, d, t);
     }
     on_kept(&x->keeping, 0, NULL);
@@ -201,9 +211,6 @@ int method_record(struct call *c, struct error *err)
 
 struct bringing {
     struct keeping keeping;
-    struct daemon *d; /* borrowed */
-    char key[HASH_HEX];
-    struct wire_buf trials; /* owned: the list as received */
     void (*done)(void *ctx, int64_t kept, const struct error *err);
     void *ctx;
 };
@@ -211,8 +218,7 @@ struct bringing {
 static void finish_bringing(struct keeping *k)
 {
     struct bringing *x = LIST_OF(k, struct bringing, keeping);
-    x->done(x->ctx, k->n - k->failed, k->why.code ? &k->why : NULL);
-    wire_buf_deinit(&x->trials);
+    x->done(x->ctx, k->n - k->failed, k->failed ? &k->why : NULL);
     free(x);
 }
 
@@ -222,87 +228,24 @@ static bool is_known_for_good(const struct trial *t)
     return strcmp(t->status, "crashed") != 0 && strcmp(t->status, "hung") != 0;
 }
 
-/* Records one trial of each config, except for configs whose hash is in `hashes`. */
-static void keep_unknown(struct bringing *x, const struct wire_obj *list, uint64_t *hashes,
-                         size_t n)
-{
-    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    struct trial *t = &x->d->scratch->trial;
-    for (size_t i = 0; i < wire_count(list); i++) {
-        struct error e = ERROR_NULL;
-        if (read_trial(wire_at(list, i), x->key, t, &e) < 0 || !is_known_for_good(t)) {
-            continue; /* readable: checked in record_bring */
-        }
-        const uint64_t hash = choices_hash(&packed, &t->config);
-        size_t at = 0;
-        while (at < n && hashes[at] != hash) {
-            at++;
-        }
-        if (at < n) {
-            continue;
-        }
-        hashes[n++] = hash;
-        keep_trial(&x->keeping, x->d, t);
-    }
-}
-
-static void recording_on_known(void *ctx, int status, const struct trial *t, uint32_t n,
-                               char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
-{
-    (void)avoid;
-    (void)n_avoid;
-    struct bringing *x = ctx;
-    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    struct error e = ERROR_NULL;
-    const struct wire_obj *list;
-    struct wire_doc *doc = wire_doc_new();
-    status = status ? error_set(&e, status, "%s", err ? err->text : "no memory")
-             : doc  ? wire_decode(doc, x->trials.data, x->trials.len, &list, &e)
-                    : error_set(&e, ERROR_NO_MEMORY, "no memory for trials");
-    uint64_t *hashes = status ? NULL : calloc(n + wire_count(list) + 1, sizeof(*hashes));
-    for (uint32_t i = 0; hashes && i < n; i++) {
-        hashes[i] = choices_hash(&packed, &t[i].config);
-    }
-    if (hashes) {
-        keep_unknown(x, list, hashes, n);
-    } else if (status == 0) {
-        status = error_set(&e, ERROR_NO_MEMORY, "no memory for trials");
-    }
-    free(hashes);
-    wire_doc_free(doc);
-    if (e.code) {
-        x->keeping.why = e;
-    }
-    on_kept(&x->keeping, 0, NULL);
-}
-
 int record_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
                  void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
                  struct error *err)
 {
     struct trial *t = &d->scratch->trial;
-    int status = wire_type_of(trials) == WIRE_ARRAY
-                     ? 0
-                     : error_set(err, ERROR_INVALID, "'trials' must be a list of maps");
-    for (size_t i = 0; status == 0 && i < wire_count(trials); i++) { /* check all first */
-        status = read_trial(wire_at(trials, i), key, t, err);
-        status = status ? error_prefix(err, "trials[%zu]", i) : 0;
-    }
+    int status = check_trials(trials, "", key, t, err);
     struct bringing *x = status ? NULL : calloc(1, sizeof(*x));
-    if (status || !x) {
+    if (!x) {
         return status ? status : error_set(err, ERROR_NO_MEMORY, "no memory for trials");
     }
     *x = (struct bringing){
-        .keeping = {.left = 1, .done = finish_bringing}, .d = d, .done = done, .ctx = ctx};
-    snprintf(x->key, sizeof(x->key), "%s", key);
-    wire_put_obj(&x->trials, trials);
-    status = x->trials.failed ? ERROR_NO_MEMORY
-                              : d->ledger->ops->history(d->ledger, key, "", d->device.class,
-                                                        d->device.driver, recording_on_known, x);
-    if (status < 0) {
-        wire_buf_deinit(&x->trials);
-        free(x);
-        return ledger_refused(status, err);
+        .keeping = {.once = true, .left = 1, .done = finish_bringing}, .done = done, .ctx = ctx};
+    for (size_t i = 0; i < wire_count(trials); i++) {
+        read_trial(wire_at(trials, i), key, t, NULL); /* cannot fail: checked above */
+        if (is_known_for_good(t)) {
+            keep_trial(&x->keeping, d, t);
+        }
     }
+    on_kept(&x->keeping, 0, NULL);
     return 0;
 }

@@ -257,12 +257,12 @@ static void a_client_that_records_too_much_gets_an_error(void **state)
     l->records = RECORDS_MAX;
     uv_mutex_unlock(&l->mutex);
     assert_int_equal(b.l->ops->room(b.l), 0);
-    assert_int_equal(b.l->ops->record(b.l, t, on_recorded, NULL), ERROR_BUSY);
+    assert_int_equal(b.l->ops->record(b.l, t, false, on_recorded, NULL), ERROR_BUSY);
     CALL(&b, add_trial, t);
     assert_int_equal(counts(&b).trials, 1);
     assert_int_equal(b.counts.lost_trials, 0);
     for (int i = 0; i < 300; i++) { /* more than a transaction */
-        CALL_OK(&b, record, t, on_recorded, NULL);
+        CALL_OK(&b, record, t, false, on_recorded, NULL);
     }
     wait_for(&b, 301);
     assert_int_equal(b.loaded, 300);

@@ -393,7 +393,7 @@ static void a_lock_stops_nothing(void **state)
     /* the file has this row already: the ledger writes nothing, and does not notice the lock */
     import(&b, best, 101);
     assert_true(b.status == 0 && b.saved && b.generation == before);
-    CALL_OK(&b, record, t, on_done, NULL);
+    CALL_OK(&b, record, t, false, on_done, NULL);
     wait_for(&b, b.callbacks + 1);
     assert_int_equal(b.status, ERROR_BUSY);
     struct ledger_status s = counts(&b);
