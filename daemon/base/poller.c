@@ -11,6 +11,8 @@
 
 enum { EVENTS = 256 };
 
+#define EVENTS_OF_INPUT (EPOLLIN | EPOLLRDHUP | EPOLLET)
+
 int poller_init(struct poller *p, uv_loop_t *loop, struct error *err)
 {
     struct epoll_event libuv = {.events = EPOLLIN, .data.ptr = NULL};
@@ -33,11 +35,17 @@ void poller_deinit(struct poller *p)
 
 int poller_add(struct poller *p, int fd, struct polled *who, struct error *err)
 {
-    struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = who};
+    struct epoll_event e = {.events = EVENTS_OF_INPUT, .data.ptr = who};
     if (epoll_ctl(p->fd, EPOLL_CTL_ADD, fd, &e) < 0) {
         return error_set(err, ERROR_IO, "epoll: %s", strerror(errno));
     }
     return 0;
+}
+
+void poller_await_room(struct poller *p, int fd, struct polled *who, bool await)
+{
+    struct epoll_event e = {.events = EVENTS_OF_INPUT | (await ? EPOLLOUT : 0), .data.ptr = who};
+    epoll_ctl(p->fd, EPOLL_CTL_MOD, fd, &e);
 }
 
 void poller_remove(struct poller *p, int fd)

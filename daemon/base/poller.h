@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop. Clients' sockets are in an epoll of our own, and so is libuv's epoll (uv_backend_fd).
- * libuv runs when one of its descriptors is ready or a timer is due. A request that the cache
- * answers costs a wait, a read and a write, and no libuv call.
+ * The loop. Clients' sockets are in an epoll of our own, and so are the listening socket and
+ * libuv's epoll (uv_backend_fd). libuv runs when one of its descriptors is ready or a timer is due.
+ * A request that the cache answers costs a wait, a read and a write, and no libuv call.
  *
  * Sockets are edge-triggered: each arrival is reported once, and the kernel does not look at all
  * sockets before each wait. A session that does not read everything must remember that data is
@@ -25,11 +25,11 @@ enum peer {
     PEER_LEFT, /* the peer closed both directions, or the socket failed: answers go nowhere */
 };
 
-/* A socket, embedded in its owner. The owner must live until the closing callback of a libuv handle
- * that was closed after poller_remove. */
+/* A socket, embedded in its owner. After poller_remove the owner must live until a turn of the loop
+ * (turns.h): the socket may be among the events that are being reported. */
 struct polled {
-    /* The socket has bytes to read, or the peer closed a direction. Each of the two is reported
-     * once. */
+    /* The socket has bytes to read or connections to accept, has room again (poller_await_room), or
+     * the peer closed a direction. Each is reported once. */
     void (*ready)(struct polled *p, enum peer peer);
 };
 
@@ -42,6 +42,8 @@ int poller_init(struct poller *p, uv_loop_t *loop, struct error *err); /* ERROR_
 void poller_deinit(struct poller *p);
 /* ERROR_IO. Unread bytes are reported at once. */
 int poller_add(struct poller *p, int fd, struct polled *who, struct error *err);
+/* Sets whether `ready` is also called when the socket has room for output again. */
+void poller_await_room(struct poller *p, int fd, struct polled *who, bool await);
 /* call before close(fd): a child process may have a copy of fd */
 void poller_remove(struct poller *p, int fd);
 /* recv and send that do not wait. As raw system calls they are no cancellation points, which cost

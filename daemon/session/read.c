@@ -153,7 +153,7 @@ static bool is_done(const struct session *s, bool more, bool full)
     if (s->peer == PEER_LEFT) {
         return s->n_tickets && (full || session_is_over(s));
     }
-    return s->peer == PEER_HEARD && !more && list_empty(&s->tickets) && !s->out.len && !s->writing;
+    return s->peer == PEER_HEARD && !more && list_empty(&s->tickets) && !s->out.len;
 }
 
 /* Ends a turn: sends answers, then decides if the session is read, waits for its next turn, or
@@ -271,7 +271,7 @@ void session_ready(struct polled *p, enum peer peer)
     if (s->closing || !list_empty(&s->turn.link)) {
         return; /* closed, or in its turn */
     }
-    if (s->reading ? must_wait(s) : s->peer == PEER_LEFT) {
+    if (s->blocked_ms || (s->reading ? must_wait(s) : s->peer == PEER_LEFT)) {
         turns_ready(s->all->turns, &s->turn);
         return;
     }
@@ -286,8 +286,12 @@ void session_ready(struct polled *p, enum peer peer)
 bool session_take_turn(struct turn *t)
 {
     struct session *s = LIST_OF(t, struct session, turn);
+    if (s->closing) {
+        session_free(s);
+        return true;
+    }
     if (must_wait(s)) { /* sending must wait, too: writing to a thousand connections takes long */
-        return s->closing;
+        return false;
     }
     s->all->spent_until_ns = uv_hrtime();
     if (!s->reading || !s->readable || !session_read_some(s)) {

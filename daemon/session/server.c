@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The locks and the listening socket (server.h). */
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ static int make_dir(struct server *s, struct error *err)
 int server_lock(struct server *s, const char *path, const char *device_uuid, bool exclusive_device,
                 struct error *err)
 {
-    s->lock_fd = s->next_fd = -1;
+    s->lock_fd = s->fd = -1;
     s->own_name = s->own_dir = false;
     s->device_lock = DEVICE_LOCK_NULL;
     int status = paths_check_socket(path, err);
@@ -121,7 +122,6 @@ static int remove_stale(const struct server *s, struct error *err)
     return 0;
 }
 
-/* libuv would unlink the path at the end, even when another daemon uses the path by then. */
 static int bind_socket(int fd, const char *path)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -154,46 +154,54 @@ static int bind_path(struct server *s, const char *group, int *fd, struct error 
     return status;
 }
 
-static void accept_next(struct server *s)
+static void server_accept(struct server *s)
 {
     struct error err = ERROR_NULL;
     bool waited = s->one_waits;
-    int status = sessions_accept(&s->sessions, (uv_stream_t *)&s->pipe, &err);
-    s->one_waits = status == ERROR_BUSY;
-    if (status < 0 && !(waited && s->one_waits)) {
-        log_warning("%s", err.text);
+    int status;
+    do {
+        status = sessions_accept(&s->sessions, s->fd, &err);
+        s->one_waits = status == ERROR_BUSY;
+        if (status < 0 && !(waited && s->one_waits)) {
+            log_warning("%s", err.text);
+        }
+    } while (status != SESSIONS_NONE && !s->one_waits);
+}
+
+static void server_ready(struct polled *p, enum peer peer)
+{
+    struct server *s = LIST_OF(p, struct server, polled);
+    (void)peer;
+    if (!s->one_waits && s->fd >= 0) {
+        server_accept(s);
     }
 }
 
-static void on_connection(uv_stream_t *listener, int status)
+static void server_close_socket(struct server *s)
 {
-    if (status < 0) {
-        log_warning("accept: %s", uv_strerror(status));
-        return;
+    if (s->fd >= 0) {
+        poller_remove(s->sessions.poller, s->fd);
+        close(s->fd);
     }
-    accept_next(listener->data);
+    s->fd = -1;
 }
 
-static void init_pipe(struct server *s, uv_loop_t *loop)
-{
-    uv_pipe_init(loop, &s->pipe, 0);
-    s->pipe.data = s;
-    s->one_waits = false;
-}
-
+/* Listens on fd from now on, in place of the socket so far. */
 static int listen_on(struct server *s, int fd, struct error *err)
 {
-    int status = uv_pipe_open(&s->pipe, fd);
+    int status = 0;
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || listen(fd, LISTEN_BACKLOG) < 0) {
+        status = error_set(err, ERROR_IO, "cannot listen on %s: %s", s->path, strerror(errno));
+    }
+    status = status ? status : poller_add(s->sessions.poller, fd, &s->polled, err);
     if (status < 0) {
         close(fd);
-        return error_set(err, ERROR_IO, "the socket for %s cannot be used: %s", s->path,
-                         uv_strerror(status));
+        server_unbind_path(s);
+        return status;
     }
-    status = uv_listen((uv_stream_t *)&s->pipe, LISTEN_BACKLOG, on_connection);
-    if (status < 0) {
-        return error_set(err, ERROR_IO, "cannot listen on %s: %s", s->path, uv_strerror(status));
-    }
-    s->listening = true;
+    server_close_socket(s);
+    s->fd = fd;
+    s->one_waits = false;
     return 0;
 }
 
@@ -204,63 +212,30 @@ int server_start(struct server *s, struct turns *turns, struct poller *poller, c
     if (sessions_init(&s->sessions, turns, poller, limits, hooks, ctx, err) < 0) {
         return err->code;
     }
-    s->open = 2;
+    s->open = true;
+    s->polled.ready = server_ready;
     s->inherited = inherited_fd >= 0;
-    init_pipe(s, turns->idle.loop);
     int fd = inherited_fd, status = s->inherited ? 0 : bind_path(s, group, &fd, err);
     return status < 0 ? status : listen_on(s, fd, err);
 }
 
-static void one_closed(struct server *s)
-{
-    if (--s->open == 0 && s->stopped) {
-        s->stopped(s);
-    }
-}
-
-static void pipe_closed(uv_handle_t *handle)
-{
-    one_closed(handle->data);
-}
-
 /* ---- repair of a lost path ------------------------------------------------------------------- */
-
-static void open_next(uv_handle_t *handle)
-{
-    struct server *s = LIST_OF(handle, struct server, pipe);
-    struct error err = ERROR_NULL;
-    int fd = s->next_fd;
-    s->next_fd = -1;
-    if (!s->listening) { /* the server is stopping */
-        close(fd);
-        pipe_closed(handle);
-        return;
-    }
-    init_pipe(s, handle->loop);
-    if (listen_on(s, fd, &err) < 0) {
-        log_error("%s", err.text);
-        server_unbind_path(s); /* server_mend tries again */
-    }
-}
 
 /* Connections to the old file are already accepted, since accepting is immediate. */
 static int bind_again(struct server *s, const char *group, struct error *err)
 {
-    int status = make_dir(s, err);
+    int fd, status = make_dir(s, err);
     status = status ? status : lock_path_again(s->path, &s->lock_fd, err);
-    status = status ? status : bind_path(s, group, &s->next_fd, err);
-    if (status == 0) {
-        uv_close((uv_handle_t *)&s->pipe, open_next);
-    }
-    return status;
+    status = status ? status : bind_path(s, group, &fd, err);
+    return status ? status : listen_on(s, fd, err);
 }
 
 int server_mend(struct server *s, const char *group, struct error *err)
 {
-    if (s->listening && s->one_waits) {
-        accept_next(s);
+    if (s->fd >= 0 && s->one_waits) {
+        server_accept(s);
     }
-    if (!s->listening || s->inherited || s->next_fd >= 0 || is_bound(s)) {
+    if (s->fd < 0 || s->inherited || is_bound(s)) {
         return 0;
     }
     struct error met = ERROR_NULL;
@@ -282,16 +257,14 @@ int server_mend(struct server *s, const char *group, struct error *err)
 
 static void sessions_closed(struct sessions *x)
 {
-    one_closed(LIST_OF(x, struct server, sessions));
+    struct server *s = LIST_OF(x, struct server, sessions);
+    s->stopped(s);
 }
 
 void server_stop_listening(struct server *s)
 {
-    if (s->open && !uv_is_closing((uv_handle_t *)&s->pipe)) {
-        uv_close((uv_handle_t *)&s->pipe, pipe_closed);
-    }
+    server_close_socket(s);
     server_unbind_path(s); /* the lock is held until server_deinit */
-    s->listening = false;
 }
 
 void server_stop(struct server *s, void (*stopped)(struct server *s))

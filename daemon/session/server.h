@@ -18,16 +18,16 @@ enum { LISTEN_BACKLOG = 4096 };
 
 struct server {
     struct sessions sessions;
-    uv_pipe_t pipe;
-    unsigned open; /* number of open handles among pipe and sessions */
+    struct polled polled;
+    int fd;    /* the listening socket; -1: not listening */
+    bool open; /* the sessions exist */
     int lock_fd;
     struct device_lock device_lock;
     char path[PATHS_MAX];
-    bool listening, inherited;
-    bool one_waits; /* a connection waits for memory; libuv accepts no other before */
+    bool inherited;
+    bool one_waits; /* a connection waits for memory or a descriptor; no other is accepted before */
     dev_t device;   /* device and inode of the bound socket; `file` 0 when unbound */
     ino_t file;
-    int next_fd;    /* rebound socket that replaces the closing pipe; else -1 */
     bool told_lost; /* a failed rebind was reported */
     bool own_name;  /* only this process uses the path and its lock file */
     bool own_dir;   /* the directory is the usual one, or made by us */
@@ -44,13 +44,13 @@ int server_lock(struct server *s, const char *path, const char *device_uuid, boo
 int server_start(struct server *s, struct turns *turns, struct poller *poller, const char *group,
                  const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
                  int inherited_fd, struct error *err);
-/* Periodic repair. Accepts a connection that waited for memory. Binds the path again when the
+/* Periodic repair. Accepts a connection that waited. Binds the path again when the
  * socket's file was removed or replaced (a removed runtime directory), if the path is free. Returns
  * an error once, then 0 until the path is bound again. */
 int server_mend(struct server *s, const char *group, struct error *err);
 /* Accepts no new connections; sessions go on. May be called twice. */
 void server_stop_listening(struct server *s);
-/* Closes all handles, then calls `stopped`. Call server_deinit afterwards. */
+/* Closes all sessions, then calls `stopped`. Call server_deinit afterwards. */
 void server_stop(struct server *s, void (*stopped)(struct server *s));
 void server_deinit(struct server *s); /* unlinks the socket, drops the locks */
 

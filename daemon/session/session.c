@@ -12,7 +12,7 @@ bool session_is_owner(const struct session *s)
 
 bool session_is_behind(const struct session *s)
 {
-    return s->out.len + s->sending.len >= OUT_PAUSE_BYTES;
+    return s->out.len >= OUT_PAUSE_BYTES;
 }
 
 void session_watch(struct session *s)
@@ -48,12 +48,12 @@ void sessions_poke_all(struct sessions *x, const struct account *account)
 
 void session_charge(struct session *s)
 {
-    size_t out = s->out.len + s->sending.len;
-    if (s->in_len == s->charged[ACCOUNT_IN] && out == s->charged[ACCOUNT_OUT]) {
+    if (s->in_len == s->charged[ACCOUNT_IN] && s->out.len == s->charged[ACCOUNT_OUT]) {
         return;
     }
     bool changed = account_charge(s->account, ACCOUNT_IN, &s->charged[ACCOUNT_IN], s->in_len);
-    changed = account_charge(s->account, ACCOUNT_OUT, &s->charged[ACCOUNT_OUT], out) || changed;
+    changed =
+        account_charge(s->account, ACCOUNT_OUT, &s->charged[ACCOUNT_OUT], s->out.len) || changed;
     if (changed) {
         sessions_poke_all(s->all, s->account);
     }
@@ -98,9 +98,8 @@ static void session_release_memory(struct session *s)
     account_drop(s->account);
 }
 
-static void session_on_freed(uv_handle_t *handle)
+void session_free(struct session *s)
 {
-    struct session *s = handle->data;
     struct sessions *x = s->all;
     if (s->account) {
         session_release_memory(s);
@@ -111,7 +110,6 @@ static void session_on_freed(uv_handle_t *handle)
     sessions_check_stopped(x);
     free(s->in);
     wire_buf_deinit(&s->out);
-    wire_buf_deinit(&s->sending);
     free(s);
 }
 
@@ -123,8 +121,8 @@ void session_close(struct session *s)
     s->closing = true;
     s->reading = false;
     poller_remove(s->all->poller, s->fd);
+    close(s->fd);
     list_remove(&s->link);
-    turn_cancel(&s->turn);
     while (!list_empty(&s->tickets)) {
         struct ticket *t = LIST_OF(s->tickets.next, struct ticket, link);
         list_remove(&t->link);
@@ -133,7 +131,7 @@ void session_close(struct session *s)
             t->gone(t);
         }
     }
-    uv_close((uv_handle_t *)&s->pipe, session_on_freed);
+    turns_ready(s->all->turns, &s->turn);
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */

@@ -10,8 +10,8 @@
  * TURN_REQUESTS requests per turn of the loop. A session with more input goes to the end of the
  * ready list and is not read meanwhile, so a flood slows only its sender.
  *
- * Writing. A turn's replies gather in `out` and leave by one send. libuv queues the rest, as the
- * socket is also a libuv pipe. A client that does not read is not read from either. The session
+ * Writing. A turn's replies gather in `out` and leave by one send. The rest waits until the socket
+ * has room again. A client that does not read is not read from either. The session
  * closes when the client takes nothing for limits.answer_ms, or when more than OUT_BYTES_MAX wait.
  *
  * Hanging up. After an answer that ends the connection, our side of the socket is shut first.
@@ -30,7 +30,7 @@
  * ticket gets `gone`, and a late answer finds session == NULL and is dropped.
  *
  * Lifetime. sessions_accept gives the session to the loop. session_close may be called at any time
- * and twice; the close callback frees the memory. `closing` makes late callbacks harmless.
+ * and twice; the session's next turn frees the memory. `closing` makes late callbacks harmless.
  */
 #ifndef GEMMD_DAEMON_SESSION_SESSION_H
 #define GEMMD_DAEMON_SESSION_SESSION_H
@@ -107,18 +107,16 @@ struct session {
     struct sessions *all;    /* borrowed */
     struct account *account; /* a holder; NULL after a failed allocation */
     int64_t pinned;          /* pinned generation (methods/generations.h); -1: not pinned */
-    int fd;                  /* descriptor of `pipe` */
-    enum peer peer;          /* any value but PEER_SENDS: input ends, so read until that end */
-    bool reading;            /* input may be read now */
-    bool readable;           /* input may be waiting */
-    bool writing;
+    int fd;
+    enum peer peer;   /* any value but PEER_SENDS: input ends, so read until that end */
+    bool reading;     /* input may be read now */
+    bool readable;    /* input may be waiting */
     bool refused;     /* the connection is refused, and not charged to the user */
     bool ending;      /* reads no more requests; hangs up after the last answer */
-    bool closing;     /* uv_close was called */
-    struct turn turn; /* queued while messages are unhandled */
+    bool closing;     /* the socket is closed */
+    struct turn turn; /* queued while messages are unhandled, or to free the session */
 
     struct wire_buf out;           /* owned: output not yet given to the socket */
-    struct wire_buf sending;       /* owned: being written by `write` */
     uint64_t blocked_ms;           /* the time since which the socket is full; 0: not full */
     uint64_t hung_up_ms;           /* the time since which our side is shut; 0: still open */
     size_t charged[ACCOUNT_ASKED]; /* input and output; `struct asked` charges requests at the
@@ -134,10 +132,6 @@ struct session {
     struct scan scan;
 
     struct list link; /* all->all */
-    uv_pipe_t pipe;
-    uv_write_t write;
-    uv_shutdown_t shutdown;
-
     uid_t uid;
     gid_t gid;
     pid_t pid;       /* shown to people; another process may have this pid by now */
@@ -157,10 +151,12 @@ struct ticket {
     void (*cancel)(struct ticket *t, const struct error *e);
 };
 
-/* Ends the session: tickets get `gone` at once, the close callback frees the memory. */
+/* Ends the session: tickets get `gone` at once, the session's next turn frees the memory. */
 void session_close(struct session *s);
 /* Schedules a turn that sends `out`. Safe anywhere: the session does not close before that turn. */
 void session_poke(struct session *s);
+/* Frees a closed session, in its turn. */
+void session_free(struct session *s);
 /* Handles a parked message again and schedules the answer. */
 void session_again(struct session *s, const uint8_t *data, size_t n);
 /* True when the client does not read: send only answers, no notifications. */
@@ -224,9 +220,11 @@ void session_forgive(struct session *s, uint64_t ms, uint64_t now_ms);
 int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller,
                   const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
                   struct error *err);
-/* Accepts the next connection of the listening pipe. ERROR_IO, ERROR_NO_MEMORY: the connection is
- * closed. ERROR_BUSY: this connection, and all later ones, wait until the next call. */
-int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err);
+/* Accepts the next connection of the listening socket. SESSIONS_NONE: no connection waits.
+ * ERROR_IO, ERROR_NO_MEMORY: the connection is closed. ERROR_BUSY: this connection, and all later
+ * ones, wait until the next call. */
+enum { SESSIONS_NONE = 1 };
+int sessions_accept(struct sessions *x, int listener, struct error *err);
 /* Closes all sessions, then calls `stopped`. */
 void sessions_stop(struct sessions *x, void (*stopped)(struct sessions *x));
 void sessions_deinit(struct sessions *x);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All sessions: accept, deadlines, end (session.h). */
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "daemon/session/session.h"
@@ -71,16 +73,9 @@ static void sessions_begin_session(struct session *s)
     }
 }
 
-/* Accepts the next connection with its user's account. */
-static int sessions_take_connection(struct session *s, uv_stream_t *listener, struct error *err)
+/* Finds the account of a new connection's user, and lets the poller watch the connection. */
+static int sessions_watch_connection(struct session *s, struct error *err)
 {
-    int status = uv_accept(listener, (uv_stream_t *)&s->pipe);
-    if (status == 0) {
-        status = uv_fileno((uv_handle_t *)&s->pipe, &s->fd);
-    }
-    if (status < 0) {
-        return error_set(err, ERROR_IO, "accept: %s", uv_strerror(status));
-    }
     sessions_peer_of(s);
     s->account = account_of(&s->all->accounts, s->uid);
     if (!s->account) {
@@ -89,24 +84,28 @@ static int sessions_take_connection(struct session *s, uv_stream_t *listener, st
     return poller_add(s->all->poller, s->fd, &s->polled, err);
 }
 
-int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err)
+int sessions_accept(struct sessions *x, int listener, struct error *err)
 {
     struct session *s = calloc(1, sizeof(*s));
     if (!s) {
         return error_set(err, ERROR_BUSY, "no memory for a connection: it waits");
     }
+    s->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (s->fd < 0) {
+        free(s);
+        return errno == EAGAIN
+                   ? SESSIONS_NONE
+                   : error_set(err, ERROR_BUSY, "accept: %s: connections wait", strerror(errno));
+    }
     s->all = x;
-    s->fd = -1;
     s->pinned = -1;
     s->polled.ready = session_ready;
     scan_init(&s->scan, REQUEST_BYTES_MAX);
     list_init(&s->tickets);
     turn_init(&s->turn, session_take_turn);
-    uv_pipe_init(listener->loop, &s->pipe, 0);
-    s->pipe.data = s;
     list_append(&x->all, &s->link);
     x->n++;
-    int status = sessions_take_connection(s, listener, err);
+    int status = sessions_watch_connection(s, err);
     if (status < 0) {
         s->refused = true;
         x->n_refused++;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output of a session: replies gather in `out`, are written at once if the socket takes them, and
- * else queued within bounds. */
+/* Output of a session: replies gather in `out`, and are written as far as the socket takes them.
+ * The rest waits for room, within bounds. */
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "daemon/base/log.h"
 #include "daemon/session/session.h"
@@ -14,39 +15,7 @@ enum { OUT_KEEP_BYTES = 16 * 1024 }; /* kept by an idle session */
 static void session_drop_output(struct session *s)
 {
     s->peer = PEER_LEFT;
-    s->blocked_ms = 0;
     wire_buf_deinit(&s->out);
-}
-
-static void session_on_written(uv_write_t *write, int status)
-{
-    struct session *s = write->data;
-    s->writing = false;
-    wire_buf_deinit(&s->sending);
-    if (s->closing) {
-        return;
-    }
-    s->blocked_ms = 0;
-    if (status < 0) {
-        session_drop_output(s);
-    }
-    session_poke(s); /* first waiting answers, then requests */
-}
-
-/* Moves the rest of `out` to libuv's queue; one write at a time. */
-static void session_queue_output(struct session *s)
-{
-    s->sending = s->out;
-    s->out = WIRE_BUF_NULL;
-    uv_buf_t buf = uv_buf_init((char *)s->sending.data, (unsigned)s->sending.len);
-    s->write.data = s;
-    s->writing = true;
-    s->blocked_ms = turns_now(s->all->turns);
-    session_watch(s);
-    if (uv_write(&s->write, (uv_stream_t *)&s->pipe, &buf, 1, session_on_written) < 0) {
-        s->writing = false;
-        session_close(s);
-    }
 }
 
 static void session_count_sent(struct session *s, size_t n)
@@ -70,8 +39,29 @@ static void hang_up(struct session *s)
     }
     s->hung_up_ms = turns_now(s->all->turns);
     session_watch(s);
-    if (uv_shutdown(&s->shutdown, (uv_stream_t *)&s->pipe, NULL) < 0) {
+    if (shutdown(s->fd, SHUT_WR) < 0) {
         session_close(s);
+    }
+}
+
+/* Sends as much as the socket takes. The deadline of a rest begins when the client took some. */
+static void session_send_output(struct session *s)
+{
+    ssize_t n = s->peer == PEER_LEFT ? -1 : poller_send(s->fd, s->out.data, s->out.len);
+    if (s->peer == PEER_LEFT || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        session_drop_output(s);
+    } else {
+        session_count_sent(s, n > 0 ? (size_t)n : 0);
+    }
+    const bool rest = s->out.len > 0;
+    if (rest != (s->blocked_ms > 0)) {
+        poller_await_room(s->all->poller, s->fd, &s->polled, rest);
+    }
+    if (!rest) {
+        s->blocked_ms = 0;
+    } else if (n > 0 || !s->blocked_ms) {
+        s->blocked_ms = turns_now(s->all->turns);
+        session_watch(s);
     }
 }
 
@@ -80,22 +70,14 @@ void session_flush(struct session *s)
     if (s->closing) {
         return;
     }
-    if (!s->writing && s->out.len && !s->out.failed) {
-        ssize_t n = s->peer == PEER_LEFT ? -1 : poller_send(s->fd, s->out.data, s->out.len);
-        if (s->peer == PEER_LEFT || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-            session_drop_output(s);
-        } else {
-            session_count_sent(s, n > 0 ? (size_t)n : 0);
-        }
-        if (s->out.len) {
-            session_queue_output(s);
-        }
+    if (s->out.len && !s->out.failed) {
+        session_send_output(s);
     }
     if (s->out.failed || s->out.len > OUT_BYTES_MAX) {
         log_warning("client pid %d: %s: hung up on", (int)s->pid,
                     s->out.failed ? "no memory for its answers" : "too many answers wait for it");
         session_close(s);
-    } else if (s->ending && !s->writing) {
+    } else if (s->ending && !s->out.len) {
         hang_up(s);
     }
 }
