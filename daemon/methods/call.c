@@ -9,39 +9,18 @@
 #include "proto/nearest.h"
 #include "proto/text.h"
 
-static bool is_given_before(const struct wire_obj *params, size_t at, const char *name, size_t n)
+static int call_refuse_name(const char *const *names, const char *given, size_t n,
+                            struct error *err)
 {
-    for (size_t i = 0; i < at; i++) {
-        const struct wire_obj *key, *value;
-        const char *other = "";
-        size_t length = 0;
-        wire_pair(params, i, &key, &value);
-        if (wire_get_str(key, &other, &length) && length == n && memcmp(other, name, n) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int call_check_name(const char *names, const char *given, size_t n, struct error *err)
-{
-    char words[200], *rest = words;
     struct nearest near;
-    snprintf(words, sizeof(words), "%s", names);
     nearest_begin(&near, given, n);
-    for (const char *name; (name = strsep(&rest, ", "));) {
-        if (n > 0 && strlen(name) == n && memcmp(name, given, n) == 0) {
-            return 0;
-        }
-        nearest_offer(&near, name);
+    for (; *names; names++) {
+        nearest_offer(&near, *names);
     }
-    const char *meant = nearest_end(&near);
-    return error_set(err, ERROR_UNKNOWN_FIELD, "'%s' is no argument here; %s%s%s",
-                     text_show(given, n).text, meant ? "did you mean '" : "there are ",
-                     meant ? meant : names, meant ? "'?" : "");
+    return nearest_refuse(&near, "this method", err);
 }
 
-int call_only(struct call *c, const char *names, struct error *err)
+int call_only(struct call *c, const char *const *names, struct error *err)
 {
     for (size_t i = 0; i < wire_count(c->params); i++) {
         const struct wire_obj *key, *value;
@@ -49,12 +28,12 @@ int call_only(struct call *c, const char *names, struct error *err)
         size_t n = 0;
         wire_pair(c->params, i, &key, &value);
         wire_get_str(key, &name, &n);
-        int status = call_check_name(names, name, n, err);
-        if (status < 0) {
-            return status;
+        int at = text_find(names, name, n);
+        if (at < 0) {
+            return call_refuse_name(names, name, n, err);
         }
-        if (is_given_before(c->params, i, name, n)) {
-            return error_set(err, ERROR_INVALID, "'%s' is given twice", text_show(name, n).text);
+        if (wire_find(c->params, names[at]) != value) {
+            return error_set(err, ERROR_INVALID, "'%s' is given twice", names[at]);
         }
     }
     return 0;

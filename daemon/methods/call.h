@@ -51,8 +51,8 @@ int call_only_custom(const struct problem *p, const char *name, struct error *er
 int call_flag(struct call *c, const char *name, bool *out, struct error *err);
 /* Reads params' "target"; "" when absent. */
 int call_target(struct call *c, char out[TARGET_MAX], struct error *err);
-/* Refuses arguments outside `names` (separated by ", ") and suggests the nearest name. Refuses
+/* Refuses arguments outside `names` (NULL-terminated) and suggests the nearest name. Refuses
  * arguments given twice, because two readers might take different values. */
-int call_only(struct call *c, const char *names, struct error *err);
+int call_only(struct call *c, const char *const *names, struct error *err);
 
 #endif

@@ -12,7 +12,7 @@ struct row {
     const char *name;
     method *run;
     bool owner, early; /* methods.h */
-    const char *params;
+    const char *const *params;
 };
 
 static const struct row rows[] = {

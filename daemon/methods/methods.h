@@ -12,34 +12,37 @@ typedef int method(struct call *c, struct error *err);
  * user may call. `early`: true for a method that may run before all rows are loaded. `params`: the
  * names that the method allows; NULL: the method itself checks its params. Frequent methods come
  * first: the lookup is linear. */
-#define METHODS(X)                                                                                  \
-    X(get, false, true, NULL)                                                 /* get.c */           \
-    X(get_many, false, false, "problems, target, wait")                       /* get_many.c */      \
-    X(tune, false, true, NULL)                                                /* get.c */           \
-    X(hello, false, true, "version, client, generation")                      /* status.c */        \
-    X(status, false, true, NULL)                                              /* status.c */        \
-    X(module, false, true, "id, offset, key")                                 /* kernels.c */       \
-    X(cancel, false, true, "request, key, problem")                           /* get.c */           \
-    X(list, false, true, "what, filter")                                      /* list.c */          \
-    X(show, false, false, "key, problem")                                     /* list.c */          \
-    X(why, false, false, "problem, key, target, atol, rtol")                  /* why.c */           \
-    X(put, false, false, "problem, config, time_us")                          /* put.c */           \
-    X(acquire, false, false, "problem, configs, deadline_ms, lease_ms, wait") /* acquire.c */       \
-    X(record, false, false, "problem, trials")                                /* record.c */        \
-    X(release, false, false, "problem")                                       /* record.c */        \
-    X(check, false, true, "problem, config, target, predict")                 /* kernels.c */       \
-    X(space, false, true, NULL)                                               /* space.c */         \
-    X(pin, true, false,                                                                             \
-      "problem, config, atol, rtol, deadline_ms, iters, progress, seed, target, warmup") /* admin.c \
-                                                                                          */        \
-    X(unpin, true, false, "key, problem")   /* admin.c */                                           \
-    X(evict, false, false, "key, problem")  /* admin.c */                                           \
-    X(unquarantine, true, false, "variant") /* admin.c */                                           \
-    X(import, true, false, "rows, trust")   /* put.c */                                             \
-    X(promote, true, false, "key, problem") /* promote.c */                                         \
-    X(subscribe, false, true, "on")         /* announce.c */                                        \
-    X(backup, true, true, "path")           /* admin.c */                                           \
-    X(shutdown, true, true, NULL)           /* admin.c */
+#define METHODS(X)                                                                                 \
+    X(get, false, true, NULL)                                               /* get.c */            \
+    X(get_many, false, false, NAMES("problems", "target", "wait"))          /* get_many.c */       \
+    X(tune, false, true, NULL)                                              /* get.c */            \
+    X(hello, false, true, NAMES("version", "client", "generation"))         /* status.c */         \
+    X(status, false, true, NULL)                                            /* status.c */         \
+    X(module, false, true, NAMES("id", "offset", "key"))                    /* kernels.c */        \
+    X(cancel, false, true, NAMES("request", "key", "problem"))              /* get.c */            \
+    X(list, false, true, NAMES("what", "filter"))                           /* list.c */           \
+    X(show, false, false, NAMES("key", "problem"))                          /* list.c */           \
+    X(why, false, false, NAMES("problem", "key", "target", "atol", "rtol")) /* why.c */            \
+    X(put, false, false, NAMES("problem", "config", "time_us"))             /* put.c */            \
+    X(acquire, false, false,                                                                       \
+      NAMES("problem", "configs", "deadline_ms", "lease_ms", "wait"))      /* acquire.c */         \
+    X(record, false, false, NAMES("problem", "trials"))                    /* record.c */          \
+    X(release, false, false, NAMES("problem"))                             /* record.c */          \
+    X(check, false, true, NAMES("problem", "config", "target", "predict")) /* kernels.c */         \
+    X(space, false, true, NULL)                                            /* space.c */           \
+    X(pin, true, false,                                                                            \
+      NAMES("problem", "config", "atol", "rtol", "deadline_ms", "iters", "progress", "seed",       \
+            "target", "warmup"))                     /* admin.c */                                 \
+    X(unpin, true, false, NAMES("key", "problem"))   /* admin.c */                                 \
+    X(evict, false, false, NAMES("key", "problem"))  /* admin.c */                                 \
+    X(unquarantine, true, false, NAMES("variant"))   /* admin.c */                                 \
+    X(import, true, false, NAMES("rows", "trust"))   /* put.c */                                   \
+    X(promote, true, false, NAMES("key", "problem")) /* promote.c */                               \
+    X(subscribe, false, true, NAMES("on"))           /* announce.c */                              \
+    X(backup, true, true, NAMES("path"))             /* admin.c */                                 \
+    X(shutdown, true, true, NULL)                    /* admin.c */
+
+#define NAMES(...)                                 ((const char *const[]){__VA_ARGS__, NULL})
 
 #define METHOD_DECLARE(name, owner, early, params) method method_##name;
 METHODS(METHOD_DECLARE)
