@@ -93,14 +93,11 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
         left = strcmp(b->source, "tuned") == 0;
     }
     daemon_event(d, x->event, x->pending.uid, "%s", x->what);
-    struct wire_buf *out = pending_result(&x->pending);
     struct answer *a = &d->scratch->answer;
     if (left) {
         answer_of_best(a, b, saved);
     }
-    if (out) {
-        schema_encode(out, &answer_schema, left ? a : NULL);
-    }
+    schema_encode(pending_result(&x->pending), &answer_schema, left ? a : NULL);
     pending_drop(&x->pending);
 }
 
@@ -143,10 +140,8 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
     }
     daemon_event(x->pending.d, x->event, x->pending.uid, "%s: %lld rows", x->what, (long long)rows);
     struct wire_buf *b = pending_result(&x->pending);
-    if (b) {
-        wire_put_map(b, 1);
-        wire_put_kv_int(b, "removed", rows);
-    }
+    wire_put_map(b, 1);
+    wire_put_kv_int(b, "removed", rows);
     pending_drop(&x->pending);
 }
 
@@ -193,10 +188,8 @@ static void on_backup(void *ctx, int status, const struct error *err)
         return;
     }
     struct wire_buf *b = pending_result(&x->pending);
-    if (b) {
-        wire_put_map(b, 1);
-        wire_put_kv_str(b, "path", x->what);
-    }
+    wire_put_map(b, 1);
+    wire_put_kv_str(b, "path", x->what);
     pending_drop(&x->pending);
 }
 

@@ -71,13 +71,11 @@ static void many_finish_answer(struct many *x, size_t n)
 {
     const struct wire_buf *answers = &x->answers;
     struct wire_buf *out = pending_result(&x->parked.pending);
-    if (out) {
-        wire_put_map(out, 1);
-        wire_put_str(out, "answers");
-        wire_put_array(out, n);
-        wire_put_raw(out, answers->data, answers->len);
-        out->failed = out->failed || answers->failed;
-    }
+    wire_put_map(out, 1);
+    wire_put_str(out, "answers");
+    wire_put_array(out, n);
+    wire_put_raw(out, answers->data, answers->len);
+    out->failed = out->failed || answers->failed;
     many_let_go(x);
     pending_drop(&x->parked.pending);
 }

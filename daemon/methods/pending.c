@@ -68,6 +68,7 @@ void pending_drop(struct pending *p)
 {
     asked_end(&p->asked, p->ticket.session);
     ticket_close(&p->ticket);
+    wire_buf_deinit(&p->nowhere);
     free(p);
 }
 
@@ -103,10 +104,8 @@ int pending_asked(struct pending *p, int status, struct error *err)
 
 struct wire_buf *pending_result(struct pending *p)
 {
-    struct wire_buf *out = ticket_out(&p->ticket);
-    if (out) {
-        rpc_put_result(out, p->ticket.id);
-    }
+    struct wire_buf *out = p->ticket.session ? &p->ticket.session->out : &p->nowhere;
+    rpc_put_result(out, p->ticket.id);
     return out;
 }
 
@@ -164,9 +163,8 @@ static void listing_finish_request(struct listing *l)
 {
     struct pending *p = &l->pending;
     const struct error error = l->error;
-    struct wire_buf *b = error.code ? NULL : pending_result(p);
-    if (b) {
-        l->put(l, b);
+    if (!error.code) {
+        l->put(l, pending_result(p));
     }
     for (int i = 0; i < LISTED_ALL; i++) {
         wire_buf_deinit(&l->parts[i].rows);

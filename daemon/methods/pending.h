@@ -24,14 +24,14 @@ struct pending {
     struct daemon_parts *parts; /* borrowed */
     int64_t uid;                /* the caller, also after a disconnect */
     struct asked asked;
+    struct wire_buf nowhere; /* owned: takes the result after a disconnect */
 };
 /* Allocates `size` zeroed bytes that begin with a struct pending, and opens the ticket. */
 int call_later(struct call *c, size_t size, struct pending **out, struct error *err);
 /* Charges an answer of at most `bytes` before the answer is read, until the pending ends. So users
  * who read no answers stay within --user-mib. */
 void pending_reserve(struct pending *p, size_t bytes);
-/* Puts the head of the response. The caller puts the result, then calls pending_drop. NULL after a
- * disconnect. */
+/* Puts the head of the response. The caller puts the result, then calls pending_drop. */
 struct wire_buf *pending_result(struct pending *p);
 void pending_drop(struct pending *p); /* ends the request, also after a disconnect, and frees p */
 void pending_fail(struct pending *p, const struct error *e);

@@ -36,12 +36,9 @@ static void on_promoted(void *ctx, int status, const struct best *b, bool saved,
     }
     learn_best(d, b, saved);
     daemon_event(d, "promote", x->pending.uid, "%s: %s now answers everybody", x->from, x->to);
-    struct wire_buf *out = pending_result(&x->pending);
-    if (out) {
-        struct answer *a = &d->scratch->answer;
-        answer_of_best(a, b, saved);
-        schema_encode(out, &answer_schema, a);
-    }
+    struct answer *a = &d->scratch->answer;
+    answer_of_best(a, b, saved);
+    schema_encode(pending_result(&x->pending), &answer_schema, a);
     pending_drop(&x->pending);
 }
 

@@ -133,10 +133,7 @@ static void on_put(void *ctx, int status, const struct best *b, bool saved, cons
         return;
     }
     struct lease *lease = leases_of(&p->parts->leases, p->ticket.session, b->key);
-    struct wire_buf *out = pending_result(p);
-    if (out) {
-        put_put_answer(out, p->d, b, saved);
-    }
+    put_put_answer(pending_result(p), p->d, b, saved);
     pending_drop(p);
     if (lease) {
         lease_end(lease);

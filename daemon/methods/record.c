@@ -149,10 +149,8 @@ static void finish_recording(struct keeping *k)
         return;
     }
     struct wire_buf *b = pending_result(&x->pending);
-    if (b) {
-        wire_put_map(b, 1);
-        wire_put_kv_int(b, "recorded", k->n);
-    }
+    wire_put_map(b, 1);
+    wire_put_kv_int(b, "recorded", k->n);
     pending_drop(&x->pending);
 }
 

@@ -38,9 +38,8 @@ static void count_release_request(struct counting *x)
 
 static void count_finish_request(struct counting *x, int status, const struct error *err)
 {
-    struct wire_buf *out = status < 0 ? NULL : pending_result(&x->pending);
-    if (out) {
-        space_pack(out, &x->space, x->family);
+    if (status == 0) {
+        space_pack(pending_result(&x->pending), &x->space, x->family);
     }
     count_release_request(x);
     if (status < 0) {

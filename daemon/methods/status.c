@@ -76,9 +76,8 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
         pending_fail(p, &err);
         return;
     }
-    struct wire_buf *b = pending_result(p);
-    if (b) {
-        put_hello(b, p->d, s);
+    if (s) {
+        put_hello(pending_result(p), p->d, s);
     }
     pending_drop(p);
 }
@@ -315,10 +314,7 @@ static void put_status(struct wire_buf *b, struct daemon_parts *p,
 static void status_on_status(void *ctx, const struct ledger_status *store)
 {
     struct pending *p = ctx;
-    struct wire_buf *b = pending_result(p);
-    if (b) {
-        put_status(b, p->parts, store);
-    }
+    put_status(pending_result(p), p->parts, store);
     pending_drop(p);
 }
 
