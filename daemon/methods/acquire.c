@@ -23,14 +23,10 @@
 enum { ASKED_AS = PENDING_MAX };
 
 struct acquiring {
-    struct wanter wanter;       /* first */
-    struct daemon_parts *parts; /* borrowed */
-    struct lease *lease;        /* set during the caller's turn */
-    bool asking;                /* the ledger has a pointer to this struct: do not free it */
-    struct asked asked;         /* the charge while `asking` */
-    struct account *account;    /* a holder */
-    size_t waiting;             /* bytes charged while the caller waits for a lease; else 0 */
-    bool mine;                  /* the caller's session holds the key */
+    struct wanter wanter; /* first; charged as a question while the ledger reads trials */
+    struct lease *lease;  /* set during the caller's turn */
+    size_t waiting;       /* bytes charged while the caller waits for a lease; else 0 */
+    bool mine;            /* the caller's session holds the key */
     struct choices choices;
 };
 
@@ -39,32 +35,31 @@ static void acquire_evaluate_known(struct acquiring *a);
 static void end_waiting(struct acquiring *a)
 {
     if (a->waiting) {
-        account_end_waiting(a->account, a->waiting);
+        account_end_waiting(a->wanter.pending.asked.account, a->waiting);
     }
     a->waiting = 0;
 }
 
-static void acquiring_free(struct acquiring *a)
+/* Frees what the request holds. The caller ends the pending request next. */
+static struct pending *acquire_release(struct acquiring *a)
 {
     end_waiting(a);
-    account_drop(a->account);
     choices_deinit(&a->choices);
-    free(a);
+    return &a->wanter.pending;
 }
 
 static void acquire_client_gone(struct ticket *t)
 {
-    struct acquiring *a = LIST_OF(t, struct acquiring, wanter.ticket);
+    struct acquiring *a = LIST_OF(t, struct acquiring, wanter.pending.ticket);
     leases_drop(&a->wanter);
-    if (!a->asking) {
-        acquiring_free(a);
+    if (!a->wanter.pending.asked.charged) { /* the ledger has no pointer to this struct */
+        pending_drop(acquire_release(a));
     }
 }
 
 static void acquire_fail_request(struct acquiring *a, const struct error *e)
 {
-    ticket_fail(&a->wanter.ticket, e);
-    acquiring_free(a);
+    pending_fail(acquire_release(a), e);
 }
 
 /* ---- known results --------------------------------------------------------------------------- */
@@ -72,7 +67,7 @@ static void acquire_fail_request(struct acquiring *a, const struct error *e)
 static const struct cache_entry *acquire_entry_of(const struct acquiring *a)
 {
     bool many;
-    struct cache *c = &a->wanter.d->cache;
+    struct cache *c = &a->wanter.pending.d->cache;
     const char *shared = a->wanter.shared;
     const struct cache_entry *e = cache_find_id(c, a->wanter.key, &many);
     return e || !shared[0] ? e : cache_find_id(c, shared, &many);
@@ -86,9 +81,9 @@ static void learn_answer(struct acquiring *a, const struct answer *answer)
 
 static const struct answer *answer_known(const struct acquiring *a)
 {
-    struct answer *x = &a->wanter.d->scratch->hint;
+    struct answer *x = &a->wanter.pending.d->scratch->hint;
     const struct cache_entry *e = acquire_entry_of(a);
-    return e && cache_answer(&a->wanter.d->cache, e, x, NULL) == 0 ? x : NULL;
+    return e && cache_answer(&a->wanter.pending.d->cache, e, x, NULL) == 0 ? x : NULL;
 }
 
 /* ---- answering ------------------------------------------------------------------------------- */
@@ -96,7 +91,7 @@ static const struct answer *answer_known(const struct acquiring *a)
 /* Writes the answer of the fastest known config. False when no config is known to work. */
 static bool best_answer(struct acquiring *a, struct answer *out)
 {
-    struct daemon *d = a->wanter.d;
+    struct daemon *d = a->wanter.pending.d;
     const struct choices *c = &a->choices;
     struct error err = ERROR_NULL;
     const struct cache_entry *e = acquire_entry_of(a);
@@ -119,36 +114,38 @@ static bool best_answer(struct acquiring *a, struct answer *out)
 
 static void answer_acquire(struct acquiring *a, const char *outcome, int64_t uid, int64_t pid)
 {
-    struct answer *x = &a->wanter.d->scratch->answer;
-    struct wire_buf *b = ticket_out(&a->wanter.ticket);
-    if (b) {
-        rpc_put_result(b, a->wanter.ticket.id);
-        wire_put_map(b, 5);
-        wire_put_kv_str(b, "outcome", outcome);
-        wire_put_str(b, "answer");
-        schema_encode(b, &answer_schema, best_answer(a, x) ? x : NULL);
-        wire_put_str(b, "known");
-        wire_put_array(b, a->choices.n_known);
-        wire_put_raw(b, a->choices.known.data, a->choices.known.len);
-        wire_put_kv_int(b, "lease_ms", strcmp(outcome, "lease") == 0 ? a->wanter.lease_ms : 0);
-        wire_put_str(b, "holder");
-        if (pid) {
-            wire_put_map(b, 2);
-            wire_put_kv_int(b, "uid", uid);
-            wire_put_kv_int(b, "pid", pid);
-        } else {
-            wire_put_nil(b);
-        }
+    struct answer *x = &a->wanter.pending.d->scratch->answer;
+    struct wire_buf *b = pending_result(&a->wanter.pending);
+    wire_put_map(b, 5);
+    wire_put_kv_str(b, "outcome", outcome);
+    wire_put_str(b, "answer");
+    schema_encode(b, &answer_schema, best_answer(a, x) ? x : NULL);
+    wire_put_str(b, "known");
+    wire_put_array(b, a->choices.n_known);
+    wire_put_raw(b, a->choices.known.data, a->choices.known.len);
+    wire_put_kv_int(b, "lease_ms", strcmp(outcome, "lease") == 0 ? a->wanter.lease_ms : 0);
+    wire_put_str(b, "holder");
+    if (pid) {
+        wire_put_map(b, 2);
+        wire_put_kv_int(b, "uid", uid);
+        wire_put_kv_int(b, "pid", pid);
+    } else {
+        wire_put_nil(b);
     }
-    ticket_close(&a->wanter.ticket);
-    acquiring_free(a);
+    pending_drop(acquire_release(a));
+}
+
+static void answer_lease(struct acquiring *a)
+{
+    const struct session *s = a->wanter.pending.ticket.session;
+    answer_acquire(a, "lease", s->uid, s->pid);
 }
 
 static void answer_hit(struct acquiring *a)
 {
     struct error e = ERROR_NULL;
     if (a->choices.n == 0 || a->choices.any) {
-        a->wanter.d->hits++;
+        a->wanter.pending.d->hits++;
         answer_acquire(a, "hit", 0, 0);
         return;
     }
@@ -170,22 +167,16 @@ static bool is_hit(struct acquiring *a)
 /* Queues the caller. A session that holds the key renews its lease without waiting. */
 static int wait_in_line(struct acquiring *a, struct error *err)
 {
-    struct leases *l = &a->parts->leases;
-    if (!leases_of(l, a->wanter.ticket.session, a->wanter.key)) {
+    struct leases *l = &a->wanter.pending.parts->leases;
+    if (!leases_of(l, a->wanter.pending.ticket.session, a->wanter.key)) {
         size_t bytes = sizeof(*a) + choices_bytes(&a->choices);
-        int status = account_add_waiting(a->account, bytes, err);
+        int status = account_add_waiting(a->wanter.pending.asked.account, bytes, err);
         if (status < 0) {
             return status;
         }
         a->waiting = bytes;
     }
     return leases_want(l, &a->wanter, err);
-}
-
-/* Refuses a lease for a key whose trials and answer would be refused. */
-static int acquire_check_room(const struct acquiring *a, struct error *err)
-{
-    return custom_check_room(a->wanter.d, a->wanter.key, a->wanter.uid, err);
 }
 
 static void acquire_on_evaluated(struct acquiring *a)
@@ -195,20 +186,19 @@ static void acquire_on_evaluated(struct acquiring *a)
     bool mine = a->mine;
     a->lease = NULL;
     a->mine = false;
-    if (!a->wanter.ticket.session) {
-        acquiring_free(a);
+    if (!a->wanter.pending.ticket.session) {
+        pending_drop(acquire_release(a));
     } else if (is_hit(a)) {
         answer_hit(a);
     } else if (mine) {
-        answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
-        return;
-    } else if (acquire_check_room(a, &err) < 0) {
-        acquire_fail_request(a, &err);
+        answer_lease(a);
+    } else if (custom_check_room(a->wanter.pending.d, a->wanter.key, a->wanter.pending.uid, &err)) {
+        acquire_fail_request(a, &err); /* the key's trials and answer would be refused */
     } else if (l) {
         if (lease_hold(l, &a->wanter, &err) < 0) {
             acquire_fail_request(a, &err);
         } else {
-            answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
+            answer_lease(a);
         }
         return;
     } else if (wait_in_line(a, &err) < 0) {
@@ -267,9 +257,8 @@ static void acquire_on_trials(struct acquiring *a, int status, const struct tria
 
 static void acquire_answer_known(struct acquiring *a)
 {
-    struct session *s = a->wanter.ticket.session;
-    a->asking = false;
-    asked_end(&a->asked, s);
+    struct session *s = a->wanter.pending.ticket.session;
+    asked_as(&a->wanter.pending.asked, s, 0);
     if (s) {
         session_poke(s); /* the session may take its next requests */
     }
@@ -283,7 +272,7 @@ static void acquire_answer_known(struct acquiring *a)
 /* Configs without readable trials count as unknown: the caller measures them. */
 static void acquire_read_trials(struct acquiring *a, const char *key, ledger_history_cb cb)
 {
-    struct daemon *d = a->wanter.d;
+    struct daemon *d = a->wanter.pending.d;
     if (!d->ledger ||
         d->ledger->ops->history(d->ledger, key, "", d->device.class, d->device.driver, cb, a) < 0) {
         acquire_answer_known(a);
@@ -304,7 +293,7 @@ static void on_own_history(void *ctx, int status, const struct trial *t, uint32_
     struct acquiring *a = ctx;
     const char *shared = a->wanter.shared;
     bool many;
-    if (!shared[0] || !cache_find_id(&a->wanter.d->cache, shared, &many)) {
+    if (!shared[0] || !cache_find_id(&a->wanter.pending.d->cache, shared, &many)) {
         on_shared_history(ctx, status, t, n, avoid, n_avoid, err);
         return;
     }
@@ -320,8 +309,7 @@ static void acquire_evaluate_known(struct acquiring *a)
         acquire_on_evaluated(a);
         return;
     }
-    a->asking = true;
-    asked_begin(&a->asked, a->wanter.ticket.session, ASKED_AS);
+    asked_as(&a->wanter.pending.asked, a->wanter.pending.ticket.session, ASKED_AS);
     acquire_read_trials(a, a->wanter.key, on_own_history);
 }
 
@@ -386,24 +374,21 @@ int method_acquire(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    struct acquiring *a = calloc(1, sizeof(*a));
-    if (!a) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
+    struct pending *p;
+    status = call_later(c, sizeof(struct acquiring), &p, err);
+    if (status < 0) {
+        return status;
     }
-    a->wanter = (struct wanter){.d = c->d,
-                                .uid = c->s->uid,
-                                .pid = c->s->pid,
-                                .turn = on_turn,
-                                .is_known = acquire_is_known,
-                                .other = on_other};
-    a->parts = c->parts;
-    a->account = account_hold(c->s->account);
+    struct acquiring *a = (struct acquiring *)p;
+    a->wanter.turn = on_turn;
+    a->wanter.is_known = acquire_is_known;
+    a->wanter.other = on_other;
+    p->ticket.gone = acquire_client_gone;
+    asked_as(&p->asked, c->s, 0);
     status = read_keys(c, a, err);
     status = status ? status : read_acquire(c, a, err);
-    status =
-        status ? status : ticket_open(&a->wanter.ticket, c->s, c->id, acquire_client_gone, err);
     if (status < 0) {
-        acquiring_free(a);
+        pending_drop(acquire_release(a));
         return status;
     }
     acquire_evaluate_known(a);

@@ -293,7 +293,7 @@ static void holder_gone(struct ticket *t)
 
 int lease_hold(struct lease *l, struct wanter *w, struct error *err)
 {
-    struct session *s = w->ticket.session;
+    struct session *s = w->pending.ticket.session;
     int status = s ? account_add_lease(s->account, err) : ERROR_DISCONNECTED;
     if (status < 0) {
         lease_pass(l);
@@ -303,8 +303,8 @@ int lease_hold(struct lease *l, struct wanter *w, struct error *err)
     ticket_hold(&l->holder, s, holder_gone);
     turn_over(l);
     l->state = LEASE_HELD;
-    l->uid = w->uid;
-    l->pid = w->pid;
+    l->uid = s->uid;
+    l->pid = s->pid;
     l->lease_ms = w->lease_ms;
     lease_renew(l);
     turn_away(l);
@@ -335,7 +335,7 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
     if (l->stopping) { /* a wanter of `acquire` whose trials were read until after leases_stop */
         return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     }
-    struct lease *mine = leases_of(l, w->ticket.session, w->key);
+    struct lease *mine = leases_of(l, w->pending.ticket.session, w->key);
     if (mine) {
         lease_renew(mine);
         w->turn(w, NULL);

@@ -23,8 +23,7 @@
 #include <uv.h>
 
 #include "daemon/base/list.h"
-#include "daemon/session/session.h"
-#include "proto/hash.h"
+#include "daemon/methods/pending.h"
 
 enum {
     LEASE_MS_USUAL = 60 * 1000,
@@ -40,18 +39,15 @@ enum {
     LEASE_TICK_MS = 20, /* period of the timer */
 };
 
-struct daemon;
 struct lease;
 
-/* A client that wants a key. The creator answers `ticket`. */
+/* A client that wants a key. The creator answers `pending`. */
 struct wanter {
-    struct ticket ticket; /* first */
-    struct daemon *d;     /* borrowed */
-    struct list link;     /* lease->wanters */
-    struct lease *lease;  /* the lease that the wanter waits for, or NULL */
+    struct pending pending; /* first */
+    struct list link;       /* lease->wanters */
+    struct lease *lease;    /* the lease that the wanter waits for, or NULL */
     char key[HASH_HEX];
     char shared[HASH_HEX]; /* the shared key; "" when `key` is shared */
-    int64_t uid, pid;
     int64_t lease_ms;
     uint64_t deadline_ms; /* loop time; 0: no deadline */
     bool now;             /* does not wait */

@@ -14,33 +14,20 @@ static void charge_side(struct asked *a, enum account_side side, size_t *charged
     }
 }
 
-static void asked_charge_user(struct asked *a, size_t now)
-{
-    charge_side(a, ACCOUNT_ASKED, &a->charged, now);
-}
-
-void asked_begin(struct asked *a, struct session *s, size_t n)
-{
-    *a = (struct asked){.sessions = s->all, .account = account_hold(s->account)};
-    s->n_pending += (unsigned)n;
-    asked_charge_user(a, n);
-}
-
 void asked_as(struct asked *a, struct session *s, size_t n)
 {
-    s->n_pending += (unsigned)(n - a->charged);
-    asked_charge_user(a, n);
+    if (s) {
+        s->n_pending += (unsigned)(n - a->charged);
+    }
+    charge_side(a, ACCOUNT_ASKED, &a->charged, n);
 }
 
-void asked_end(struct asked *a, struct session *s)
+static void asked_end(struct asked *a, struct session *s)
 {
-    if (s) {
-        s->n_pending -= (unsigned)a->charged;
-    }
     if (s && a->reserved) { /* the answer replaces the reservation */
         session_charge(s);
     }
-    asked_charge_user(a, 0);
+    asked_as(a, s, 0);
     charge_side(a, ACCOUNT_OUT, &a->reserved, 0);
     a->account = account_drop(a->account);
 }
@@ -59,7 +46,8 @@ int call_later(struct call *c, size_t size, struct pending **out, struct error *
         free(p);
         return status;
     }
-    asked_begin(&p->asked, c->s, 1);
+    p->asked = (struct asked){.sessions = c->s->all, .account = account_hold(c->s->account)};
+    asked_as(&p->asked, c->s, 1);
     *out = p;
     return 0;
 }

@@ -13,9 +13,8 @@ struct asked {
     size_t charged;
     size_t reserved; /* bytes of the answer being read, charged as unread output */
 };
-void asked_begin(struct asked *a, struct session *s, size_t n); /* charges n requests */
-void asked_as(struct asked *a, struct session *s, size_t n); /* changes the charge to n requests */
-void asked_end(struct asked *a, struct session *s);          /* s NULL after a disconnect */
+/* Changes the charge to n requests; `s` is NULL after a disconnect. */
+void asked_as(struct asked *a, struct session *s, size_t n);
 
 /* A request that the ledger answers. After a disconnect the answer is dropped. */
 struct pending {

@@ -77,7 +77,7 @@ BAD_REQUESTS = [
     ("get", {}, "invalid", "problem"),
     ("get", {"problem": 7}, "invalid", "problem"),
     ("get", {"problem": gemm(), "wiat": "now"}, "unknown_field", "wait"),
-    ("cancel", {"nothing_like_it": 1}, "unknown_field", "there are "),
+    ("cancel", {"nothing_like_it": 1}, "unknown_field", "it takes request"),
     ("get", {"problem": gemm(), "wait": "soon"}, "invalid", "tuned"),
     ("get", {"problem": gemm(), "deadline_ms": -1}, "invalid", "deadline_ms"),
     ("get", {"problem": gemm(), "atol": -0.5}, "invalid", "atol"),

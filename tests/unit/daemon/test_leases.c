@@ -72,8 +72,7 @@ static struct wanter *want_until(struct fixture *f, unsigned key, uint64_t deadl
 {
     struct error err = ERROR_NULL;
     struct wanter *w = calloc(1, sizeof(*w));
-    *w =
-        (struct wanter){.d = &f->d, .turn = on_turn, .other = on_other, .deadline_ms = deadline_ms};
+    *w = (struct wanter){.turn = on_turn, .other = on_other, .deadline_ms = deadline_ms};
     snprintf(w->key, sizeof(w->key), "%03x%029x", key % 4096, key);
     assert_ok(leases_want(&f->leases, w, &err), &err);
     return w;
