@@ -55,7 +55,7 @@ ORDER = {
     "daemon/answers": "target learn quarantine restore scheme custom portfolio tiers",
     "daemon/tuning": "job runner_link tuning scheduler rounds waiters precompile job_begin job_lease offers supervisor"
                      " runner_order blame job_end",
-    "daemon/methods": "call choices pending loader generations leases daemon_parts methods announce ask"
+    "daemon/methods": "call pending loader generations leases daemon_parts methods announce ask"
                       " acquire admin get kernels record list get_many promote put space status why dispatch",
     "daemon": "daemon life orphans chores remeasure start wiring main",
 }

@@ -9,6 +9,7 @@
  * key for such a call. So the call is charged as many requests, and a waiting call stays charged
  * (base/account.h).
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,124 @@
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/daemon_parts.h"
-#include "daemon/methods/choices.h"
 #include "daemon/methods/pending.h"
+#include "proto/hash.h"
+#include "proto/request.h"
 
 /* Reading the thousands of trials that a key may have takes the ledger 20 ms. */
 enum { ASKED_AS = PENDING_MAX };
+
+/* ---- the caller's configs -------------------------------------------------------------------- */
+
+struct choice {
+    uint64_t hash; /* the hash of the config's canonical bytes */
+    bool known;
+};
+
+/* The configs that a caller chooses among, with the known results. */
+struct choices {
+    size_t n, n_known;
+    struct choice *all;    /* owned, [n]; NULL when the caller named no configs */
+    struct wire_buf known; /* owned: one map per known config, concatenated */
+    bool any;              /* a config works: the members below describe the fastest */
+    double best_us;        /* NaN when no working config has a known time */
+    int64_t best_s;
+    size_t best_at, best_n; /* the fastest config's bytes in `known` */
+};
+
+static uint64_t choices_hash(const struct record *config)
+{
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    record_pack(&packed, config);
+    return packed.failed ? 0 : hash64(packed.data, packed.len);
+}
+
+static struct choice *choices_find_config(const struct choices *c, uint64_t hash)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        if (c->all[i].hash == hash) {
+            return &c->all[i];
+        }
+    }
+    return NULL;
+}
+
+/* Reads params' "configs" without duplicates. All configs begin unknown. */
+static int choices_read(struct choices *c, const struct wire_obj *list, struct record *scratch,
+                        struct error *err)
+{
+    if (!list) {
+        return 0;
+    }
+    if (wire_type_of(list) != WIRE_ARRAY || wire_count(list) > REQUEST_CONFIGS_MAX) {
+        return error_set(err, ERROR_INVALID, "'configs' must be a list of at most %d configs",
+                         REQUEST_CONFIGS_MAX);
+    }
+    c->all = calloc(wire_count(list) + 1, sizeof(*c->all));
+    if (!c->all) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a list of configs");
+    }
+    for (size_t i = 0; i < wire_count(list); i++) {
+        int status = call_read_config(wire_at(list, i), scratch, err);
+        if (status < 0) {
+            return error_prefix(err, "configs[%zu]", i);
+        }
+        uint64_t hash = choices_hash(scratch);
+        if (!choices_find_config(c, hash)) {
+            c->all[c->n++] = (struct choice){.hash = hash};
+        }
+    }
+    return 0;
+}
+
+/* Learns a config's result; ignores a config outside the list, and a second result for a config. So
+ * report the newest result first. `time_us`: NaN or 0 when unknown, also with status "ok". */
+static void choices_learn(struct choices *c, const struct record *config, const char *status,
+                          double time_us, const char *reason, int64_t created_s)
+{
+    struct wire_buf *b = &c->known;
+    struct choice *one = choices_find_config(c, choices_hash(config));
+    time_us = time_us > 0 ? time_us : NAN;
+    if (!one || one->known) {
+        return;
+    }
+    one->known = true;
+    c->n_known++;
+    wire_put_map(b, 4);
+    wire_put_str(b, "config");
+    const size_t at = b->len;
+    record_pack(b, config);
+    const size_t n = b->len - at;
+    wire_put_kv_str(b, "status", status);
+    wire_put_str(b, "time_us");
+    if (isfinite(time_us)) {
+        wire_put_real(b, time_us);
+    } else {
+        wire_put_nil(b);
+    }
+    wire_put_kv_str(b, "reason", reason);
+    const bool first_time = isnan(c->best_us) && time_us > 0;
+    if (strcmp(status, "ok") == 0 && (!c->any || first_time || time_us < c->best_us)) {
+        c->any = true;
+        c->best_us = time_us;
+        c->best_s = created_s;
+        c->best_at = at;
+        c->best_n = n;
+    }
+}
+
+static void choices_forget(struct choices *c)
+{
+    c->n_known = 0;
+    c->any = false;
+    wire_buf_clear(&c->known);
+    for (size_t i = 0; i < c->n; i++) {
+        c->all[i].known = false;
+    }
+}
+
+/* ---- the request ------------------------------------------------------------------------------
+ */
 
 struct acquiring {
     struct wanter wanter; /* first; charged as a question while the ledger reads trials */
@@ -44,7 +158,8 @@ static void end_waiting(struct acquiring *a)
 static struct pending *acquire_release(struct acquiring *a)
 {
     end_waiting(a);
-    choices_deinit(&a->choices);
+    free(a->choices.all);
+    wire_buf_deinit(&a->choices.known);
     return &a->wanter.pending;
 }
 
@@ -93,13 +208,13 @@ static bool best_answer(struct acquiring *a, struct answer *out)
 {
     struct daemon *d = a->wanter.pending.d;
     const struct choices *c = &a->choices;
-    struct error err = ERROR_NULL;
     const struct cache_entry *e = acquire_entry_of(a);
     bool kept = e && cache_answer(&d->cache, e, out, NULL) == 0;
     if (c->n == 0 || !c->any) {
         return c->n == 0 && kept;
     }
-    if (kept && choices_best_is(c, &out->config)) {
+    const uint8_t *best = c->known.data + c->best_at;
+    if (kept && choices_hash(&out->config) == hash64(best, c->best_n)) {
         return true;
     }
     answer_init(out);
@@ -109,7 +224,9 @@ static bool best_answer(struct acquiring *a, struct answer *out)
     out->time_us = c->best_us;
     out->created_s = c->best_s;
     out->saved = true;
-    return choices_best(c, d->cache.entries.doc, &out->config, &err) == 0;
+    const struct wire_obj *config;
+    return wire_decode(d->cache.entries.doc, best, c->best_n, &config, NULL) == 0 &&
+           record_unpack(&out->config, config, NULL) == 0;
 }
 
 static void answer_acquire(struct acquiring *a, const char *outcome, int64_t uid, int64_t pid)
@@ -169,7 +286,8 @@ static int wait_in_line(struct acquiring *a, struct error *err)
 {
     struct leases *l = &a->wanter.pending.parts->leases;
     if (!leases_of(l, a->wanter.pending.ticket.session, a->wanter.key)) {
-        size_t bytes = sizeof(*a) + choices_bytes(&a->choices);
+        const struct choices *c = &a->choices;
+        size_t bytes = sizeof(*a) + c->n * sizeof(*c->all) + c->known.cap;
         int status = account_add_waiting(a->wanter.pending.asked.account, bytes, err);
         if (status < 0) {
             return status;

@@ -7,7 +7,8 @@
 #include "daemon/answers/target.h"
 #include "daemon/answers/tiers.h"
 #include "daemon/cache/answer.h"
-#include "daemon/methods/ask.h"
+#include "daemon/methods/daemon_parts.h"
+#include "daemon/methods/methods.h"
 
 /* True when the entry answers the query: the entry serves, is verified tightly enough, and `again`
  * is not set. */

@@ -2,14 +2,6 @@
 /*
  * The parts of the daemon together, for the daemon's life cycle (life.h) and the methods. A part
  * may include daemon.h and the parts that it uses; a part reaches the layers above through hooks.
- *
- *   server, session   connections, messages                 session/session.h, session/server.h
- *   loader            loads the ledger's rows into memory   methods/loader.h
- *   restore           writes lost rows to the database      answers/restore.c
- *   tiers             answers when no exact row exists      answers/tiers.h, answers/portfolio.h
- *   tuning            jobs, their order, the runner         tuning/tuning.h
- *   generations       answers of pinned generations         methods/generations.h
- *   leases            holders of custom ops' keys           methods/leases.h
  */
 #ifndef GEMMD_DAEMON_METHODS_DAEMON_PARTS_H
 #define GEMMD_DAEMON_METHODS_DAEMON_PARTS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `get`, `tune` and `cancel`. The memo answers repeated queries earlier (cache/memo.h). */
-#include "daemon/methods/ask.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/methods.h"
 
 static int get_wait_for_tuning(struct call *c, struct error *err)

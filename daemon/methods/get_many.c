@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/methods/ask.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/pending.h"
 #include "proto/limits.h"

@@ -60,6 +60,34 @@ int record_bring(struct daemon *d, const char *key, const struct wire_obj *trial
 bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail,
                     size_t n);
 
+/* ---- ask.c ----------------------------------------------------------------------------------- */
+
+/*
+ * One query for a problem, shared by `get`, `tune` and `get_many`. The request is in the scratch
+ * (daemon.h). The pinned generation, the key's own row or a lower tier answers.
+ */
+
+struct ask {
+    struct daemon_parts *parts; /* borrowed */
+    struct account *account;    /* borrowed: charged when a job is queued */
+    int64_t uid;                /* the caller */
+    int64_t pinned;             /* the pinned generation; -1 when not pinned */
+    const uint8_t *bytes;       /* borrowed: the query's bytes, for the memo; or NULL */
+    size_t n;
+    struct wire_buf *out; /* borrowed: receives the answer */
+};
+
+enum ask_outcome {
+    ASK_ANSWERED, /* with any other outcome `out` may hold a part of an answer */
+    ASK_WAITS,    /* the query waits for a tuning */
+    ASK_LOADS,    /* the query waits until the rows are loaded */
+    ASK_READS, /* the ledger must read the key's rows of the pinned generation (generations_park) */
+};
+
+/* Looks up the key of scratch->request. *entry: the key's cache entry, or NULL. Returns an
+ * ask_outcome, or an error code; after an error the query does not wait. */
+int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *err);
+
 /* ---- dispatch.c ------------------------------------------------------------------------------ */
 
 /*
