@@ -91,17 +91,21 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
     X(T, INT, trials, 0)                                                                           \
     X(T, INT, modules, 0)                                                                          \
     X(T, INT, quarantined, 0)                                                                      \
-    X(T, INT, generation, 0)                                                                       \
     X(T, INT, file_bytes, 0)                                                                       \
     X(T, INT, wal_bytes, 0)                                                                        \
     X(T, INT, lists, 0)     /* unanswered lists of all users */                                    \
     X(T, INT, withdrawn, 0) /* lists that were cancelled since the start, because clients left */  \
     X(T, FLAG, disk_full, 0)                                                                       \
-    X(T, FLAG, locked, 0)     /* another program or daemon holds a lock of the database */         \
-    X(T, INT, cache_bytes, 0) /* bytes of the cache directory, as counted some seconds ago */      \
-    X(T, INT, cache_modules, 0)                                                                    \
+    X(T, FLAG, locked, 0) /* another program or daemon holds a lock of the database */             \
     X(T, INT, daemons, 0) /* daemons of the database, including this daemon */
-SCHEMA_STRUCT(ledger_status, LEDGER_STATUS_FIELDS);
+
+/* The schema has the fields that the method `status` gives as `store`. */
+struct ledger_status {
+    LEDGER_STATUS_FIELDS(SCHEMA_MEMBER, ledger_status)
+    int64_t generation;
+    int64_t cache_bytes, cache_modules; /* of the cache directory, as counted some seconds ago */
+};
+extern const struct schema ledger_status_schema;
 
 struct ledger_ops {
     /* Opens the database before it returns (start-up may wait for this call); faults as in

@@ -226,26 +226,6 @@ static void put_job(struct wire_buf *b, const struct job *j)
     wire_put_kv_int(b, "waiters", j->n_waiters);
 }
 
-static void put_store(struct wire_buf *b, const struct ledger_status *s)
-{
-    wire_put_str(b, "store");
-    wire_put_map(b, 14);
-    wire_put_kv_int(b, "daemons", s->daemons);
-    wire_put_kv_int(b, "unsaved", s->unsaved);
-    wire_put_kv_int(b, "unsaved_quarantine", s->unsaved_quarantine);
-    wire_put_kv_int(b, "lost_trials", s->lost_trials);
-    wire_put_kv_int(b, "bests", s->bests);
-    wire_put_kv_int(b, "trials", s->trials);
-    wire_put_kv_int(b, "modules", s->modules);
-    wire_put_kv_int(b, "quarantined", s->quarantined);
-    wire_put_kv_int(b, "file_bytes", s->file_bytes);
-    wire_put_kv_int(b, "wal_bytes", s->wal_bytes);
-    wire_put_kv_int(b, "lists", s->lists);
-    wire_put_kv_int(b, "withdrawn", s->withdrawn);
-    wire_put_kv_bool(b, "disk_full", s->disk_full);
-    wire_put_kv_bool(b, "locked", s->locked);
-}
-
 static void put_cache(struct wire_buf *b, const struct daemon *d, const struct ledger_status *s)
 {
     wire_put_str(b, "cache");
@@ -304,7 +284,8 @@ static void put_status(struct wire_buf *b, struct daemon_parts *p,
     put_jobs(b, &p->tuning.scheduler);
     put_runner(b, &p->tuning.supervisor);
     put_job(b, p->tuning.scheduler.running);
-    put_store(b, store);
+    wire_put_str(b, "store");
+    schema_encode(b, &ledger_status_schema, store);
     put_cache(b, d, store);
     put_portfolio(b, &p->tiers.portfolio);
     wire_put_kv_int(b, "rss_bytes", rss_bytes());

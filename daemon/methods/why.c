@@ -3,26 +3,8 @@
  * `why` explains which tier answers a query, from which row and evidence, or why no row answers.
  * The rows in memory are judged at once. Then the ledger is asked for the row behind the answer,
  * the row's trial and the trial's run, and for the problem on other device classes.
- *
- * A verdict is a word for programs, with a text for people and an action:
- *
- *   verdict      the key's own row                                        action
- *
- *   tuned        answers                                                  none; tune, when
- *                                                                         confidence is low
- *   pinned       answers, chosen by a person                              none
- *   trusted      answers, imported with trust                             none
- *   kept         answers for a custom op, which gemmd cannot tune         none
- *   tolerance    was verified less tightly than asked                     get
- *   quarantined  is a config that has crashed or hung a runner            tune; get for a pin
- *
- *   stamp        was measured by other code or another compiler           tune
- *   pin_stamp    is a pin measured by other code or another compiler      get
- *   imported     comes from elsewhere, not measured here                  tune
- *   partial      won a restricted search only                             tune
- *   target       is for another target than the query asks for            tune
- *   restricted   is not used: an equal restricted search has an answer    none
- *   unknown      does not exist                                           tune; put for a custom op
+ * A verdict is a word for programs (docs/protocol.md), with a sentence for people, and with the
+ * request that would bring a better answer.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -65,54 +47,34 @@ struct why {
 
 /* ---- stamps ---------------------------------------------------------------------------------- */
 
-/* A stamp is a list of words "name=value". Only the last value may hold spaces. */
-static const char *const stamp_words[] = {"src", "abi", "target", "compiler"};
-
-struct stamp_word {
-    const char *at; /* NULL when missing */
-    int n;
-};
-
-static struct stamp_word stamp_part(const char *stamp, const char *name)
+/* Copies a word's value out of a stamp, which is a list of words "name=value". Only the last value,
+ * the compiler, may hold spaces. */
+static void stamp_copy_value(const char *stamp, const char *word, char out[STAMP_MAX])
 {
-    size_t n = strlen(name);
-    for (const char *at = stamp; (at = strstr(at, name)); at += n) {
-        bool begins = at == stamp || at[-1] == ' ';
-        if (begins && at[n] == '=') {
-            const char *value = at + n + 1;
-            bool last = strcmp(name, "compiler") == 0;
-            return (struct stamp_word){value, (int)(last ? strlen(value) : strcspn(value, " "))};
-        }
+    const size_t n = strlen(word);
+    const char *at = strstr(stamp, word);
+    while (at && at > stamp && at[-1] != ' ') {
+        at = strstr(at + n, word);
     }
-    return (struct stamp_word){NULL, 0};
-}
-
-static bool same_part(struct stamp_word a, struct stamp_word b)
-{
-    return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, (size_t)a.n) == 0);
-}
-
-static const char *stamp_meaning(const char *word)
-{
-    return strcmp(word, "src") == 0      ? "kernel source"
-           : strcmp(word, "abi") == 0    ? "launch interface"
-           : strcmp(word, "target") == 0 ? "kernels"
-                                         : "compiler";
+    const char *end = strcmp(word, "compiler=") == 0 ? "" : " ";
+    snprintf(out, STAMP_MAX, "%.*s", at ? (int)strcspn(at + n, end) : 7, at ? at + n : "unknown");
 }
 
 /* Writes how two stamps differ, for example "compiler was nvrtc 12.4 and is nvrtc 13.0; ..." */
 static void stamp_difference(const char *row, const char *now, char *out, size_t size)
 {
+    static const char *const words[][2] = {{"src=", "kernel source"},
+                                           {"abi=", "launch interface"},
+                                           {"target=", "kernels"},
+                                           {"compiler=", "compiler"}};
+    char was[STAMP_MAX], is[STAMP_MAX];
     size_t n = 0;
-    out[0] = 0;
-    for (size_t i = 0; i < sizeof(stamp_words) / sizeof(stamp_words[0]) && n < size; i++) {
-        struct stamp_word was = stamp_part(row, stamp_words[i]),
-                          is = stamp_part(now, stamp_words[i]);
-        if (!same_part(was, is)) {
-            n += (size_t)snprintf(out + n, size - n, "%s%s was %.*s and is %.*s", n ? "; " : "",
-                                  stamp_meaning(stamp_words[i]), was.at ? was.n : 7,
-                                  was.at ? was.at : "unknown", is.at ? is.n : 7,
-                                  is.at ? is.at : "unknown");
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && n < size; i++) {
+        stamp_copy_value(row, words[i][0], was);
+        stamp_copy_value(now, words[i][0], is);
+        if (strcmp(was, is) != 0) {
+            n += (size_t)snprintf(out + n, size - n, "%s%s was %s and is %s", n ? "; " : "",
+                                  words[i][1], was, is);
         }
     }
     if (n == 0) {
@@ -285,51 +247,42 @@ static int why_judge_request(struct why *w, struct error *err)
 
 /* ---- result ---------------------------------------------------------------------------------- */
 
-static void why_put_value(struct wire_buf *b, const struct record *r, const char *name)
+/* Puts a field if two problems differ in it. Returns how many maps it has put. */
+static size_t put_difference(struct wire_buf *b, const struct record *asked,
+                             const struct record *other, const char *field, const char *name)
 {
-    struct value v = {.type = VALUE_NONE};
-    record_get(r, name, &v);
-    value_pack(b, &v);
-}
-
-static bool why_value_differs(const struct record *a, const struct record *b, const char *name)
-{
-    struct value x, y;
-    bool in_a = record_get(a, name, &x), in_b = record_get(b, name, &y);
-    return in_a != in_b || (in_a && !value_equal(&x, &y));
-}
-
-/* Next name of the sorted union of both records' names; NULL at the end. */
-static const char *next_name(const struct record *a, const struct record *b, size_t *i, size_t *j)
-{
-    const char *x = *i < a->n ? a->fields[*i].name : NULL;
-    const char *y = *j < b->n ? b->fields[*j].name : NULL;
-    int order = !x ? 1 : !y ? -1 : strcmp(x, y);
-    *i += x && order <= 0;
-    *j += y && order >= 0;
-    return x && order <= 0 ? x : y;
+    struct value x = {.type = VALUE_NONE}, y = x;
+    const bool is_asked = record_get(asked, field, &x), is_other = record_get(other, field, &y);
+    if (is_asked && is_other && value_equal(&x, &y)) {
+        return 0;
+    }
+    wire_put_map(b, 3);
+    wire_put_kv_str(b, "field", field);
+    wire_put_str(b, "asked");
+    value_pack(b, &x);
+    wire_put_str(b, name);
+    value_pack(b, &y);
+    return 1;
 }
 
 /* Puts [{"field", "asked", <name>}] for the fields in which two problems differ. */
 static void put_differences(struct wire_buf *b, const struct record *asked,
                             const struct record *other, const char *name)
 {
+    WIRE_BUF_AUTO maps = WIRE_BUF_NULL;
     size_t n = 0;
-    const char *field;
-    for (size_t i = 0, j = 0; (field = next_name(asked, other, &i, &j));) {
-        n += why_value_differs(asked, other, field);
+    for (size_t i = 0; i < asked->n; i++) {
+        n += put_difference(&maps, asked, other, asked->fields[i].name, name);
     }
-    wire_put_array(b, n);
-    for (size_t i = 0, j = 0; (field = next_name(asked, other, &i, &j));) {
-        if (why_value_differs(asked, other, field)) {
-            wire_put_map(b, 3);
-            wire_put_kv_str(b, "field", field);
-            wire_put_str(b, "asked");
-            why_put_value(b, asked, field);
-            wire_put_str(b, name);
-            why_put_value(b, other, field);
+    for (size_t i = 0; i < other->n; i++) {
+        const char *field = other->fields[i].name;
+        if (!record_has_n(asked, field, strlen(field))) {
+            n += put_difference(&maps, asked, other, field, name);
         }
     }
+    wire_put_array(b, n);
+    wire_put_raw(b, maps.data, maps.len);
+    b->failed = b->failed || maps.failed;
 }
 
 static void put_stamp(struct wire_buf *b, const struct why *w)
@@ -463,15 +416,16 @@ static void explain_on_listed(struct listing *l, enum listed part)
         if (!w->row) {
             take_unsaved(w);
         }
+        if (w->has_best && w->best.trial > 0) {
+            listing_ask_row(l, LISTED_TRIAL, "trials", "id", VALUE_OF_INT(w->best.trial));
+        }
     } else if (part == LISTED_TRIAL) {
         w->has_trial = listing_read_row(l, part, &trial_schema, &w->trial);
+        if (w->has_trial && w->trial.run > 0) {
+            listing_ask_row(l, LISTED_RUN, "runs", "id", VALUE_OF_INT(w->trial.run));
+        }
     } else if (part == LISTED_RUN) {
         w->has_run = listing_read_row(l, part, &run_schema, &w->run);
-    }
-    if (part == LISTED_BEST && w->has_best && w->best.trial > 0) {
-        listing_ask_row(l, LISTED_TRIAL, "trials", "id", VALUE_OF_INT(w->best.trial));
-    } else if (part == LISTED_TRIAL && w->has_trial && w->trial.run > 0) {
-        listing_ask_row(l, LISTED_RUN, "runs", "id", VALUE_OF_INT(w->trial.run));
     }
 }
 
