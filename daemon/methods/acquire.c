@@ -492,17 +492,15 @@ int method_acquire(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    struct pending *p;
-    status = call_later(c, sizeof(struct acquiring), &p, err);
-    if (status < 0) {
-        return status;
+    struct acquiring *a = call_later(c, sizeof(*a), err);
+    if (!a) {
+        return err->code;
     }
-    struct acquiring *a = (struct acquiring *)p;
     a->wanter.turn = on_turn;
     a->wanter.is_known = acquire_is_known;
     a->wanter.other = on_other;
-    p->ticket.gone = acquire_client_gone;
-    asked_as(&p->asked, c->s, 0);
+    a->wanter.pending.ticket.gone = acquire_client_gone;
+    asked_as(&a->wanter.pending.asked, c->s, 0);
     status = read_keys(c, a, err);
     status = status ? status : read_acquire(c, a, err);
     if (status < 0) {

@@ -63,17 +63,15 @@ struct administering {      /* a request that the ledger carries out */
     char what[PATHS_MAX]; /* the key, variant or path */
 };
 
-static int admin_begin(struct call *c, const char *event, const char *what,
-                       struct administering **out, struct error *err)
+static struct administering *admin_begin(struct call *c, const char *event, const char *what,
+                                         struct error *err)
 {
-    struct pending *p = NULL;
-    int status = call_later(c, sizeof(**out), &p, err);
-    if (status == 0) {
-        *out = (struct administering *)p;
-        (*out)->event = event;
-        snprintf((*out)->what, sizeof((*out)->what), "%s", what);
+    struct administering *x = call_later(c, sizeof(*x), err);
+    if (x) {
+        x->event = event;
+        snprintf(x->what, sizeof(x->what), "%s", what);
     }
-    return status;
+    return x;
 }
 
 static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
@@ -104,12 +102,10 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
 int method_unpin(struct call *c, struct error *err)
 {
     char key[HASH_HEX];
-    struct administering *x = NULL;
     struct ledger *l = c->d->ledger;
     int status = call_key(c, key, err);
-    status = status ? status : admin_begin(c, "unpin", key, &x, err);
-    return status < 0 ? status
-                      : pending_asked(&x->pending, l->ops->unpin(l, key, on_unpinned, x), err);
+    struct administering *x = status ? NULL : admin_begin(c, "unpin", key, err);
+    return x ? pending_asked(&x->pending, l->ops->unpin(l, key, on_unpinned, x), err) : err->code;
 }
 
 /* ---- removals -------------------------------------------------------------------------------- */
@@ -148,7 +144,6 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
 int method_evict(struct call *c, struct error *err)
 {
     char key[HASH_HEX];
-    struct administering *x = NULL;
     struct ledger *l = c->d->ledger;
     int status = call_key(c, key, err);
     if (status == 0) {
@@ -156,15 +151,13 @@ int method_evict(struct call *c, struct error *err)
         status = custom_check_evict(c->d, key, by_problem ? &c->d->scratch->request.problem : NULL,
                                     (int64_t)c->s->uid, err);
     }
-    status = status ? status : admin_begin(c, "evict", key, &x, err);
-    return status < 0 ? status
-                      : pending_asked(&x->pending, l->ops->evict(l, key, on_removed, x), err);
+    struct administering *x = status ? NULL : admin_begin(c, "evict", key, err);
+    return x ? pending_asked(&x->pending, l->ops->evict(l, key, on_removed, x), err) : err->code;
 }
 
 int method_unquarantine(struct call *c, struct error *err)
 {
     char variant[HASH_HEX];
-    struct administering *x = NULL;
     struct ledger *l = c->d->ledger;
     if (!wire_copy_str(wire_find(c->params, "variant"), variant, HASH_HEX) ||
         !hash_is_hex(variant)) {
@@ -172,10 +165,9 @@ int method_unquarantine(struct call *c, struct error *err)
                          "'variant' must be the 32 hexadecimal digits that `list` of quarantine "
                          "gives");
     }
-    int status = admin_begin(c, "unquarantine", variant, &x, err);
-    return status < 0
-               ? status
-               : pending_asked(&x->pending, l->ops->unquarantine(l, variant, on_removed, x), err);
+    struct administering *x = admin_begin(c, "unquarantine", variant, err);
+    return x ? pending_asked(&x->pending, l->ops->unquarantine(l, variant, on_removed, x), err)
+             : err->code;
 }
 
 /* ---- backup, shutdown ------------------------------------------------------------------------ */
@@ -196,14 +188,12 @@ static void on_backup(void *ctx, int status, const struct error *err)
 int method_backup(struct call *c, struct error *err)
 {
     char path[PATHS_MAX];
-    struct administering *x = NULL;
     struct ledger *l = c->d->ledger;
     if (!wire_copy_str(wire_find(c->params, "path"), path, sizeof(path)) || path[0] != '/') {
         return error_set(err, ERROR_INVALID, "'path' must be an absolute path; it must not exist");
     }
-    int status = admin_begin(c, "backup", path, &x, err);
-    return status < 0 ? status
-                      : pending_asked(&x->pending, l->ops->backup(l, path, on_backup, x), err);
+    struct administering *x = admin_begin(c, "backup", path, err);
+    return x ? pending_asked(&x->pending, l->ops->backup(l, path, on_backup, x), err) : err->code;
 }
 
 int method_shutdown(struct call *c, struct error *err)

@@ -274,28 +274,19 @@ static void read_next(struct reading *p)
     learn_pages(&p->pages);
 }
 
-/* The read goes on; its result is dropped. */
-static void cancel_parked(struct ticket *t, const struct error *e)
-{
-    pending_cancel(LIST_OF(t, struct pending, ticket), e);
-}
-
 int generations_park(struct generations *x, struct call *c, char (*keys)[HASH_HEX], size_t n,
                      struct error *err)
 {
-    struct parked *parked = NULL;
-    int status = call_park(c, sizeof(struct reading) + n * sizeof(*keys), &parked, err);
-    if (status < 0) {
-        return status;
+    struct reading *p = call_park(c, sizeof(*p) + n * sizeof(*keys), err);
+    if (!p) {
+        return err->code;
     }
-    struct reading *p = (struct reading *)parked;
-    parked->pending.ticket.cancel = cancel_parked;
-    asked_as(&parked->pending.asked, c->s, n);
+    asked_as(&p->parked.pending.asked, c->s, n);
     list_append(&x->parked, &p->link);
     p->all = x;
     p->pages = (struct learn_pages){.daemon = c->d,
                                     .what = "history",
-                                    .uid = parked->pending.uid,
+                                    .uid = p->parked.pending.uid,
                                     .filter = generations_filter,
                                     .row = generations_learn_row,
                                     .end = generations_on_read};

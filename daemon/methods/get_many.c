@@ -264,15 +264,14 @@ enum { ANSWER_BYTES = RESPONSE_BYTES_MAX / MANY_MAX };
 static int many_begin_request(struct call *c, const struct wire_obj *list, bool now,
                               const char target[TARGET_MAX], struct error *err)
 {
-    struct parked *parked = NULL;
     size_t count = 0;
-    int status = call_park(c, sizeof(struct many), &parked, err);
-    if (status < 0) {
-        return status;
+    struct many *x = call_park(c, sizeof(*x), err);
+    if (!x) {
+        return err->code;
     }
-    struct pending *p = &parked->pending;
-    struct many *x = (struct many *)parked;
+    struct pending *p = &x->parked.pending;
     p->ticket.gone = many_client_gone;
+    p->ticket.cancel = NULL;
     chore_init(&x->chore, next_slice, &p->asked.account->served);
     x->now = now;
     memcpy(x->target, target, sizeof(x->target));

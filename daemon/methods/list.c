@@ -62,7 +62,6 @@ int method_list(struct call *c, struct error *err)
 {
     struct daemon *d = c->d;
     struct record *filter = &d->scratch->config;
-    struct listing *l;
     char what[32] = "";
     int status = listing_read_filter(c, filter, err);
     if (status < 0) {
@@ -73,14 +72,14 @@ int method_list(struct call *c, struct error *err)
                          "'what' must be one of best, history, trials, modules, quarantine, runs, "
                          "devices, events, portfolio");
     }
-    status = listing_begin(c, sizeof(struct paging), page_bytes(filter), &l, err);
-    if (status < 0) {
-        return status;
+    struct paging *x = listing_begin(c, sizeof(*x), page_bytes(filter), err);
+    if (!x) {
+        return err->code;
     }
-    l->put = list_put_page;
-    ((struct paging *)l)->offset = record_int(filter, "offset", 0);
-    listing_ask(l, LISTED_PAGE, what, filter, RESPONSE_BYTES_MAX - REPLY_FRAME_BYTES);
-    return listing_wait(l);
+    x->listing.put = list_put_page;
+    x->offset = record_int(filter, "offset", 0);
+    listing_ask(&x->listing, LISTED_PAGE, what, filter, RESPONSE_BYTES_MAX - REPLY_FRAME_BYTES);
+    return listing_wait(&x->listing);
 }
 
 /* ---- show ------------------------------------------------------------------------------------ */
@@ -150,15 +149,15 @@ static void show_put_result(struct listing *l, struct wire_buf *b)
 int method_show(struct call *c, struct error *err)
 {
     char key[HASH_HEX];
-    struct listing *l;
     int status = call_key(c, key, err);
-    status = status ? status : listing_begin(c, sizeof(struct showing), SHOW_BYTES, &l, err);
-    if (status < 0) {
-        return status;
+    struct showing *x = status ? NULL : listing_begin(c, sizeof(*x), SHOW_BYTES, err);
+    if (!x) {
+        return err->code;
     }
+    struct listing *l = &x->listing;
     l->listed = show_on_listed;
     l->put = show_put_result;
-    memcpy(((struct showing *)l)->key, key, sizeof(key));
+    memcpy(x->key, key, sizeof(key));
     listing_ask_row(l, LISTED_BEST, "best", "key", VALUE_OF_TEXT(key));
     listing_ask_counts(l, key);
     return listing_wait(l);

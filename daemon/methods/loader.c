@@ -15,7 +15,6 @@ struct unloaded {
     struct loader *loader; /* borrowed */
     struct list link;      /* loader->parked, while waiting for the end */
     unsigned epoch;
-    bool finding; /* the ledger looks up the key and holds a pointer to this */
 };
 
 /* ---- parked requests ------------------------------------------------------------------------- */
@@ -27,28 +26,11 @@ static void loader_resume_parked(struct unloaded *p)
     parked_begin_anew(&p->parked);
 }
 
-static void loader_client_gone(struct ticket *t)
-{
-    struct unloaded *p = LIST_OF(t, struct unloaded, parked.pending.ticket);
-    list_remove(&p->link);
-    if (!p->finding) {
-        pending_drop(&p->parked.pending);
-    }
-}
-
-static void loader_cancel_parked(struct ticket *t, const struct error *e)
-{
-    struct unloaded *p = LIST_OF(t, struct unloaded, parked.pending.ticket);
-    pending_cancel(&p->parked.pending, e);
-    loader_client_gone(t);
-}
-
 static void on_found(void *ctx, int status, const struct best *b, bool saved,
                      const struct error *err)
 {
     struct unloaded *p = ctx;
     (void)err; /* after a failed lookup the request waits until all rows are loaded */
-    p->finding = false;
     if (status == 0 && p->epoch == p->loader->epoch) {
         learn_best(p->parked.pending.d, b, saved);
     }
@@ -58,22 +40,17 @@ static void on_found(void *ctx, int status, const struct best *b, bool saved,
 int loader_park(struct loader *l, struct call *c, struct key *key, struct error *err)
 {
     struct daemon *d = l->daemon;
-    struct parked *parked = NULL;
-    int status = call_park(c, sizeof(struct unloaded), &parked, err);
-    if (status < 0) {
-        return status;
+    struct unloaded *p = call_park(c, sizeof(*p), err);
+    if (!p) {
+        return err->code;
     }
-    struct unloaded *p = (struct unloaded *)parked;
     list_init(&p->link);
-    parked->pending.ticket.gone = loader_client_gone;
-    parked->pending.ticket.cancel = loader_cancel_parked;
     p->loader = l;
     p->epoch = l->epoch;
     if (key) {
         key_id(key);
-        p->finding = d->ledger->ops->find(d->ledger, key->id, on_found, p) == 0;
     }
-    if (!p->finding) {
+    if (!key || d->ledger->ops->find(d->ledger, key->id, on_found, p) < 0) {
         list_append(&l->parked, &p->link);
     }
     return METHOD_LATER;
@@ -90,6 +67,13 @@ static void be_ready(struct loader *l)
     }
 }
 
+static void loader_resume_all(struct loader *l)
+{
+    while (!list_empty(&l->parked)) {
+        loader_resume_parked(LIST_OF(l->parked.next, struct unloaded, link));
+    }
+}
+
 static void loader_end_loading(struct loader *l)
 {
     struct daemon *d = l->daemon;
@@ -100,9 +84,7 @@ static void loader_end_loading(struct loader *l)
                    (unsigned long long)(uv_now(&d->loop) - l->began_ms));
     }
     be_ready(l);
-    while (!list_empty(&l->parked)) {
-        loader_resume_parked(LIST_OF(l->parked.next, struct unloaded, link));
-    }
+    loader_resume_all(l);
 }
 
 static void loader_fail_loading(struct loader *l, const struct error *err)
@@ -191,5 +173,6 @@ void loader_evicted(struct loader *l)
 
 void loader_close(struct loader *l)
 {
+    loader_resume_all(l); /* their clients have gone */
     uv_close((uv_handle_t *)&l->patience, NULL);
 }

@@ -39,7 +39,8 @@ void loader_start(struct loader *l, void (*ready)(struct loader *l),
                   void (*failed)(struct loader *l, const struct error *err));
 /* A key was evicted, maybe by another daemon: loading restarts, as pages may hold old rows. */
 void loader_evicted(struct loader *l);
-void loader_close(struct loader *l); /* closes the timer at the daemon's end */
+/* Closes the timer and frees the parked requests, after the sessions' end. */
+void loader_close(struct loader *l);
 
 /* Parks the request until `key` (may be NULL) is looked up, or until loading ends, then begins the
  * request anew. Returns METHOD_LATER, ERROR_NO_MEMORY or ERROR_BUSY. */

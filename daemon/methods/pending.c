@@ -32,24 +32,23 @@ static void asked_end(struct asked *a, struct session *s)
     a->account = account_drop(a->account);
 }
 
-int call_later(struct call *c, size_t size, struct pending **out, struct error *err)
+void *call_later(struct call *c, size_t size, struct error *err)
 {
     struct pending *p = calloc(1, size);
     if (!p) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
+        error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
+        return NULL;
     }
     p->d = c->d;
     p->parts = c->parts;
     p->uid = (int64_t)c->s->uid;
-    int status = ticket_open(&p->ticket, c->s, c->id, NULL, err);
-    if (status < 0) {
+    if (ticket_open(&p->ticket, c->s, c->id, NULL, err) < 0) {
         free(p);
-        return status;
+        return NULL;
     }
     p->asked = (struct asked){.sessions = c->s->all, .account = account_hold(c->s->account)};
     asked_as(&p->asked, c->s, 1);
-    *out = p;
-    return 0;
+    return p;
 }
 
 void pending_drop(struct pending *p)
@@ -65,15 +64,6 @@ void pending_fail(struct pending *p, const struct error *e)
     asked_end(&p->asked, p->ticket.session);
     ticket_fail(&p->ticket, e);
     free(p);
-}
-
-void pending_cancel(struct pending *p, const struct error *e)
-{
-    struct session *s = p->ticket.session;
-    if (s) {
-        s->n_pending -= (unsigned)p->asked.charged;
-        ticket_fail(&p->ticket, e);
-    }
 }
 
 void pending_reserve(struct pending *p, size_t bytes)
@@ -97,16 +87,22 @@ struct wire_buf *pending_result(struct pending *p)
     return out;
 }
 
-int call_park(struct call *c, size_t size, struct parked **out, struct error *err)
+/* Fails the request for the session. The user stays charged. */
+static void parked_cancel(struct ticket *t, const struct error *e)
 {
-    struct pending *p = NULL;
-    int status = call_later(c, size + c->len, &p, err);
-    if (status == 0) {
-        *out = LIST_OF(p, struct parked, pending);
-        (*out)->len = c->len;
-        (*out)->message = memcpy((uint8_t *)p + size, c->data, c->len);
+    t->session->n_pending -= (unsigned)LIST_OF(t, struct pending, ticket)->asked.charged;
+    ticket_fail(t, e);
+}
+
+void *call_park(struct call *c, size_t size, struct error *err)
+{
+    struct parked *p = call_later(c, size + c->len, err);
+    if (p) {
+        p->pending.ticket.cancel = parked_cancel;
+        p->len = c->len;
+        p->message = memcpy((uint8_t *)p + size, c->data, c->len);
     }
-    return status;
+    return p;
 }
 
 void parked_begin_anew(struct parked *p)
@@ -133,18 +129,15 @@ static void listing_withdraw_parts(struct ticket *t)
     }
 }
 
-int listing_begin(struct call *c, size_t size, size_t bytes, struct listing **out,
-                  struct error *err)
+void *listing_begin(struct call *c, size_t size, size_t bytes, struct error *err)
 {
-    struct pending *p = NULL;
-    int status = call_later(c, size, &p, err);
-    if (status == 0) {
-        *out = LIST_OF(p, struct listing, pending);
-        (*out)->left = 1; /* keeps the listing unfinished until listing_wait */
-        p->ticket.gone = listing_withdraw_parts;
-        pending_reserve(p, bytes);
+    struct listing *l = call_later(c, size, err);
+    if (l) {
+        l->left = 1; /* keeps the listing unfinished until listing_wait */
+        l->pending.ticket.gone = listing_withdraw_parts;
+        pending_reserve(&l->pending, bytes);
     }
-    return status;
+    return l;
 }
 
 static void listing_finish_request(struct listing *l)

@@ -25,8 +25,9 @@ struct pending {
     struct asked asked;
     struct wire_buf nowhere; /* owned: takes the result after a disconnect */
 };
-/* Allocates `size` zeroed bytes that begin with a struct pending, and opens the ticket. */
-int call_later(struct call *c, size_t size, struct pending **out, struct error *err);
+/* Allocates `size` zeroed bytes that begin with a struct pending, and opens the ticket. NULL:
+ * error, whose code the method returns. */
+void *call_later(struct call *c, size_t size, struct error *err);
 /* Charges an answer of at most `bytes` before the answer is read, until the pending ends. So users
  * who read no answers stay within --user-mib. */
 void pending_reserve(struct pending *p, size_t bytes);
@@ -36,16 +37,15 @@ void pending_drop(struct pending *p); /* ends the request, also after a disconne
 void pending_fail(struct pending *p, const struct error *e);
 /* Turns the ledger's reply to a question for p into METHOD_LATER, or into an error and frees p. */
 int pending_asked(struct pending *p, int status, struct error *err);
-/* Fails the request for the session. p lives, and stays charged, until the ledger has answered. */
-void pending_cancel(struct pending *p, const struct error *e);
 
-/* A request that may be begun anew, with its message. */
+/* A request that may be begun anew, with its message. After a disconnect, or when the client
+ * cancels the request, it lives until it begins anew. */
 struct parked {
     struct pending pending; /* first */
     size_t len;
     uint8_t *message; /* behind the struct that begins with this */
 };
-int call_park(struct call *c, size_t size, struct parked **out, struct error *err);
+void *call_park(struct call *c, size_t size, struct error *err); /* as call_later */
 /* Ends the request unanswered, frees p, and handles the message again, which may park it again. */
 void parked_begin_anew(struct parked *p);
 
@@ -80,9 +80,8 @@ struct listing {
     } parts[LISTED_ALL];
 };
 
-/* Allocates `size` bytes: a listing, then zeros. The answer has at most `bytes` bytes. */
-int listing_begin(struct call *c, size_t size, size_t bytes, struct listing **out,
-                  struct error *err);
+/* call_later for `size` bytes that begin with a listing. The answer has at most `bytes` bytes. */
+void *listing_begin(struct call *c, size_t size, size_t bytes, struct error *err);
 void listing_ask(struct listing *l, enum listed part, const char *what, const struct record *filter,
                  size_t bytes);
 /* Asks for a row where column = v. */

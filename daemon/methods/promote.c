@@ -116,20 +116,18 @@ static int promote_find_entry(struct call *c, const struct cache_entry **out, st
 int method_promote(struct call *c, struct error *err)
 {
     const struct cache_entry *e = NULL;
-    struct pending *p;
     int status = promote_find_entry(c, &e, err);
-    status = status ? status : call_later(c, sizeof(struct promoting), &p, err);
-    if (status < 0) {
-        return status;
+    struct promoting *x = status ? NULL : call_later(c, sizeof(*x), err);
+    if (!x) {
+        return err->code;
     }
-    struct promoting *x = (struct promoting *)p;
     struct device_info *device = &c->d->device;
     status = promote_fill_row(x, e, err);
     if (status < 0) {
-        pending_drop(p);
+        pending_drop(&x->pending);
         return status;
     }
     status = c->d->ledger->ops->history(c->d->ledger, x->from, "", device->class, device->driver,
                                         promote_on_trials, x);
-    return pending_asked(p, status, err);
+    return pending_asked(&x->pending, status, err);
 }

@@ -163,13 +163,8 @@ int method_put(struct call *c, struct error *err)
         return status;
     }
     put_fill_row(d, b, &x->bucket, &x->key, c->s->uid);
-    struct pending *p;
-    status = call_keep(c, 1, err);
-    status = status ? status : call_later(c, sizeof(*p), &p, err);
-    if (status < 0) {
-        return status;
-    }
-    return pending_asked(p, d->ledger->ops->publish(d->ledger, b, on_put, p), err);
+    struct pending *p = call_keep(c, 1, err) ? NULL : call_later(c, sizeof(*p), err);
+    return p ? pending_asked(p, d->ledger->ops->publish(d->ledger, b, on_put, p), err) : err->code;
 }
 
 /* ---- import ---------------------------------------------------------------------------------- */
@@ -451,18 +446,16 @@ int method_import(struct call *c, struct error *err)
 {
     const struct wire_obj *rows = wire_find(c->params, "rows");
     bool trusted = false;
-    struct pending *p;
     int status = call_flag(c, "trust", &trusted, err);
     if (status == 0 && (wire_type_of(rows) != WIRE_ARRAY || wire_count(rows) > SKIPPED_MAX)) {
         status = error_set(err, ERROR_INVALID,
                            "'rows' must be a list of at most %d rows as `list` of best gives them",
                            SKIPPED_MAX);
     }
-    status = status ? status : call_later(c, sizeof(struct importing), &p, err);
-    if (status < 0) {
-        return status;
+    struct importing *x = status ? NULL : call_later(c, sizeof(*x), err);
+    if (!x) {
+        return err->code;
     }
-    struct importing *x = (struct importing *)p;
     x->left = 1; /* counts this function, until it has looked at all rows */
     x->trust = trusted;
     import_all_rows(x, rows, false);

@@ -181,19 +181,17 @@ int method_record(struct call *c, struct error *err)
     if (status == 0 && wire_count(list) > 0) {
         status = custom_take_room(d, key, c->s->uid, &counted, err);
     }
-    struct pending *p;
-    status = status ? status : call_later(c, sizeof(struct recording), &p, err);
-    if (status < 0) {
+    struct recording *x = status ? NULL : call_later(c, sizeof(*x), err);
+    if (!x) {
         if (counted) {
             custom_took_room(d, key, false);
         }
-        return status;
+        return err->code;
     }
     struct lease *l = leases_of(&c->parts->leases, c->s, key);
     if (l) {
         lease_renew(l);
     }
-    struct recording *x = (struct recording *)p;
     x->keeping = (struct keeping){.left = 1, .done = finish_recording};
     x->counted = counted;
     snprintf(x->key, sizeof(x->key), "%s", key);

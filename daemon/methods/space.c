@@ -91,17 +91,15 @@ int method_space(struct call *c, struct error *err)
 {
     struct request *r = &c->d->scratch->request;
     const struct family_target *t = NULL;
-    struct pending *p;
     int status = request_unpack(r, c->params, err);
     status = status ? status : target_choose(c->d, &r->problem, r->query.target, &t, err);
     status = status ? status : space_check_request(t, r, &c->d->device, err);
-    status = status ? status : call_later(c, sizeof(struct counting), &p, err);
-    if (status < 0) {
-        return status;
+    struct counting *x = status ? NULL : call_later(c, sizeof(*x), err);
+    if (!x) {
+        return err->code;
     }
-    struct counting *x = (struct counting *)p;
-    p->ticket.gone = count_client_gone;
-    chore_init(&x->chore, count_do_slice, &p->asked.account->served);
+    x->pending.ticket.gone = count_client_gone;
+    chore_init(&x->chore, count_do_slice, &x->pending.asked.account->served);
     struct error why = ERROR_NULL;
     status = count_begin_request(x, t, &why);
     if (status < 0) {

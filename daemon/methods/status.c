@@ -86,13 +86,13 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
  */
 static int pin_later(struct call *c, int64_t generation, struct error *err)
 {
-    struct pending *p;
-    int status = call_later(c, sizeof(struct pinning), &p, err);
-    if (status < 0) {
-        return status;
+    struct pinning *x = call_later(c, sizeof(*x), err);
+    if (!x) {
+        return err->code;
     }
-    ((struct pinning *)p)->generation = generation;
-    return pending_asked(p, c->d->ledger->ops->status(c->d->ledger, on_news_heard, p), err);
+    x->generation = generation;
+    return pending_asked(&x->pending, c->d->ledger->ops->status(c->d->ledger, on_news_heard, x),
+                         err);
 }
 
 /* Pins this connection to a generation; -1: the newest. */
@@ -301,10 +301,7 @@ static void status_on_status(void *ctx, const struct ledger_status *store)
 
 int method_status(struct call *c, struct error *err)
 {
-    struct pending *p;
-    int status = call_later(c, sizeof(*p), &p, err);
-    if (status < 0) {
-        return status;
-    }
-    return pending_asked(p, c->d->ledger->ops->status(c->d->ledger, status_on_status, p), err);
+    struct ledger *l = c->d->ledger;
+    struct pending *p = call_later(c, sizeof(*p), err);
+    return p ? pending_asked(p, l->ops->status(l, status_on_status, p), err) : err->code;
 }

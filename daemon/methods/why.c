@@ -522,13 +522,12 @@ static int read_params(struct call *c, struct error *err)
 
 int method_why(struct call *c, struct error *err)
 {
-    struct listing *l;
     int status = read_params(c, err);
-    status = status ? status : listing_begin(c, sizeof(struct why), WHY_BYTES, &l, err);
-    if (status < 0) {
-        return status;
+    struct why *w = status ? NULL : listing_begin(c, sizeof(*w), WHY_BYTES, err);
+    if (!w) {
+        return err->code;
     }
-    struct why *w = (struct why *)l;
+    struct listing *l = &w->listing;
     l->listed = explain_on_listed;
     l->put = put_result;
     if (why_judge_request(w, &l->error) == 0) {
