@@ -273,7 +273,6 @@ static void life_stop_daemon(struct daemon_parts *p, uid_t by, const char *why)
         server_stop_listening(&p->server);
     }
     leases_stop(&p->leases);
-    announce_stop(&p->subscribers);
     tuning_stop(&p->tuning, on_tuning_stopped);
 }
 

@@ -16,7 +16,7 @@ static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
     bool searched = news && learned_is_search(&p->daemon, e, n->best);
     learn_best(&p->daemon, n->best, n->saved);
     if (news) {
-        announce_best(&p->daemon, &p->subscribers, n->best, n->saved);
+        announce_best(p, n->best, n->saved);
     }
     job_lease_learned(&p->tuning, n->key, searched);
     leases_known(&p->leases, n->key);
@@ -91,5 +91,4 @@ void wiring_init(struct daemon_parts *p)
     portfolio_init(&p->tiers.portfolio, d);
     tuning_init(&p->tuning, d, &p->tiers, &p->server.sessions.accounts);
     leases_init(&p->leases, d);
-    list_init(&p->subscribers);
 }

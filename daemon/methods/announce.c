@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The method `subscribe` and the announcements (daemon_parts.h). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/answers/target.h"
@@ -8,72 +7,11 @@
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/methods.h"
 
-struct subscriber {
-    /* the first member; the ticket is never answered, and reports the disconnect */
-    struct ticket ticket;
-    struct list link;        /* parts->subscribers */
-    struct account *account; /* a holder: charged one subscription */
-};
-
-static void announce_drop_subscriber(struct subscriber *x)
-{
-    list_remove(&x->link);
-    x->account->subscriptions--;
-    account_drop(x->account);
-    free(x);
-}
-
-static void announce_client_gone(struct ticket *t)
-{
-    announce_drop_subscriber(LIST_OF(t, struct subscriber, ticket));
-}
-
-static struct subscriber *announce_find_subscriber(struct list *subscribers,
-                                                   const struct session *s)
-{
-    LIST_EACH(node, subscribers) {
-        struct subscriber *x = LIST_OF(node, struct subscriber, link);
-        if (x->ticket.session == s) {
-            return x;
-        }
-    }
-    return NULL;
-}
-
-static int announce_begin_subscription(struct call *c, struct error *err)
-{
-    struct subscriber *x = calloc(1, sizeof(*x));
-    if (!x) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for one more subscriber");
-    }
-    list_init(&x->link);
-    int status = account_add_subscription(c->s->account, err);
-    if (status < 0) {
-        free(x);
-        return status;
-    }
-    x->account = account_hold(c->s->account);
-    ticket_hold(&x->ticket, c->s, announce_client_gone);
-    list_append(&c->parts->subscribers, &x->link);
-    return 0;
-}
-
-static void announce_end_subscription(struct subscriber *x)
-{
-    ticket_close(&x->ticket);
-    announce_drop_subscriber(x);
-}
-
 int method_subscribe(struct call *c, struct error *err)
 {
     bool on = true;
     int status = call_flag(c, "on", &on, err);
-    struct subscriber *x = announce_find_subscriber(&c->parts->subscribers, c->s);
-    if (status == 0 && on && !x) {
-        status = announce_begin_subscription(c, err);
-    } else if (status == 0 && !on && x) {
-        announce_end_subscription(x);
-    }
+    status = status ? status : session_subscribe(c->s, on, err);
     if (status < 0) {
         return status;
     }
@@ -86,13 +24,15 @@ int method_subscribe(struct call *c, struct error *err)
 
 /* ---- announcing ------------------------------------------------------------------------------ */
 
-void announce_best(struct daemon *d, struct list *subscribers, const struct best *b, bool saved)
+void announce_best(struct daemon_parts *parts, const struct best *b, bool saved)
 {
+    struct daemon *d = &parts->daemon;
+    const struct sessions *sessions = &parts->server.sessions;
     struct problem *p = &d->scratch->learned;
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     struct answer *a = &d->scratch->hint;
-    if (list_empty(subscribers) || strcmp(b->class, d->device.class) != 0 ||
+    if (sessions->n_subscribed == 0 || strcmp(b->class, d->device.class) != 0 ||
         problem_make(p, b->op, &b->problem, &err) < 0) {
         return;
     }
@@ -107,18 +47,11 @@ void announce_best(struct daemon *d, struct list *subscribers, const struct best
     problem_pack(&packed, p);
     wire_put_str(&packed, "answer");
     schema_encode(&packed, &answer_schema, a);
-    LIST_EACH(node, subscribers) {
-        struct session *s = LIST_OF(node, struct subscriber, link)->ticket.session;
+    LIST_EACH(node, &sessions->all) {
+        struct session *s = LIST_OF(node, struct session, link);
         bool meant = user < 0 || user == (int64_t)s->uid || session_is_owner(s);
-        if (meant && !packed.failed) {
+        if (s->subscribed && meant && !packed.failed) {
             session_tell(s, packed.data, packed.len);
         }
-    }
-}
-
-void announce_stop(struct list *subscribers)
-{
-    LIST_EACH(node, subscribers) {
-        announce_end_subscription(LIST_OF(node, struct subscriber, link));
     }
 }

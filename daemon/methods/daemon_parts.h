@@ -26,7 +26,6 @@ struct daemon_parts {
     struct tuning tuning;
     struct leases leases;
     struct generations generations;
-    struct list subscribers; /* announce.c */
     uint64_t started_ms;
     /* Ends the daemon (life.h). `why` NULL: the reason is in the log already. */
     void (*stop)(struct daemon_parts *p, uid_t by, const char *why);
@@ -41,7 +40,6 @@ struct daemon_parts {
  * client reads again.
  */
 
-void announce_best(struct daemon *d, struct list *subscribers, const struct best *b, bool saved);
-void announce_stop(struct list *subscribers); /* ends all subscriptions */
+void announce_best(struct daemon_parts *parts, const struct best *b, bool saved);
 
 #endif

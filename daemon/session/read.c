@@ -153,7 +153,8 @@ static bool is_done(const struct session *s, bool more, bool full)
     if (s->peer == PEER_LEFT) {
         return s->n_tickets && (full || session_is_over(s));
     }
-    return s->peer == PEER_HEARD && !more && list_empty(&s->tickets) && !s->out.len;
+    return s->peer == PEER_HEARD && !more && list_empty(&s->tickets) && !s->subscribed &&
+           !s->out.len;
 }
 
 /* Ends a turn: sends answers, then decides if the session is read, waits for its next turn, or

@@ -68,6 +68,20 @@ void session_tell(struct session *s, const void *news, size_t n)
     }
 }
 
+int session_subscribe(struct session *s, bool on, struct error *err)
+{
+    if (on == s->subscribed) {
+        return 0;
+    }
+    if (on && account_add_subscription(s->account, err) < 0) {
+        return ERROR_BUSY;
+    }
+    s->account->subscriptions -= !on;
+    s->all->n_subscribed += on ? 1 : -1;
+    s->subscribed = on;
+    return 0;
+}
+
 void session_again(struct session *s, const uint8_t *data, size_t n)
 {
     s->all->hooks->message(s->all->ctx, s, data, n, true);
@@ -120,6 +134,7 @@ void session_close(struct session *s)
     }
     s->closing = true;
     s->reading = false;
+    session_subscribe(s, false, NULL);
     poller_remove(s->all->poller, s->fd);
     close(s->fd);
     list_remove(&s->link);

@@ -87,6 +87,7 @@ struct sessions {
     uv_timer_t sweep; /* runs while a session has a deadline */
     struct list all;
     unsigned n, n_refused; /* count of sessions; count of those that are refused and soon closed */
+    unsigned n_subscribed;
     struct session_limits limits;
     struct accounts accounts;
     uint64_t quiet_since_ms; /* the time since which no session is open */
@@ -112,6 +113,7 @@ struct session {
     bool reading;     /* input may be read now */
     bool readable;    /* input may be waiting */
     bool refused;     /* the connection is refused, and not charged to the user */
+    bool subscribed;  /* receives announcements (methods/announce.c) */
     bool ending;      /* reads no more requests; hangs up after the last answer */
     bool closing;     /* the socket is closed */
     struct turn turn; /* queued while messages are unhandled, or to free the session */
@@ -138,7 +140,7 @@ struct session {
     char client[64]; /* name from `hello` */
 };
 
-/* A request that is answered later, or a client's lease or subscription, which gets no answer.
+/* A request that is answered later, or a client's lease, which gets no answer.
  * Embedded in the owner's struct. */
 struct ticket {
     struct list link;        /* session->tickets */
@@ -163,6 +165,8 @@ void session_again(struct session *s, const uint8_t *data, size_t n);
 bool session_is_behind(const struct session *s);
 /* Sends a notification, or drops it when the session or its user does not read. */
 void session_tell(struct session *s, const void *news, size_t n);
+/* Begins or ends the session's subscription. ERROR_BUSY: the user has its full share. */
+int session_subscribe(struct session *s, bool on, struct error *err);
 /* Charges the session's bytes to its user. */
 void session_charge(struct session *s);
 bool session_is_owner(const struct session *s); /* root or the daemon's user */
@@ -177,8 +181,7 @@ void sessions_check_stopped(struct sessions *x);
 /* Opens a ticket for a request. ERROR_BUSY: the client has too many. */
 int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(struct ticket *t),
                 struct error *err);
-/* Opens a ticket without an answer, for a lease or a subscription. The limits of these also limit
- * the tickets. */
+/* Opens a ticket without an answer, for a lease. The limit of leases also limits these tickets. */
 void ticket_hold(struct ticket *t, struct session *s, void (*gone)(struct ticket *t));
 /* Returns the buffer for the answer; NULL after the session's end. Call ticket_close next. */
 struct wire_buf *ticket_out(struct ticket *t);
