@@ -51,7 +51,7 @@ ORDER = {
     "daemon/base": "list log notify config account lock turns poller probe",
     "daemon/cache": "answer confidence quarantine_set defaults entry memo hash_table cache holdings partials"
                     " closest tried",
-    "daemon/session": "session write read sessions server",
+    "daemon/session": "session read sessions server",
     "daemon/answers": "target learn quarantine restore scheme custom portfolio tiers",
     "daemon/tuning": "job runner_link tuning scheduler rounds waiters precompile job_begin job_lease offers supervisor"
                      " runner_order blame job_end",

@@ -312,16 +312,10 @@ void session_refuse(struct session *s, const struct error *e)
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-static uint64_t session_later_deadline(uint64_t since_ms, uint64_t ms, uint64_t now_ms)
+void session_forgive(struct session *s, uint64_t now_ms)
 {
-    uint64_t moved = since_ms + ms < now_ms ? since_ms + ms : now_ms;
-    return since_ms ? moved : 0;
-}
-
-void session_forgive(struct session *s, uint64_t ms, uint64_t now_ms)
-{
-    s->begun_ms = session_later_deadline(s->begun_ms, ms, now_ms);
-    s->blocked_ms = session_later_deadline(s->blocked_ms, ms, now_ms);
+    s->begun_ms = s->begun_ms ? now_ms : 0;
+    s->blocked_ms = s->blocked_ms ? now_ms : 0;
 }
 
 bool session_sweep(struct session *s, uint64_t now_ms)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A session is a client's connection, from accept to the close callback. Four files access its
+ * A session is a client's connection, from accept to the turn that frees it. Three files access its
  * members: sessions.c (all sessions: accept, deadlines, end), read.c (bytes to messages, turns),
- * write.c (output), session.c (calls by the rest of the daemon).
+ * session.c (output, calls by the rest of the daemon).
  *
  * Reading. The poller reports new input once (`readable`). A session with `reading` set is read at
  * once or in a turn. All sessions read into a shared buffer. Whole messages are handled in place;
@@ -191,11 +191,7 @@ void ticket_fail(struct ticket *t, const struct error *e); /* answers with e, th
 /* False: the session has no cancellable request with this id. */
 bool ticket_cancel(struct session *s, uint32_t id, const struct error *e);
 
-/* ---- write.c --------------------------------------------------------------------------------- */
-
-/* Output of a session, for session/ alone. */
-
-/* Sends `out`. The session may be closing afterwards. */
+/* Sends `out`, for session/ alone. The session may be closing afterwards. */
 void session_flush(struct session *s);
 
 /* ---- read.c ---------------------------------------------------------------------------------- */
@@ -212,8 +208,8 @@ void session_ready(struct polled *p, enum peer peer);
 bool session_take_turn(struct turn *t);
 /* Checks deadlines, about once a second. True while the session has a deadline. */
 bool session_sweep(struct session *s, uint64_t now_ms);
-/* Makes the session's deadlines `ms` later, but no later than if their time began now. */
-void session_forgive(struct session *s, uint64_t ms, uint64_t now_ms);
+/* Begins the time of the session's deadlines anew. */
+void session_forgive(struct session *s, uint64_t now_ms);
 
 /* ---- sessions.c ------------------------------------------------------------------------------ */
 

@@ -122,11 +122,11 @@ int sessions_accept(struct sessions *x, int listener, struct error *err)
  * messages sent meanwhile are still unread. */
 static void forgive_absence(struct sessions *x, uint64_t now)
 {
-    uint64_t late = now - x->swept_ms;
+    bool late = now - x->swept_ms > SWEEP_MS + SWEEP_MS / 2;
     x->swept_ms = now;
-    if (late > SWEEP_MS + SWEEP_MS / 2) {
-        LIST_EACH(node, &x->all) {
-            session_forgive(LIST_OF(node, struct session, link), late, now);
+    LIST_EACH(node, &x->all) {
+        if (late) {
+            session_forgive(LIST_OF(node, struct session, link), now);
         }
     }
 }
