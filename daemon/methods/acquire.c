@@ -487,12 +487,8 @@ static int read_keys(struct call *c, struct acquiring *a, struct error *err)
 
 int method_acquire(struct call *c, struct error *err)
 {
-    int status = call_problem(c, CUSTOM_WRITE, err);
-    status = status ? status : call_only_custom(&c->d->scratch->request.problem, "acquire", err);
-    if (status < 0) {
-        return status;
-    }
-    struct acquiring *a = call_later(c, sizeof(*a), err);
+    int status = call_custom_problem(c, "acquire", err);
+    struct acquiring *a = status ? NULL : call_later(c, sizeof(*a), err);
     if (!a) {
         return err->code;
     }

@@ -180,3 +180,9 @@ int call_only_custom(const struct problem *p, const char *name, struct error *er
                                     "`get`, and it is tuned once",
                                     name, p->op_name);
 }
+
+int call_custom_problem(struct call *c, const char *name, struct error *err)
+{
+    int status = call_problem(c, CUSTOM_WRITE, err);
+    return status ? status : call_only_custom(&c->d->scratch->request.problem, name, err);
+}

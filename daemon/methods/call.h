@@ -47,6 +47,8 @@ int call_read_config(const struct wire_obj *o, struct record *out, struct error 
 int call_keep(struct call *c, size_t rows, struct error *err);
 /* Refuses an op that gemmd tunes itself (ERROR_INVALID). */
 int call_only_custom(const struct problem *p, const char *name, struct error *err);
+/* call_problem for a method that works at the caller's own key of a custom op. */
+int call_custom_problem(struct call *c, const char *name, struct error *err);
 /* Reads the flag `name` of params; leaves *out unchanged when the flag is absent. */
 int call_flag(struct call *c, const char *name, bool *out, struct error *err);
 /* Reads params' "target"; "" when absent. */

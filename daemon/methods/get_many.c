@@ -101,9 +101,9 @@ static void many_read_generation(struct many *x)
     }
 }
 
-/* True: the request is finished and x is freed. */
-static bool many_do_slice(struct many *x)
+static void next_slice(struct chore *chore)
 {
+    struct many *x = LIST_OF(chore, struct many, chore);
     struct daemon *d = x->parked.pending.d;
     const struct wire_obj *list = NULL;
     struct error err = ERROR_NULL;
@@ -127,7 +127,8 @@ static bool many_do_slice(struct many *x)
         }
         *q = usual;
         if (x->next < n && uv_hrtime() > until) {
-            return false;
+            turns_chore(&d->turns, chore);
+            return;
         }
     }
     if (status < 0 || x->unread.failed) {
@@ -139,15 +140,6 @@ static bool many_do_slice(struct many *x)
     } else {
         many_finish_answer(x, n);
     }
-    return true;
-}
-
-static void next_slice(struct chore *chore)
-{
-    struct many *x = LIST_OF(chore, struct many, chore);
-    if (!many_do_slice(x)) {
-        turns_chore(&x->parked.pending.d->turns, chore);
-    }
 }
 
 static void many_client_gone(struct ticket *t)
@@ -155,20 +147,6 @@ static void many_client_gone(struct ticket *t)
     struct many *x = LIST_OF(t, struct many, parked.pending.ticket);
     many_let_go(x);
     pending_drop(&x->parked.pending);
-}
-
-static int many_read_wait(struct call *c, bool *now, struct error *err)
-{
-    const struct wire_obj *wait = wire_find(c->params, "wait");
-    char word[16] = "cached";
-    if (wait && !wire_copy_str(wait, word, sizeof(word))) {
-        word[0] = 0;
-    }
-    *now = strcmp(word, "now") == 0;
-    if (!*now && strcmp(word, "cached") != 0) {
-        return error_set(err, ERROR_INVALID, "'wait' of get_many takes now or cached");
-    }
-    return 0;
 }
 
 enum { AHEAD = 6 }; /* memo entries to prefetch */
@@ -261,11 +239,21 @@ bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint
 
 enum { ANSWER_BYTES = RESPONSE_BYTES_MAX / MANY_MAX };
 
-static int many_begin_request(struct call *c, const struct wire_obj *list, bool now,
-                              const char target[TARGET_MAX], struct error *err)
+int method_get_many(struct call *c, struct error *err)
 {
-    size_t count = 0;
-    struct many *x = call_park(c, sizeof(*x), err);
+    const struct wire_obj *list = wire_find(c->params, "problems");
+    const struct wire_obj *wait = wire_find(c->params, "wait");
+    const bool now = wire_is_str(wait, "now");
+    char target[TARGET_MAX];
+    if (wait && !now && !wire_is_str(wait, "cached")) {
+        return error_set(err, ERROR_INVALID, "'wait' of get_many takes now or cached");
+    }
+    int status = call_target(c, target, err);
+    if (status == 0 && (wire_type_of(list) != WIRE_ARRAY || wire_count(list) > MANY_MAX)) {
+        status = error_set(err, ERROR_INVALID, "'problems' must be a list of at most %d problems",
+                           MANY_MAX);
+    }
+    struct many *x = status ? NULL : call_park(c, sizeof(*x), err);
     if (!x) {
         return err->code;
     }
@@ -283,24 +271,9 @@ static int many_begin_request(struct call *c, const struct wire_obj *list, bool 
         return error_set(err, ERROR_NO_MEMORY, "no memory to answer");
     }
     const uint8_t *all = x->problems.data;
+    size_t count = 0;
     x->at = (size_t)(span_array(all, x->problems.len, &count) - all);
     pending_reserve(p, count * ANSWER_BYTES);
-    if (!many_do_slice(x)) {
-        turns_chore(&c->d->turns, &x->chore);
-    }
+    next_slice(&x->chore);
     return METHOD_LATER;
-}
-
-int method_get_many(struct call *c, struct error *err)
-{
-    const struct wire_obj *list = wire_find(c->params, "problems");
-    bool now = false;
-    char target[TARGET_MAX];
-    int status = many_read_wait(c, &now, err);
-    status = status ? status : call_target(c, target, err);
-    if (status == 0 && (wire_type_of(list) != WIRE_ARRAY || wire_count(list) > MANY_MAX)) {
-        status = error_set(err, ERROR_INVALID, "'problems' must be a list of at most %d problems",
-                           MANY_MAX);
-    }
-    return status < 0 ? status : many_begin_request(c, list, now, target, err);
 }

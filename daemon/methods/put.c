@@ -372,42 +372,33 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     if (rounded != late) {
         return IMPORT_NOT_NOW;
     }
-    status = x->trust ? check_trust(d, b, &s->bucket, from, err) : 0;
-    if (status < 0) {
-        return status;
-    }
     memcpy(class_, x->trust ? d->device.class : from, sizeof(class_));
     bool ours = strcmp(class_, d->device.class) == 0;
-    status = key_make(&s->key, &s->bucket, class_, err);
-    if (trials && status == 0 && b->config.n == 0) {
-        key_id(&s->key);
-        return import_trials(x, trials, number, &s->key, err);
-    }
-    if (status == 0 && ours) {
-        status = check_config(d, &s->bucket, &b->config, err);
-    }
+    status = x->trust ? check_trust(d, b, &s->bucket, from, err) : 0;
+    status = status ? status : key_make(&s->key, &s->bucket, class_, err);
     if (status < 0) {
         return status;
     }
     key_id(&s->key);
-    status = rounded ? take_rounded(x, &s->key, b, err) : 0;
-    if (status < 0) {
-        return status;
+    if (trials && b->config.n == 0) {
+        return import_trials(x, trials, number, &s->key, err);
     }
+    status = ours ? check_config(d, &s->bucket, &b->config, err) : 0;
+    status = status || !rounded ? status : take_rounded(x, &s->key, b, err);
     /* The row keeps the exporter's values, except numbers of rows in the exporter's database. */
     b->generation = b->trial = 0;
-    bool again = x->trust && is_trusted_already(d, &s->key);
-    status = ours && !again
-                 ? check_rank(d, &s->key, &s->bucket, x->pending.uid, &b->generation, err)
-                 : 0;
+    if (status == 0 && ours && !(x->trust && is_trusted_already(d, &s->key))) {
+        status = check_rank(d, &s->key, &s->bucket, x->pending.uid, &b->generation, err);
+    }
+    if (status == 0 && !ours && family_of_problem(p) &&
+        !device_class_alike(class_, d->device.class)) {
+        status = error_set(err, ERROR_CONFLICT,
+                           "the row is of a device of another architecture or number of SMs (%s): "
+                           "import it through the gemmd of such a device",
+                           class_);
+    }
     if (status < 0) {
         return status;
-    }
-    if (!ours && family_of_problem(p) && !device_class_alike(class_, d->device.class)) {
-        return error_set(err, ERROR_CONFLICT,
-                         "the row is of a device of another architecture or number of SMs (%s): "
-                         "import it through the gemmd of such a device",
-                         class_);
     }
     double floor_us = b->floor_us;
     if (!family_of_problem(p)) {

@@ -18,8 +18,7 @@
 
 int method_release(struct call *c, struct error *err)
 {
-    int status = call_problem(c, CUSTOM_WRITE, err);
-    status = status ? status : call_only_custom(&c->d->scratch->request.problem, "release", err);
+    int status = call_custom_problem(c, "release", err);
     if (status < 0) {
         return status;
     }
@@ -171,8 +170,7 @@ int method_record(struct call *c, struct error *err)
     struct daemon *d = c->d;
     const struct wire_obj *list = wire_find(c->params, "trials");
     struct trial *t = &d->scratch->trial;
-    int status = call_problem(c, CUSTOM_WRITE, err);
-    status = status ? status : call_only_custom(&d->scratch->request.problem, "record", err);
+    int status = call_custom_problem(c, "record", err);
     const char *key = d->scratch->key.id;
     status = status ? status : check_trials(list, ": config, time_us, status, reason", key, t, err);
     status = status ? status : recording_check_room(d, wire_count(list), err);
