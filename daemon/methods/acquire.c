@@ -141,6 +141,7 @@ struct acquiring {
     struct lease *lease;  /* set during the caller's turn */
     size_t waiting;       /* bytes charged while the caller waits for a lease; else 0 */
     bool mine;            /* the caller's session holds the key */
+    bool reads_shared;    /* the ledger reads trials of the shared key */
     struct choices choices;
 };
 
@@ -356,23 +357,6 @@ static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct er
 
 /* ---- reading known trials -------------------------------------------------------------------- */
 
-/* Learns the trials, newest first. A failed config works if a later answer names it. Hints, which
- * were not measured here, do not count. */
-static void acquire_on_trials(struct acquiring *a, int status, const struct trial *t, uint32_t n)
-{
-    const struct cache_entry *e = acquire_entry_of(a);
-    const struct answer *answer = e && e->rank >= CACHE_SERVES ? answer_known(a) : NULL;
-    for (uint32_t i = n; status == 0 && i > 0; i--) {
-        const struct trial *one = &t[i - 1];
-        if (answer && strcmp(one->status, "ok") != 0 && answer->created_s >= one->created_s &&
-            record_equal(&one->config, &answer->config)) {
-            learn_answer(a, answer);
-        }
-        choices_learn(&a->choices, &one->config, one->status, one->time_us, one->reason,
-                      one->created_s);
-    }
-}
-
 static void acquire_answer_known(struct acquiring *a)
 {
     struct session *s = a->wanter.pending.ticket.session;
@@ -387,36 +371,46 @@ static void acquire_answer_known(struct acquiring *a)
     acquire_on_evaluated(a);
 }
 
+static void acquire_on_trials(void *ctx, int status, const struct trial *t, uint32_t n,
+                              char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err);
+
 /* Configs without readable trials count as unknown: the caller measures them. */
-static void acquire_read_trials(struct acquiring *a, const char *key, ledger_history_cb cb)
+static void acquire_read_trials(struct acquiring *a, const char *key)
 {
     struct daemon *d = a->wanter.pending.d;
-    if (!d->ledger ||
-        d->ledger->ops->history(d->ledger, key, "", d->device.class, d->device.driver, cb, a) < 0) {
+    if (!d->ledger || d->ledger->ops->history(d->ledger, key, "", d->device.class, d->device.driver,
+                                              acquire_on_trials, a) < 0) {
         acquire_answer_known(a);
     }
 }
 
-static void on_shared_history(void *ctx, int status, const struct trial *t, uint32_t n,
+/* Learns the trials of the own key, then those of the shared key, newest first. A failed config
+ * works if a later answer names it. Hints, which were not measured here, do not count. */
+static void acquire_on_trials(void *ctx, int status, const struct trial *t, uint32_t n,
                               char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
 {
     (void)avoid, (void)n_avoid, (void)err;
-    acquire_on_trials(ctx, status, t, n);
-    acquire_answer_known(ctx);
-}
-
-static void on_own_history(void *ctx, int status, const struct trial *t, uint32_t n,
-                           char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
-{
     struct acquiring *a = ctx;
-    const char *shared = a->wanter.shared;
-    bool many;
-    if (!shared[0] || !cache_find_id(&a->wanter.pending.d->cache, shared, &many)) {
-        on_shared_history(ctx, status, t, n, avoid, n_avoid, err);
-        return;
+    const struct cache_entry *e = acquire_entry_of(a);
+    const struct answer *answer = e && e->rank >= CACHE_SERVES ? answer_known(a) : NULL;
+    for (uint32_t i = n; status == 0 && i > 0; i--) {
+        const struct trial *one = &t[i - 1];
+        if (answer && strcmp(one->status, "ok") != 0 && answer->created_s >= one->created_s &&
+            record_equal(&one->config, &answer->config)) {
+            learn_answer(a, answer);
+        }
+        choices_learn(&a->choices, &one->config, one->status, one->time_us, one->reason,
+                      one->created_s);
     }
-    acquire_on_trials(a, status, t, n);
-    acquire_read_trials(a, shared, on_shared_history);
+    bool many;
+    const char *shared = a->wanter.shared;
+    if (!a->reads_shared && shared[0] &&
+        cache_find_id(&a->wanter.pending.d->cache, shared, &many)) {
+        a->reads_shared = true;
+        acquire_read_trials(a, shared);
+    } else {
+        acquire_answer_known(a);
+    }
 }
 
 /* Reads the known results, then acquire_on_evaluated decides. */
@@ -428,7 +422,8 @@ static void acquire_evaluate_known(struct acquiring *a)
         return;
     }
     asked_as(&a->wanter.pending.asked, a->wanter.pending.ticket.session, ASKED_AS);
-    acquire_read_trials(a, a->wanter.key, on_own_history);
+    a->reads_shared = false;
+    acquire_read_trials(a, a->wanter.key);
 }
 
 /* ---- acquire --------------------------------------------------------------------------------- */

@@ -70,26 +70,6 @@ int call_problem(struct call *c, enum custom_use use, struct error *err)
 
 enum { PREFIX_MIN = 6 };
 
-static int key_by_prefix(struct call *c, const char *prefix, char id[HASH_HEX], struct error *err)
-{
-    size_t n = strlen(prefix);
-    bool many;
-    const struct cache_entry *e = cache_find_id(&c->d->cache, prefix, &many);
-    if (many) {
-        return error_set(err, ERROR_INVALID, "more than one key begins with %s; give more digits",
-                         prefix);
-    }
-    if (e) {
-        cache_entry_id(e, id);
-    } else if (n == HASH_HEX - 1) {
-        strcpy(id, prefix); /* another device class may have the key: the caller asks the ledger */
-    } else {
-        return error_set(err, ERROR_NOT_FOUND, "no key begins with %s; `gemmctl list` shows them",
-                         prefix);
-    }
-    return 0;
-}
-
 int call_key_prefix(struct call *c, char prefix[HASH_HEX], struct error *err)
 {
     const struct wire_obj *key = wire_find(c->params, "key");
@@ -116,14 +96,25 @@ int call_key_prefix(struct call *c, char prefix[HASH_HEX], struct error *err)
 
 int call_key(struct call *c, char id[HASH_HEX], struct error *err)
 {
-    char prefix[HASH_HEX];
-    int status = call_key_prefix(c, prefix, err);
-    if (status == 0 && !wire_find(c->params, "key")) {
-        /* the id of the problem's key, whether the cache has the key or not */
-        memcpy(id, prefix, HASH_HEX);
-        return 0;
+    bool many;
+    int status = call_key_prefix(c, id, err);
+    if (status < 0) {
+        return status;
     }
-    return status ? status : key_by_prefix(c, prefix, id, err);
+    const struct cache_entry *e = cache_find_id(&c->d->cache, id, &many);
+    if (many) {
+        return error_set(err, ERROR_INVALID, "more than one key begins with %s; give more digits",
+                         id);
+    }
+    /* A whole id may be of another device class: the caller asks the ledger. */
+    if (!e && strlen(id) < HASH_HEX - 1) {
+        return error_set(err, ERROR_NOT_FOUND, "no key begins with %s; `gemmctl list` shows them",
+                         id);
+    }
+    if (e) {
+        cache_entry_id(e, id);
+    }
+    return 0;
 }
 
 int call_config(struct call *c, struct record *out, struct error *err)

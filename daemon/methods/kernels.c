@@ -67,15 +67,6 @@ int method_check(struct call *c, struct error *err)
 
 /* ---- module ---------------------------------------------------------------------------------- */
 
-static int kernels_read_id(struct call *c, char id[HASH_HEX], struct error *err)
-{
-    if (!wire_copy_str(wire_find(c->params, "id"), id, HASH_HEX) || !hash_is_hex(id)) {
-        return error_set(err, ERROR_INVALID,
-                         "'id' must be the 32 hexadecimal digits of an answer's `module`");
-    }
-    return 0;
-}
-
 /* Puts the bucket that the key's image was compiled for; nil when unknown here. */
 static void kernels_put_problem(struct call *c, const char *key)
 {
@@ -127,18 +118,18 @@ int method_module(struct call *c, struct error *err)
                           *of = wire_find(c->params, "key");
     char id[HASH_HEX], key[HASH_HEX] = "";
     int64_t offset = 0;
-    int status = kernels_read_id(c, id, err);
-    if (status == 0 && of && !wire_copy_str(of, key, sizeof(key))) {
-        status = error_set(err, ERROR_INVALID, "'key' must be the 32 digits of an answer's `key`");
+    if (!wire_copy_str(wire_find(c->params, "id"), id, HASH_HEX) || !hash_is_hex(id)) {
+        return error_set(err, ERROR_INVALID,
+                         "'id' must be the 32 hexadecimal digits of an answer's `module`");
     }
-    if (status < 0) {
-        return status;
+    if (of && !wire_copy_str(of, key, sizeof(key))) {
+        return error_set(err, ERROR_INVALID, "'key' must be the 32 digits of an answer's `key`");
     }
     if (given && (!wire_get_int(given, &offset) || offset < 0)) {
         return error_set(err, ERROR_INVALID, "'offset' must be a number of bytes");
     }
     struct chunk chunk = {0};
-    status = check_whole(c, id, offset, err);
+    int status = check_whole(c, id, offset, err);
     if (status == 0) {
         status = modules_read(c->d->cache_dir, id, (size_t)offset, MODULE_CHUNK_BYTES, &chunk, err);
     }
