@@ -370,21 +370,14 @@ void leases_drop(struct wanter *w)
     }
 }
 
-static void lease_on_freed(struct lease *l)
-{
-    if (l && l->state == LEASE_TAKEN && !l->asked) {
-        ask_ledger(l);
-    }
-}
-
 void leases_freed(struct leases *l, const char *key)
 {
-    if (key[0]) {
-        lease_on_freed(lease_find_key(l, key));
-        return;
-    }
     LIST_EACH(node, &l->all) {
-        lease_on_freed(LIST_OF(node, struct lease, link));
+        struct lease *x = LIST_OF(node, struct lease, link);
+        bool freed = !key[0] || strcmp(x->key, key) == 0;
+        if (freed && x->state == LEASE_TAKEN && !x->asked) {
+            ask_ledger(x);
+        }
     }
 }
 

@@ -18,7 +18,7 @@
 
 struct promoting {
     struct pending pending; /* first */
-    char from[HASH_HEX], to[HASH_HEX];
+    char from[HASH_HEX];
     struct best best; /* under the shared key */
 };
 
@@ -35,7 +35,7 @@ static void on_promoted(void *ctx, int status, const struct best *b, bool saved,
         log_warning("a promoted row is not saved: %s", err->text);
     }
     learn_best(d, b, saved);
-    daemon_event(d, "promote", x->pending.uid, "%s: %s now answers everybody", x->from, x->to);
+    daemon_event(d, "promote", x->pending.uid, "%s: %s now answers everybody", x->from, b->key);
     struct answer *a = &d->scratch->answer;
     answer_of_best(a, b, saved);
     schema_encode(pending_result(&x->pending), &answer_schema, a);
@@ -55,7 +55,7 @@ static void promote_on_trials(void *ctx, int status, const struct trial *trials,
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         *t = trials[i];
         t->id = 0;
-        memcpy(t->key, x->to, sizeof(t->key));
+        memcpy(t->key, x->best.key, sizeof(t->key));
         d->ledger->ops->add_trial(d->ledger, t);
     }
     status = d->ledger ? d->ledger->ops->publish(d->ledger, &x->best, on_promoted, x)
@@ -84,7 +84,6 @@ static int promote_fill_row(struct promoting *x, const struct cache_entry *e, st
     }
     key_id(&s->key);
     memcpy(x->from, a->key, sizeof(x->from));
-    memcpy(x->to, s->key.id, sizeof(x->to));
     best_of_answer(b, a, &s->bucket, d->device.class);
     memcpy(b->key, s->key.id, sizeof(b->key));
     b->generation = 0; /* the ledger assigns the number */

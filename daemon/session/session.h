@@ -135,7 +135,6 @@ struct session {
 
     struct list link; /* all->all */
     uid_t uid;
-    gid_t gid;
     pid_t pid;       /* shown to people; another process may have this pid by now */
     char client[64]; /* name from `hello` */
 };

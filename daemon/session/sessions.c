@@ -35,16 +35,6 @@ int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller
 
 /* ---- accept ---------------------------------------------------------------------------------- */
 
-static void sessions_peer_of(struct session *s)
-{
-    struct ucred peer = {.pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1};
-    socklen_t n = sizeof(peer);
-    getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n);
-    s->uid = peer.uid;
-    s->gid = peer.gid;
-    s->pid = peer.pid;
-}
-
 /* Checks the limits of the daemon and the user. */
 static int sessions_admit_session(struct session *s, struct error *err)
 {
@@ -57,26 +47,14 @@ static int sessions_admit_session(struct session *s, struct error *err)
     return account_add_connection(s->account, err);
 }
 
-static void sessions_begin_session(struct session *s)
-{
-    struct sessions *all = s->all;
-    struct error busy = ERROR_NULL;
-    if (sessions_admit_session(s, &busy) == 0) {
-        s->reading = true;
-        return;
-    }
-    s->refused = true;
-    all->n_refused++;
-    session_refuse(s, &busy);
-    if (all->n_refused > REFUSED_MAX) {
-        session_close(s); /* the client can still read the sent answer */
-    }
-}
-
 /* Finds the account of a new connection's user, and lets the poller watch the connection. */
 static int sessions_watch_connection(struct session *s, struct error *err)
 {
-    sessions_peer_of(s);
+    struct ucred peer = {.pid = 0, .uid = (uid_t)-1};
+    socklen_t n = sizeof(peer);
+    getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n);
+    s->uid = peer.uid;
+    s->pid = peer.pid;
     s->account = account_of(&s->all->accounts, s->uid);
     if (!s->account) {
         return error_set(err, ERROR_NO_MEMORY, "accept: no memory for its user's account");
@@ -92,10 +70,12 @@ int sessions_accept(struct sessions *x, int listener, struct error *err)
     }
     s->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (s->fd < 0) {
+        int status = SESSIONS_NONE;
+        if (errno != EAGAIN) {
+            status = error_set(err, ERROR_BUSY, "accept: %s: connections wait", strerror(errno));
+        }
         free(s);
-        return errno == EAGAIN
-                   ? SESSIONS_NONE
-                   : error_set(err, ERROR_BUSY, "accept: %s: connections wait", strerror(errno));
+        return status;
     }
     s->all = x;
     s->pinned = -1;
@@ -105,6 +85,7 @@ int sessions_accept(struct sessions *x, int listener, struct error *err)
     turn_init(&s->turn, session_take_turn);
     list_append(&x->all, &s->link);
     x->n++;
+    struct error busy = ERROR_NULL;
     int status = sessions_watch_connection(s, err);
     if (status < 0) {
         s->refused = true;
@@ -112,7 +93,15 @@ int sessions_accept(struct sessions *x, int listener, struct error *err)
         session_close(s);
         return status;
     }
-    sessions_begin_session(s);
+    s->reading = sessions_admit_session(s, &busy) == 0;
+    if (!s->reading) {
+        s->refused = true;
+        x->n_refused++;
+        session_refuse(s, &busy);
+    }
+    if (!s->reading && x->n_refused > REFUSED_MAX) {
+        session_close(s); /* the client can still read the sent answer */
+    }
     return 0;
 }
 
