@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Generations: answers for a connection pinned to a generation (hello's `generation`). A job that
- * pins a generation gets the same answer to a query for the job's whole life. Every rank and every
- * daemon of the database agree, whatever is tuned, pinned or promoted meanwhile. The answer follows
- * from the database, whose bests are only appended. The first match answers:
- *
- *   1. the newest serving row up to the generation, if verified as tightly as the query asks;
- *   2. for queries that wait for a tuning without a deadline: the oldest later row that serves, if
- *      verified as tightly;
- *   3. the analytic default, since every other tier changes with new results.
- *
- * When the newest row up to the generation has a kernel quarantined at the key, rule 1 finds no
- * row. Unsaved rows have no generation and answer no pinned connection. A key whose newest row is
- * not newer than the generation answers as without a pin. For other keys the daemon asks the
- * ledger; all connections share a bounded cache of the results.
+ * Generations: answers for a connection pinned to a generation, by the rules of docs/protocol.md
+ * ("Generations"). An answer follows from the database alone, whose bests are only appended, so
+ * all daemons of the database agree. A key whose newest row is not newer than the generation
+ * answers as without a pin. For other keys the daemon asks the ledger; all connections share a
+ * bounded cache of the results.
  */
 #ifndef GEMMD_DAEMON_METHODS_GENERATIONS_H
 #define GEMMD_DAEMON_METHODS_GENERATIONS_H

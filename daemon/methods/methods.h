@@ -90,12 +90,7 @@ int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *er
 
 /* ---- dispatch.c ------------------------------------------------------------------------------ */
 
-/*
- * Dispatches a message to its method. A hit repeated in the same bytes is answered without decoding
- * (cache/memo.h).
- */
-
-/* The hooks of sessions (session/session.h); ctx: the daemon's parts. */
+/* These two are hooks of sessions (session/session.h); ctx: the daemon's parts. */
 
 /* Answers a message that was answered before in the same bytes, without a scan. False: nothing is
  * done, since the bytes are new or not a whole message. */
