@@ -98,9 +98,9 @@ int sessions_accept(struct sessions *x, int listener, struct error *err)
         s->refused = true;
         x->n_refused++;
         session_refuse(s, &busy);
-    }
-    if (!s->reading && x->n_refused > REFUSED_MAX) {
-        session_close(s); /* the client can still read the sent answer */
+        if (x->n_refused > REFUSED_MAX) {
+            session_close(s); /* the client can still read the sent answer */
+        }
     }
     return 0;
 }
