@@ -12,11 +12,6 @@
 #include "kernels/space.h"
 #include "proto/request.h"
 
-static bool space_is_allowed(const void *ctx, const struct record *config)
-{
-    return request_allows(ctx, config);
-}
-
 static int to_json(const struct space *s, const struct family *f, char **out, struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
@@ -45,11 +40,7 @@ static int space_count_configs(const struct request *q, const struct device_info
     if (r) {
         return r;
     }
-    const struct space_setup setup = {.target = t,
-                                      .problem = &q->problem,
-                                      .info = info,
-                                      .allow = q->n_restrict ? space_is_allowed : NULL,
-                                      .ctx = q};
+    const struct space_setup setup = {t, &q->problem, info, q};
     r = space_begin(&space, &setup, false, err);
     r = r ? r : space_more(&space, UINT32_MAX, err);
     r = r ? r : to_json(&space, f, out, err);

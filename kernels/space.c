@@ -9,12 +9,11 @@
  * The walk calls check() for every point, except:
  * - other run-time settings of a variant whose first setting is illegal or not worth a place
  * - points that a rule settled with the first few tunables (rejection.settled_by)
+ * - values that a restriction excludes
  *
  * check() is pure arithmetic, about half a microsecond. But spaces have up to a million points, so
  * callers that must not block for long use space_more.
  */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,22 +83,32 @@ static int add_point(struct space *s, struct error *err)
 
 /* ---- walking --------------------------------------------------------------------------------- */
 
+static uint64_t space_values(const struct space *s, uint32_t param)
+{
+    return (uint64_t)__builtin_popcount(s->allowed[param]);
+}
+
+static uint8_t space_first(const struct space *s, uint32_t param)
+{
+    return (uint8_t)__builtin_ctz(s->allowed[param]);
+}
+
 static int set_value(const struct space *s, uint32_t param, uint32_t at, struct record *config,
                      struct error *err)
 {
     return record_set(config, s->params[param].name, s->params[param].values[at], err);
 }
 
-/* Goes to the next point; false after the last. Sets only the changed values in `config`. */
+/* Goes to the next point; false after the last, and the first is next. Sets only the changed values
+ * in `config`. */
 static bool space_step(struct space *s)
 {
-    for (uint32_t i = s->n_params; i-- > s->fixed;) {
-        bool carry = ++s->at.at[i] == s->params[i].n;
-        if (carry) {
-            s->at.at[i] = 0;
-        }
+    for (uint32_t i = s->n_params; i-- > 0;) {
+        const uint32_t later = s->allowed[i] >> s->at.at[i] >> 1;
+        const int next = later ? s->at.at[i] + 1 + __builtin_ctz(later) : space_first(s, i);
+        s->at.at[i] = (uint8_t)next;
         set_value(s, i, s->at.at[i], &s->config, NULL);
-        if (!carry) {
+        if (later) {
             return true;
         }
     }
@@ -119,6 +128,47 @@ static void run_time_last(struct space *s)
     }
 }
 
+/* Excludes the values that the request does not allow; all values of all tunables when the problem
+ * lacks a restricted tunable. */
+static void space_restrict(struct space *s, const struct restriction *r)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < s->n_params; i++) {
+        const struct param *p = &s->params[i];
+        const bool same = strcmp(p->name, r->name) == 0;
+        for (uint32_t k = 0; same && k < p->n; k++) {
+            s->allowed[i] &= restriction_allows(r, &p->values[k]) ? UINT32_MAX : ~(1u << k);
+        }
+        found = found || same;
+    }
+    if (!found) {
+        memset(s->allowed, 0, sizeof(s->allowed));
+    }
+}
+
+/* Starts a walk at the first allowed point. */
+static int space_begin_walk(struct space *s, struct error *err)
+{
+    uint64_t all = 1, allowed = 1;
+    int r = 0;
+    s->raw = s->unworthy = s->n_rules = 0;
+    memset(s->rules, 0, sizeof(s->rules));
+    for (uint32_t i = 0; i < s->n_params; i++) {
+        all *= s->params[i].n;
+        allowed *= space_values(s, i);
+    }
+    for (uint32_t i = 0; i < s->n_params && allowed && r == 0; i++) {
+        s->at.at[i] = space_first(s, i);
+        r = set_value(s, i, s->at.at[i], &s->config, err);
+    }
+    if (all > allowed) {
+        s->raw = all - allowed;
+        space_count_rule(s, "restricted", "the restriction excludes it", false, s->raw);
+    }
+    s->ended = allowed == 0;
+    return r;
+}
+
 int space_begin(struct space *s, const struct space_setup *setup, bool keep, struct error *err)
 {
     memset(s, 0, sizeof(*s));
@@ -128,12 +178,12 @@ int space_begin(struct space *s, const struct space_setup *setup, bool keep, str
     run_time_last(s);
     record_init(&s->config);
     for (uint32_t i = 0; i < s->n_params; i++) {
-        int r = set_value(s, i, 0, &s->config, err);
-        if (r) {
-            return r;
-        }
+        s->allowed[i] = (uint32_t)((UINT64_C(1) << s->params[i].n) - 1);
     }
-    return 0;
+    for (uint32_t i = 0; setup->request && i < setup->request->n_restrict; i++) {
+        space_restrict(s, &setup->request->restrict_[i]);
+    }
+    return space_begin_walk(s, err);
 }
 
 /* The index of the first tunable that the rejecting rule does not look at. A rule without
@@ -158,13 +208,13 @@ static uint64_t space_pass_points(struct space *s, uint32_t from)
 {
     uint64_t points = 1;
     for (uint32_t i = from; i < s->n_params; i++) {
-        points *= s->params[i].n;
-        if (s->at.at[i] > 0) {
+        points *= space_values(s, i);
+        if (s->at.at[i] != space_first(s, i)) {
             return 1;
         }
     }
     for (uint32_t i = from; i < s->n_params; i++) {
-        s->at.at[i] = (uint8_t)(s->params[i].n - 1);
+        s->at.at[i] = (uint8_t)(31 - __builtin_clz(s->allowed[i]));
     }
     return points;
 }
@@ -173,7 +223,7 @@ static uint64_t space_pass_points(struct space *s, uint32_t from)
  * these are all settings of the variant (struct param); for a settled rule, all of its points. */
 static void space_drop_point(struct space *s, const struct rejection *why, bool legal)
 {
-    const uint64_t points = s->setup.allow ? 1 : space_pass_points(s, settled_from(s, why));
+    const uint64_t points = space_pass_points(s, settled_from(s, why));
     s->raw += points - 1;
     s->unworthy += legal ? points : 0;
     space_count_rule(s, why->rule, why->text, legal, points);
@@ -184,9 +234,7 @@ static int space_check_point(struct space *s, struct error *err)
     const struct space_setup *u = &s->setup;
     struct rejection why = {0};
     s->raw++;
-    if (u->allow && !u->allow(u->ctx, &s->config)) {
-        space_count_rule(s, "restricted", "the restriction excludes it", false, 1);
-    } else if (u->target->check(u->problem, &s->config, u->info, &why)) {
+    if (u->target->check(u->problem, &s->config, u->info, &why)) {
         space_drop_point(s, &why, false);
     } else if (!s->all && u->target->worth &&
                u->target->worth(u->problem, &s->config, u->info, &why)) {
@@ -195,17 +243,6 @@ static int space_check_point(struct space *s, struct error *err)
         return add_point(s, err);
     }
     return 0;
-}
-
-/* Starts a walk that also keeps points that are not worth() a place: the restriction left only
- * these. space_step() has wrapped around: `at` and `config` are at the first point again. */
-static void begin_again(struct space *s)
-{
-    s->all = true;
-    s->ended = false;
-    s->raw = s->unworthy = 0;
-    s->n_rules = 0;
-    memset(s->rules, 0, sizeof(s->rules));
 }
 
 int space_more(struct space *s, uint32_t n, struct error *err)
@@ -217,8 +254,9 @@ int space_more(struct space *s, uint32_t n, struct error *err)
             return r;
         }
         s->ended = !space_step(s);
-        if (s->ended && s->n == 0 && s->unworthy > 0 && !s->fixed) {
-            begin_again(s);
+        if (s->ended && s->n == 0 && s->unworthy > 0) {
+            s->all = true; /* the restriction left only these points: walks again and keeps them */
+            space_begin_walk(s, NULL);
         }
     }
     return s->ended ? 0 : SPACE_MORE;
@@ -253,153 +291,16 @@ void space_predict(const struct space *s, const struct family_target *t, const s
     }
 }
 
-/* ---- a whole space, on several threads ------------------------------------------------------- */
-
-/* Each combination of values of the first few tunables is a part of the space. Free threads walk
- * the parts, which are then joined in order. */
-
-enum { THREADS_MAX = 32, PARTS_ENOUGH = 32 };
-
-struct space_parts {
-    const struct space_setup *setup; /* borrowed */
-    uint32_t n, leading;             /* leading: tunables whose values are fixed in a part */
-    struct space *parts;             /* owned, n of them */
-    atomic_uint next;
-    atomic_bool failed; /* out of memory */
-};
-
-static int space_walk_all(struct space *s, struct error *err)
-{
-    int r;
-    do {
-        r = space_more(s, UINT32_MAX, err);
-    } while (r == SPACE_MORE);
-    return r;
-}
-
-/* Part k begins at its first point; the tunables before `fixed` keep their values. */
-static int space_parts_walk(struct space_parts *p, uint32_t k)
-{
-    struct space *s = &p->parts[k];
-    int r = space_begin(s, p->setup, true, NULL);
-    s->fixed = p->leading;
-    for (uint32_t i = p->leading; i-- > 0 && r == 0; k /= s->params[i].n) {
-        s->at.at[i] = (uint8_t)(k % s->params[i].n);
-        r = set_value(s, i, s->at.at[i], &s->config, NULL);
-    }
-    return r ? r : space_walk_all(s, NULL);
-}
-
-static void *space_parts_run(void *arg)
-{
-    struct space_parts *p = arg;
-    for (uint32_t k; (k = atomic_fetch_add(&p->next, 1)) < p->n;) {
-        if (space_parts_walk(p, k)) {
-            atomic_store(&p->failed, true);
-        }
-    }
-    return NULL;
-}
-
-static void space_parts_run_all(struct space_parts *p, unsigned threads)
-{
-    pthread_t ids[THREADS_MAX];
-    unsigned n = 0;
-    while (n + 1 < threads && n + 1 < p->n && n < THREADS_MAX &&
-           pthread_create(&ids[n], NULL, space_parts_run, p) == 0) {
-        n++;
-    }
-    space_parts_run(p); /* this thread works, too, possibly alone */
-    while (n > 0) {
-        pthread_join(ids[--n], NULL);
-    }
-}
-
-static void space_add_part(struct space *s, const struct space *part)
-{
-    if (part->n > 0) {
-        memcpy(&s->points[s->n], part->points, part->n * sizeof(part->points[0]));
-    }
-    s->n += part->n;
-    s->raw += part->raw;
-    s->unworthy += part->unworthy;
-    s->variants += part->variants;
-    s->settings = part->settings > s->settings ? part->settings : s->settings;
-    for (uint32_t i = 0; i < part->n_rules; i++) {
-        const struct space_rule *r = &part->rules[i];
-        space_count_rule(s, r->rule, r->text, r->legal, r->dropped);
-    }
-}
-
-static int space_join_parts(struct space *s, struct space_parts *p, struct error *err)
-{
-    size_t n = 0;
-    for (uint32_t k = 0; k < p->n; k++) {
-        n += p->parts[k].n;
-    }
-    s->points = p->failed ? NULL : malloc((n ? n : 1) * sizeof(*s->points));
-    if (!s->points) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a space of %zu configs", n);
-    }
-    for (uint32_t k = 0; k < p->n; k++) {
-        space_add_part(s, &p->parts[k]);
-    }
-    s->ended = true;
-    return 0;
-}
-
-/* Fixes as many leading tunables as give enough parts, because some parts are much longer than
- * others. More parts would repeat work: each part checks again the points that a rule settles for
- * all values of a tunable (rejection.settled_by). Run-time tunables are never fixed: the points of
- * a variant belong to one part. */
-static void space_parts_split(struct space_parts *p, const struct space *s)
-{
-    p->n = 1;
-    for (p->leading = 0;
-         p->leading + 1 < s->n_params && !s->params[p->leading].run_time && p->n < PARTS_ENOUGH;
-         p->leading++) {
-        p->n *= s->params[p->leading].n;
-    }
-}
-
-static int space_build_parts(struct space *s, unsigned threads, struct error *err)
-{
-    struct space_parts p = {.setup = &s->setup};
-    space_parts_split(&p, s);
-    p.parts = calloc(p.n, sizeof(*p.parts));
-    if (!p.parts) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a space of %u parts", p.n);
-    }
-    space_parts_run_all(&p, threads);
-    int r = space_join_parts(s, &p, err);
-    for (uint32_t k = 0; k < p.n; k++) {
-        space_deinit(&p.parts[k]);
-    }
-    free(p.parts);
-    return r;
-}
-
-int space_build_on(unsigned threads, struct space *s, const struct space_setup *setup,
-                   struct error *err)
-{
-    int r = space_begin(s, setup, true, err);
-    if (r == 0 && threads > 1) {
-        r = space_build_parts(s, threads, err);
-        if (r || s->n > 0 || s->unworthy == 0) {
-            return r;
-        }
-        space_deinit(s); /* walks again, now keeping points that are not worth() a place */
-        r = space_begin(s, setup, true, err);
-    }
-    return r ? r : space_walk_all(s, err);
-}
-
 int space_build(struct space *s, const struct family_target *t, const struct problem *p,
-                const struct device_info *info,
-                bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
-                struct error *err)
+                const struct device_info *info, const struct request *request, struct error *err)
 {
-    return space_build_on(1, s, &(struct space_setup){t, p, info, allow, ctx}, err);
+    const struct space_setup setup = {t, p, info, request};
+    int r = space_begin(s, &setup, true, err);
+    r = r ? r : SPACE_MORE;
+    while (r == SPACE_MORE) {
+        r = space_more(s, UINT32_MAX, err);
+    }
+    return r;
 }
 
 /* ---- restrictions ---------------------------------------------------------------------------- */

@@ -19,8 +19,7 @@ struct space_setup { /* all borrowed, as long as the space is built */
     const struct family_target *target;
     const struct problem *problem;
     const struct device_info *info;
-    bool (*allow)(const void *ctx, const struct record *config); /* NULL: all */
-    const void *ctx;
+    const struct request *request; /* its restrictions; NULL: none */
 };
 struct space_rule {
     char rule[32];
@@ -41,22 +40,16 @@ struct space {
     struct space_rule rules[64];
     /* State of space_more. */
     struct space_setup setup;
-    bool keep, ended, all;       /* `all`: ignore the target's worth() */
-    struct space_point at, last; /* the next point; the last legal point */
-    uint32_t fixed;       /* number of first params that keep their values (space_build_on) */
-    struct record config; /* the config of `at` */
+    uint32_t allowed[PARAMS_MAX]; /* by param: a bit for each value that the request allows */
+    bool keep, ended, all;        /* `all`: ignore the target's worth() */
+    struct space_point at, last;  /* the next point; the last legal point */
+    struct record config;         /* the config of `at` */
     uint32_t room, in_variant;
 };
-/* Builds a whole space. `allow` (may be NULL) drops points before check() sees them (restrictions).
- * When a restriction leaves only points that are not worth() a place, these points are the space.
- */
+/* Builds a whole space, for the restrictions of a request (may be NULL). When a restriction leaves
+ * only points that are not worth() a place, these points are the space. */
 int space_build(struct space *s, const struct family_target *t, const struct problem *p,
-                const struct device_info *info,
-                bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
-                struct error *err);
-/* Builds the same space as space_build, on several threads; all threads call `allow`. */
-int space_build_on(unsigned threads, struct space *s, const struct space_setup *setup,
-                   struct error *err);
+                const struct device_info *info, const struct request *request, struct error *err);
 /* Builds the space a few points at a time, for callers that must not block for long: a space may
  * have hundreds of thousands of points, at a microsecond each. Without `keep` the points are
  * only counted. */

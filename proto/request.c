@@ -204,14 +204,10 @@ static bool request_is_same_value(const struct value *a, const struct value *b)
     return value_equal(a, b);
 }
 
-static bool request_allows_config(const struct restriction *t, const struct record *config)
+bool restriction_allows(const struct restriction *t, const struct value *v)
 {
-    struct value v;
-    if (!record_get(config, t->name, &v)) {
-        return false;
-    }
     for (uint32_t i = 0; i < t->n; i++) {
-        if (request_is_same_value(&t->values[i], &v)) {
+        if (request_is_same_value(&t->values[i], v)) {
             return true;
         }
     }
@@ -221,7 +217,9 @@ static bool request_allows_config(const struct restriction *t, const struct reco
 bool request_allows(const struct request *r, const struct record *config)
 {
     for (uint32_t i = 0; i < r->n_restrict; i++) {
-        if (!request_allows_config(&r->restrict_[i], config)) {
+        struct value v;
+        if (!record_get(config, r->restrict_[i].name, &v) ||
+            !restriction_allows(&r->restrict_[i], &v)) {
             return false;
         }
     }

@@ -46,6 +46,7 @@ void request_pack(struct wire_buf *b, const struct request *r);
 bool request_is_restricted(const struct request *r); /* its winner is `partial` */
 /* True when a config obeys the restrictions (parameters without a restriction are free). */
 bool request_allows(const struct request *r, const struct record *config);
+bool restriction_allows(const struct restriction *t, const struct value *v);
 
 /* ---- inside proto/ -------------------------------------------------------------------------- */
 

@@ -156,7 +156,6 @@ static int job_begin(struct job *j, struct error *err)
                                .workload = &j->workload,
                                .compiler = r->compiler->ops->version(r->compiler),
                                .cache_dir = present,
-                               .threads = r->threads,
                                .compilers = compilers_count(r)};
     status = plan_init(&j->plan, &setup, err);
     if (status == 0 && j->given) {

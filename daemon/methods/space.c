@@ -24,11 +24,6 @@ struct counting {
     struct space space; /* owned; borrows from request */
 };
 
-static bool count_allows_config(const void *ctx, const struct record *config)
-{
-    return request_allows(ctx, config);
-}
-
 static void count_release_request(struct counting *x)
 {
     chore_cancel(&x->chore);
@@ -79,11 +74,7 @@ static int count_begin_request(struct counting *x, const struct family_target *t
     x->request = *given;
     *given = (struct request){0};
     x->family = family_of_problem(&x->request.problem);
-    const struct space_setup setup = {.target = t,
-                                      .problem = &x->request.problem,
-                                      .info = &x->pending.d->device,
-                                      .allow = x->request.n_restrict ? count_allows_config : NULL,
-                                      .ctx = &x->request};
+    const struct space_setup setup = {t, &x->request.problem, &x->pending.d->device, &x->request};
     return space_begin(&x->space, &setup, false, err);
 }
 

@@ -104,7 +104,7 @@ static int choose_settings(struct landscape_recorder *s, struct error *err)
 
 int landscape_plan(struct landscape_recorder *s, struct error *err)
 {
-    int r = space_build(&s->space, s->target, &s->problem, &s->device->info, NULL, NULL, err);
+    int r = space_build(&s->space, s->target, &s->problem, &s->device->info, NULL, err);
     if (r == 0 && s->space.n == 0) {
         r = error_set(err, ERROR_NO_CONFIG, "no config is valid for this problem here");
     }

@@ -153,7 +153,6 @@ int precompile_add_search(const struct precompile_setup *s, const struct request
                                      .order = &q.order,
                                      .compiler = s->compiler->ops->version(s->compiler),
                                      .cache_dir = s->openings ? s->cache_dir : NULL,
-                                     .threads = s->threads,
                                      .compilers = s->threads};
     status = plan_init(&q.plan, &setup, err);
     status = status ? status : precompile_want_helpers(&q, err);

@@ -14,11 +14,6 @@
 enum { VARIANTS_LEAST = 8 };
 static const double VARIANT_SHARE = 0.0433;
 
-static bool plan_allows_config(const void *ctx, const struct record *config)
-{
-    return request_allows(ctx, config);
-}
-
 /* Drops configs that a recorded device does not know. */
 static void drop_unknown(struct plan *p)
 {
@@ -253,13 +248,8 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     if (strcmp(q->query.strategy, "given") == 0) {
         return plan_init_list(p, err);
     }
-    const struct space_setup space = {.target = setup->target,
-                                      .problem = &q->problem,
-                                      .info = setup->info,
-                                      .allow = q->n_restrict ? plan_allows_config : NULL,
-                                      .ctx = q};
     int r = space_check_request(setup->target, q, setup->info, err);
-    r = r ? r : space_build_on(setup->threads, &p->space, &space, err);
+    r = r ? r : space_build(&p->space, setup->target, &q->problem, setup->info, q, err);
     if (r) {
         return r;
     }

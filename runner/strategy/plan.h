@@ -21,7 +21,6 @@ struct plan_setup { /* all borrowed until plan_deinit */
     const struct tune_order *order;
     const char *compiler;  /* version, for variant hashes */
     const char *cache_dir; /* searched for compiled variants; NULL: nothing is compiled */
-    unsigned threads;      /* to build the space on */
     unsigned compilers;    /* number of compilers that work in parallel for a search of the plan */
 };
 

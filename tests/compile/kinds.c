@@ -134,7 +134,7 @@ static int add_space(struct kinds *k, const struct problem *p, uint32_t size, st
     struct family_target compiled = *k->target;
     whole = k->target;
     compiled.params = compiled_params;
-    int r = space_build(&s, &compiled, p, &k->info, NULL, NULL, err);
+    int r = space_build(&s, &compiled, p, &k->info, NULL, err);
     for (uint32_t i = 0; i < s.n && r == 0; i++) {
         struct record config;
         space_config(&s, i, &config);

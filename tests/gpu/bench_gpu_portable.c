@@ -157,7 +157,7 @@ static uint32_t list_points(const struct problem *p, struct point **out)
 {
     struct space s;
     struct error err = ERROR_NULL;
-    if (space_build(&s, &grouped_gemm_cuda, p, &bench.device->info, NULL, NULL, &err)) {
+    if (space_build(&s, &grouped_gemm_cuda, p, &bench.device->info, NULL, &err)) {
         fprintf(stderr, "FATAL: %s\n", err.text);
         exit(1);
     }

@@ -263,7 +263,7 @@ static void make_case(struct gpu_case *c, const struct form *form, const char *d
 static void space_of(const struct problem *p, struct space *s)
 {
     struct error err = ERROR_NULL;
-    if (space_build(s, target(), p, &test.device->info, NULL, NULL, &err)) {
+    if (space_build(s, target(), p, &test.device->info, NULL, &err)) {
         fprintf(stderr, "FATAL: %s\n", err.text);
         exit(1);
     }

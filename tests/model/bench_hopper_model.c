@@ -61,7 +61,7 @@ static bool bench(const char *text)
     struct error err = ERROR_NULL;
     const double began = now_ms();
     if (problem_parse(&p, text, &err) ||
-        space_build(&s, &grouped_gemm_hopper, &p, &measured_h200, NULL, NULL, &err)) {
+        space_build(&s, &grouped_gemm_hopper, &p, &measured_h200, NULL, &err)) {
         fprintf(stderr, "%s: %s\n", text, err.text);
         return false;
     }

@@ -52,7 +52,7 @@ static bool take_landscape(struct lecture *to, const struct landscape *l)
     to->problem = *p;
     to->info = l->info;
     hopper_facts_init(&to->facts, p, &l->info, &w);
-    bool good = space_build(&s, &grouped_gemm_hopper, p, &l->info, NULL, NULL, &err) == 0;
+    bool good = space_build(&s, &grouped_gemm_hopper, p, &l->info, NULL, &err) == 0;
     if (good) {
         good = take_points(to, l, &s);
         space_deinit(&s);

@@ -280,7 +280,7 @@ static void test_space(void **state)
         struct error err = ERROR_NULL;
         const struct family_target *t = &grouped_gemm_hopper;
         assert_int_equal(grouped_gemm_workload_init(&w, &p, 1, &err), 0);
-        assert_int_equal(space_build(&s, t, &p, &h200, NULL, NULL, &err), 0);
+        assert_int_equal(space_build(&s, t, &p, &h200, NULL, &err), 0);
         assert_true(s.n > 500);
         double *us = calloc(s.n, sizeof(*us));
         assert_non_null(us);

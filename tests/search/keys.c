@@ -59,7 +59,7 @@ static bool find_best(struct mapped_key *k, const struct landscape *l, struct er
     const struct family_target *t = NULL;
     struct space s;
     if (!f || family_target_choose(f, p, &l->info, NULL, &t, err) ||
-        space_build(&s, t, p, &l->info, NULL, NULL, err)) {
+        space_build(&s, t, p, &l->info, NULL, err)) {
         return false;
     }
     look_at_space(k, l, &s);

@@ -67,7 +67,7 @@ static bool find_best(struct recorded *r, struct error *err)
 {
     struct space s;
     bool sure = false;
-    if (space_build(&s, r->target, r->problem, &r->landscape->info, NULL, NULL, err)) {
+    if (space_build(&s, r->target, r->problem, &r->landscape->info, NULL, err)) {
         return false;
     }
     r->best_us = INFINITY;

@@ -100,7 +100,7 @@ static void add_problem(const struct family_target *t, const struct device_info 
     struct space s;
     struct error err = ERROR_NULL;
     make_problem(&p, which / 2, which % 2 ? "fp16" : "bf16");
-    assert_int_equal(space_build(&s, t, &p, info, NULL, NULL, &err), 0);
+    assert_int_equal(space_build(&s, t, &p, info, NULL, &err), 0);
     assert_true(s.n > 0);
     int from = n_jobs;
     for (uint32_t i = 0; wanted == 0 && i < s.n; i++) {

@@ -159,23 +159,13 @@ static uint32_t compiled_params(const struct problem *p, const struct device_inf
     return n;
 }
 
-static int build_compiled(struct space *s, const struct problem *p,
-                          bool (*allow)(const void *ctx, const struct record *config),
-                          const void *ctx)
+static int build_compiled(struct space *s, const struct problem *p, const struct request *request)
 {
     static struct family_target compiled; /* spaces keep a pointer */
     struct error err = ERROR_NULL;
     compiled = grouped_gemm_hopper;
     compiled.params = compiled_params;
-    return space_build(s, &compiled, p, &h200, allow, ctx, &err);
-}
-
-static bool first_settings(const void *ctx, const struct record *config)
-{
-    (void)ctx;
-    return record_int(config, "GROUP_SIZE_M", 0) == 1 &&
-           strcmp(record_text(config, "raster", ""), "rows") == 0 &&
-           strcmp(record_text(config, "expert_order", "index"), "index") == 0;
+    return space_build(s, &compiled, p, &h200, request, &err);
 }
 
 /* The default is in the space, and the space is large enough for a search. */
@@ -204,7 +194,7 @@ static void test_enough(void **state)
         if (hopper_worth(&p, &config, &h200, &why)) {
             fail_msg("%s: the default: %s", modes[i], why.text);
         }
-        assert_int_equal(build_compiled(&s, &p, NULL, NULL), 0);
+        assert_int_equal(build_compiled(&s, &p, NULL), 0);
         if (s.n < 250 || s.n > 600) {
             fail_msg("%s: %u variants", modes[i], s.n);
         }
@@ -285,26 +275,24 @@ static void test_unworthy(void **state)
     assert_int_equal(worth("mode=dX permute_x=true", "64x128 c1 s6 nb1", &why), 0);
 }
 
-/* True: the config's schedule is ctx. */
-static bool has_schedule(const void *ctx, const struct record *config)
-{
-    return strcmp(record_text(config, "schedule", ""), ctx) == 0;
-}
-
 struct counted {
     const char *problem;
     uint32_t n; /* variants */
 };
 
-static void count_variants(bool (*allow)(const void *ctx, const struct record *config),
-                           const char *ctx, const struct counted *cases, size_t n)
+/* Counts the variants with this word in a tunable. */
+static void count_variants(const char *tunable, const char *word, const struct counted *cases,
+                           size_t n)
 {
+    struct restriction only = {.n = 1, .values = {VALUE_OF_TEXT(word)}};
+    const struct request request = {.n_restrict = 1, .restrict_ = &only};
+    snprintf(only.name, sizeof(only.name), "%s", tunable);
     for (size_t i = 0; i < n; i++) {
         char text[256];
         struct space s;
         snprintf(text, sizeof(text), "N=1536 K=2048 %s", cases[i].problem);
         struct problem p = problem_of(text);
-        assert_int_equal(build_compiled(&s, &p, allow, ctx), 0);
+        assert_int_equal(build_compiled(&s, &p, &request), 0);
         if (s.n != cases[i].n) {
             fail_msg("%s: %u variants, not %u", cases[i].problem, s.n, cases[i].n);
         }
@@ -325,7 +313,7 @@ static void test_staggered(void **state)
         {"M=131064 experts=128 topk=8 mode=dW", 0},
         {"M=1016 mode=forward", 0},
     };
-    count_variants(has_schedule, "staggered", cases, sizeof(cases) / sizeof(cases[0]));
+    count_variants("schedule", "staggered", cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 /* The space has deferred stores only where experts have some rows, but not many. */
@@ -344,12 +332,7 @@ static void test_deferred(void **state)
         {"M=32768 experts=128 topk=8 mode=dW", 0},
         {"M=256 mode=forward", 0},
     };
-    count_variants(has_schedule, "deferred", cases, sizeof(cases) / sizeof(cases[0]));
-}
-
-static bool has_cluster(const void *ctx, const struct record *config)
-{
-    return strcmp(record_text(config, "cluster_shape_mn", ""), ctx) == 0;
+    count_variants("schedule", "deferred", cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 /* The space has pairs of thread blocks only if most experts have two tiles of rows; in a dense
@@ -366,7 +349,7 @@ static void test_paired(void **state)
         {"M=1024 mode=forward", 12},
         {"M=1016 mode=forward", 0},
     };
-    count_variants(has_cluster, "2x1", cases, sizeof(cases) / sizeof(cases[0]));
+    count_variants("cluster_shape_mn", "2x1", cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 /* ---- split sums ----------------------------------------------------------------------------- */
@@ -460,30 +443,28 @@ static uint64_t dropped_by(const struct space *s, const char *rule)
     return 0;
 }
 
-static bool only_tall(const void *ctx, const struct record *config)
-{
-    return first_settings(ctx, config) && record_int(config, "BLOCK_SIZE_M", 0) == 256 &&
-           record_int(config, "num_warps", 0) == 8;
-}
-
-static bool only_128(const void *ctx, const struct record *config)
-{
-    return first_settings(ctx, config) && record_int(config, "BLOCK_SIZE_M", 0) == 128;
-}
-
 static void test_restricted(void **state)
 {
     (void)state;
+    struct restriction all[] = {
+        {"GROUP_SIZE_M", 1, {VALUE_OF_INT(1)}},
+        {"raster", 1, {VALUE_OF_TEXT("rows")}},
+        {"BLOCK_SIZE_M", 1, {VALUE_OF_INT(128)}},
+        {"num_warps", 1, {VALUE_OF_INT(8)}},
+    };
+    struct request request = {.n_restrict = 3, .restrict_ = all};
     struct problem p = qwen("mode=forward");
     struct space s;
     struct error err = ERROR_NULL;
-    assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, only_128, NULL, &err), 0);
+    assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, &request, &err), 0);
     assert_true(s.n > 0 && dropped_by(&s, "departures") > 0);
     uint64_t raw = s.raw;
     space_deinit(&s);
 
-    assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, only_tall, NULL, &err), 0);
-    assert_true(s.n > 0);
+    all[2].values[0].integer = 256;
+    request.n_restrict = 4;
+    assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, &request, &err), 0);
+    assert_true(s.n > 0); /* no config with 256 rows and 8 warps is worth a place */
     assert_int_equal(dropped_by(&s, "one_consumer_tall"), 0);
     assert_int_equal(s.raw, raw);
     uint64_t sum = s.n;
@@ -492,36 +473,6 @@ static void test_restricted(void **state)
     }
     assert_int_equal(sum, s.raw);
     space_deinit(&s);
-}
-
-static bool all_of_them(const void *ctx, const struct record *config)
-{
-    (void)ctx;
-    (void)config;
-    return true;
-}
-
-/* A rule may reject many points at once. A restriction makes the space check every point, and must
- * give the same space. */
-static void test_settled(void **state)
-{
-    (void)state;
-    static const char *const modes[] = {"mode=forward", "mode=dX permute_y=true",
-                                        "mode=dW permute_x=true"};
-    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-        const struct problem p = qwen(modes[i]);
-        struct space quick, slow;
-        struct error err = ERROR_NULL;
-        assert_int_equal(space_build(&quick, &grouped_gemm_hopper, &p, &h200, NULL, NULL, &err), 0);
-        assert_int_equal(
-            space_build(&slow, &grouped_gemm_hopper, &p, &h200, all_of_them, NULL, &err), 0);
-        assert_int_equal(quick.raw, slow.raw);
-        assert_int_equal(quick.unworthy, slow.unworthy);
-        assert_int_equal(quick.n, slow.n);
-        assert_memory_equal(quick.points, slow.points, quick.n * sizeof(quick.points[0]));
-        space_deinit(&quick);
-        space_deinit(&slow);
-    }
 }
 
 static int setup(void **state)
@@ -539,7 +490,6 @@ int main(void)
         cmocka_unit_test(test_staggered),     cmocka_unit_test(test_deferred),
         cmocka_unit_test(test_paired),        cmocka_unit_test(test_split),
         cmocka_unit_test(test_split_not),     cmocka_unit_test(test_restricted),
-        cmocka_unit_test(test_settled),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

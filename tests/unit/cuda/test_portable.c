@@ -163,8 +163,7 @@ static void test_space(void **state)
             struct rejection why;
             struct record config;
             struct space s;
-            assert_int_equal(space_build(&s, &grouped_gemm_cuda, &p, devices[d], NULL, NULL, &err),
-                             0);
+            assert_int_equal(space_build(&s, &grouped_gemm_cuda, &p, devices[d], NULL, &err), 0);
             assert_in_range(s.n, 200, 900);
             for (uint32_t j = 0; j < s.n; j += 7) {
                 space_config(&s, j, &config);

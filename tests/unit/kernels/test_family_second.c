@@ -37,7 +37,7 @@ static void test_whole_way(void **state)
     problem_of(&p, "transpose rows=1000 cols=333");
     const struct family *f = family_of_problem(&p);
     const struct family_target *t = family_target_find(f, &device->info, NULL);
-    assert_ok(space_build(&s, t, &p, &device->info, NULL, NULL, err));
+    assert_ok(space_build(&s, t, &p, &device->info, NULL, err));
     assert_int_equal(s.n, 36);
     assert_ok(device->ops->prepare(device, f, &p, 9, &w, err));
     int compiled = 0;

@@ -34,7 +34,7 @@ static void test_every_config(void **state)
         struct rejection why;
         struct record config, last;
         problem_of(&p, problems[i]);
-        assert_ok(space_build(&s, &grouped_gemm_cpu, &p, &info, NULL, NULL, err));
+        assert_ok(space_build(&s, &grouped_gemm_cpu, &p, &info, NULL, err));
         assert_in_range(s.n, 100, 1000);
         assert_int_equal(s.n + dropped(&s), s.raw);
         record_init(&last);
@@ -61,7 +61,7 @@ static void test_variant_identity(void **state)
     struct problem p;
     struct space s;
     problem_of(&p, problems[0]);
-    assert_ok(space_build(&s, &grouped_gemm_cpu, &p, &info, NULL, NULL, err));
+    assert_ok(space_build(&s, &grouped_gemm_cpu, &p, &info, NULL, err));
     char first[HASH_HEX], other[HASH_HEX];
     struct record config;
     struct variant v;
@@ -85,21 +85,17 @@ static void test_variant_identity(void **state)
     assert_string_equal(first, other);
 }
 
-static bool only_block_64(const void *ctx, const struct record *config)
-{
-    return record_int(config, "BLOCK_SIZE_M", 0) == *(const int64_t *)ctx;
-}
-
 static void test_restriction(void **state)
 {
     (void)state;
     struct device_info info = cpu_like();
     struct problem p;
     struct space all, some;
-    int64_t block = 64;
+    struct restriction block = {.name = "BLOCK_SIZE_M", .n = 1, .values = {VALUE_OF_INT(64)}};
+    const struct request request = {.n_restrict = 1, .restrict_ = &block};
     problem_of(&p, problems[1]);
-    assert_ok(space_build(&all, &grouped_gemm_cpu, &p, &info, NULL, NULL, err));
-    assert_ok(space_build(&some, &grouped_gemm_cpu, &p, &info, only_block_64, &block, err));
+    assert_ok(space_build(&all, &grouped_gemm_cpu, &p, &info, NULL, err));
+    assert_ok(space_build(&some, &grouped_gemm_cpu, &p, &info, &request, err));
     assert_true(some.n > 0 && some.n < all.n);
     assert_int_equal(some.raw, all.raw);
     assert_string_equal(some.rules[0].rule, "restricted");
@@ -109,9 +105,10 @@ static void test_restriction(void **state)
         assert_int_equal(record_int(&config, "BLOCK_SIZE_M", 0), 64);
     }
     space_deinit(&some);
-    block = 63; /* this value is unknown: the space is empty, which is no error */
-    assert_ok(space_build(&some, &grouped_gemm_cpu, &p, &info, only_block_64, &block, err));
+    block.values[0].integer = 63; /* this value is unknown: the space is empty, which is no error */
+    assert_ok(space_build(&some, &grouped_gemm_cpu, &p, &info, &request, err));
     assert_int_equal(some.n, 0);
+    assert_int_equal(some.raw, all.raw);
     space_deinit(&some);
     space_deinit(&all);
 }
@@ -126,7 +123,7 @@ static void test_in_parts(void **state)
     struct error err;
     problem_of(&p, problems[0]);
     const struct space_setup setup = {.target = &grouped_gemm_cpu, .problem = &p, .info = &info};
-    assert_int_equal(space_build(&whole, &grouped_gemm_cpu, &p, &info, NULL, NULL, &err), 0);
+    assert_int_equal(space_build(&whole, &grouped_gemm_cpu, &p, &info, NULL, &err), 0);
     for (int keep = 0; keep < 2; keep++) {
         int r, turns = 0;
         assert_int_equal(space_begin(&parts, &setup, keep, &err), 0);
@@ -150,15 +147,51 @@ static void test_in_parts(void **state)
     space_deinit(&whole);
 }
 
-static bool everything(const void *ctx, const struct record *config)
+/* The target that plain() checks point by point: no tunable is of the run time, and no rule settles
+ * other points. */
+static const struct family_target *plain_target;
+
+static uint32_t plain_params(const struct problem *p, const struct device_info *info,
+                             struct param out[PARAMS_MAX])
 {
-    (void)ctx;
-    (void)config;
-    return true;
+    const uint32_t n = plain_target->params(p, info, out);
+    for (uint32_t i = 0; i < n; i++) {
+        out[i].run_time = false;
+    }
+    return n;
 }
 
-/* The space skips a variant if its first run-time setting is illegal. No target's rules may make
- * another setting of the variant legal. An empty restriction makes the space check every point.
+static int plain_check(const struct problem *p, const struct record *config,
+                       const struct device_info *info, struct rejection *why)
+{
+    const int r = plain_target->check(p, config, info, why);
+    why->settled_by = NULL;
+    return r;
+}
+
+static struct family_target plain(const struct family_target *t)
+{
+    struct family_target out = *t;
+    plain_target = t;
+    out.params = plain_params;
+    out.check = plain_check;
+    return out;
+}
+
+static uint32_t variants_of(const struct space *s, const struct space *with_run_time)
+{
+    uint32_t n = 0, compiled = 0;
+    while (!with_run_time->params[compiled].run_time) {
+        compiled++;
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        n += i == 0 || memcmp(s->points[i].at, s->points[i - 1].at, compiled) != 0;
+    }
+    return n;
+}
+
+/* The space skips a variant if its first run-time setting is illegal, and the points that a rule
+ * settles. No target's rules may make such a point legal.
  * GEMMD_TEST_PROBLEMS limits the test to the last problems: sanitizers make whole spaces slow. */
 static void test_nothing_legal_is_passed_over(void **state)
 {
@@ -174,11 +207,13 @@ static void test_nothing_legal_is_passed_over(void **state)
             struct problem p;
             struct space quick, whole;
             problem_of(&p, problems[i]);
-            assert_ok(space_build(&quick, *t, &p, info, NULL, NULL, err));
-            assert_ok(space_build(&whole, *t, &p, info, everything, NULL, err));
+            assert_ok(space_build(&quick, *t, &p, info, NULL, err));
+            const struct family_target each = plain(*t);
+            assert_ok(space_build(&whole, &each, &p, info, NULL, err));
             assert_int_equal(quick.raw, whole.raw);
             assert_int_equal(quick.n, whole.n);
-            assert_int_equal(quick.variants, whole.variants);
+            assert_int_equal(quick.unworthy, whole.unworthy);
+            assert_int_equal(quick.variants, variants_of(&whole, &quick));
             assert_int_equal(quick.n_rules, whole.n_rules);
             assert_int_equal(dropped(&quick), dropped(&whole));
             assert_int_equal(quick.n + dropped(&quick), quick.raw);
@@ -229,7 +264,7 @@ static void test_what_is_counted(void **state)
     struct problem p;
     struct space s;
     problem_of(&p, problems[0]);
-    assert_ok(space_build(&s, &made, &p, &info, NULL, NULL, err));
+    assert_ok(space_build(&s, &made, &p, &info, NULL, err));
     assert_string_equal(s.params[0].name, "A");
     assert_string_equal(s.params[1].name, "B");
     assert_string_equal(s.params[2].name, "R"); /* run time: last */
@@ -261,7 +296,7 @@ static void test_packed(void **state)
     char text[200];
     assert_int_equal(arch_describe("sm_90a", &info, &err), 0);
     problem_of(&p, "grouped_gemm mode=dW M=64 N=64 K=64 experts=4 accumulate=true");
-    assert_int_equal(space_build(&s, &grouped_gemm_cuda, &p, &info, NULL, NULL, &err), 0);
+    assert_int_equal(space_build(&s, &grouped_gemm_cuda, &p, &info, NULL, &err), 0);
     space_pack(&b, &s, &grouped_gemm_family);
     assert_int_equal(wire_decode(doc, b.data, b.len, &map, &err), 0);
     assert_true(wire_copy_str(wire_find(map, "target"), text, sizeof(text)));
@@ -295,7 +330,7 @@ static void test_small_cache(void **state)
     struct space s;
     info.smem_optin = 64 * 1024;
     problem_of(&p, problems[2]);
-    assert_ok(space_build(&s, &grouped_gemm_cpu, &p, &info, NULL, NULL, err));
+    assert_ok(space_build(&s, &grouped_gemm_cpu, &p, &info, NULL, err));
     assert_true(s.n > 0);
     bool found = false;
     for (uint32_t i = 0; i < s.n_rules; i++) {

@@ -106,7 +106,7 @@ static void test_the_portable_default(void **state)
         struct space s;
         struct record config;
         problem_of(&p, problems[i].problem);
-        assert_ok(space_build(&s, &grouped_gemm_cuda, &p, &ampere, NULL, NULL, err));
+        assert_ok(space_build(&s, &grouped_gemm_cuda, &p, &ampere, NULL, err));
         double best = 0;
         for (uint32_t n = 0; n < s.n; n++) {
             space_config(&s, n, &config);
@@ -159,48 +159,6 @@ static void test_forced(void **state)
     assert_fails(forced(plain, &old, "portable", &t, err), ERROR_NO_CONFIG, "has no kernels for");
 }
 
-/* ---- a space on several threads -------------------------------------------------------------- */
-
-static void same_space(const struct space *a, const struct space *b)
-{
-    assert_int_equal(a->n, b->n);
-    assert_memory_equal(a->points, b->points, a->n * sizeof(*a->points));
-    assert_int_equal(a->raw, b->raw);
-    assert_int_equal(a->unworthy, b->unworthy);
-    assert_int_equal(a->variants, b->variants);
-    assert_int_equal(a->settings, b->settings);
-    assert_int_equal(a->n_rules, b->n_rules);
-    for (uint32_t i = 0; i < a->n_rules; i++) {
-        assert_string_equal(a->rules[i].rule, b->rules[i].rule);
-        assert_string_equal(a->rules[i].text, b->rules[i].text);
-        assert_int_equal(a->rules[i].dropped, b->rules[i].dropped);
-    }
-}
-
-static bool only_unworthy(const void *ctx, const struct record *config)
-{
-    (void)ctx;
-    return record_int(config, "BLOCK_SIZE_M", 0) == 192;
-}
-
-static void test_space_on_threads(void **state)
-{
-    (void)state;
-    const struct family_target *const both[] = {&grouped_gemm_hopper, &grouped_gemm_cuda};
-    for (size_t i = 0; i < 4; i++) {
-        struct problem p;
-        struct space alone, together;
-        problem_of(&p, problems[i / 2 ? 4 : 1].problem);
-        struct space_setup setup = {.target = both[i % 2], .problem = &p, .info = &hopper};
-        setup.allow = i / 2 ? only_unworthy : NULL;
-        assert_ok(space_build(&alone, setup.target, &p, &hopper, setup.allow, NULL, err));
-        assert_ok(space_build_on(5, &together, &setup, err));
-        same_space(&alone, &together);
-        space_deinit(&alone);
-        space_deinit(&together);
-    }
-}
-
 /* ---- the target of a config ----------------------------------------------------------------- */
 
 static void test_configs_of_one_target(void **state)
@@ -215,7 +173,7 @@ static void test_configs_of_one_target(void **state)
             struct record config;
             struct rejection why;
             problem_of(&p, problems[i].problem);
-            assert_ok(space_build(&s, both[k], &p, &hopper, NULL, NULL, err));
+            assert_ok(space_build(&s, both[k], &p, &hopper, NULL, err));
             for (uint32_t n = 0; s.n > 0 && n < 200; n++) {
                 space_config(&s, (uint32_t)(random_next(&random) % s.n), &config);
                 assert_int_equal(both[1 - k]->check(&p, &config, &hopper, &why), 1);
@@ -285,7 +243,6 @@ int main(void)
         cmocka_unit_test(test_a_target_that_takes_a_problem_has_a_config),
         cmocka_unit_test(test_the_portable_default),
         cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_space_on_threads),
         cmocka_unit_test(test_configs_of_one_target),
         cmocka_unit_test(test_nobodys_config),
         cmocka_unit_test(test_stamps_name_theirs),
