@@ -142,7 +142,7 @@ static void report(const char *text, const struct problem *problem, const struct
 {
     double flops, bytes;
     char config[256];
-    grouped_gemm_work(problem, &flops, &bytes);
+    gemm_work(problem, &flops, &bytes);
     record_format(&points[0].config, config, sizeof(config));
     printf("%s\n  best %.1f us = %.0f TFLOP/s, %.0f GB/s (floor %.1f us); default %.1f us; model's "
            "best of 1/8/24/64: %.3f %.3f %.3f %.3f of %u\n  %s\n",

@@ -84,7 +84,7 @@ static void make_problem(struct gpu_case *c, const char *fields, const struct ca
         die(text, &err);
     }
     snprintf(c->text, sizeof(c->text), "%s", text);
-    grouped_gemm_view(&c->problem, &c->v);
+    gemm_view(&c->problem, &c->v);
 }
 
 static char *guarded(size_t bytes)
@@ -114,7 +114,7 @@ static void make_buffer(struct gpu_case *c, uint32_t i, uint64_t *random)
 
 static void share_dy(struct gpu_case *c)
 {
-    struct grouped_gemm_state *s = c->w.state;
+    struct gemm_state *s = c->w.state;
     const size_t all = (size_t)(c->v.m * c->v.n), shared = (size_t)(c->v.tokens * c->v.n);
     const int dy = s->index[GEMM_DY], gather = s->index[GEMM_GATHER];
     int32_t *indices = c->host[gather];
@@ -130,7 +130,7 @@ static void share_dy(struct gpu_case *c)
 static void *widen(const struct gpu_case *c, enum gemm_buffer which, int64_t rows, int64_t cols,
                    int64_t stride)
 {
-    const void *dense = grouped_gemm_buffer(&c->w, c->buffers, which);
+    const void *dense = gemm_buffer(&c->w, c->buffers, which);
     size_t element = 2;
     if (!dense) {
         return NULL;
@@ -156,7 +156,7 @@ static void *widen_indices(const int32_t *from, int64_t n)
 
 static void make_wide(struct gpu_case *c, uint64_t *random)
 {
-    const struct grouped_gemm_problem *v = &c->v;
+    const struct gemm *v = &c->v;
     c->x_stride = v->k + 8 * (int64_t)(random_next(random) % 5);
     c->w_stride = v->k + 8 * (int64_t)(1 + random_next(random) % 4);
     c->dy_stride = v->n + 8 * (int64_t)(random_next(random) % 5);
@@ -326,7 +326,7 @@ const void *case_fetch(struct gpu_case *c, bool wide)
 
 /* Returns the limit of the relative error of a row. With fuse_mul_post both roundings may differ
  * from the reference's by a unit, which is much in a short row. */
-static double norm_limit(const struct grouped_gemm_problem *v)
+static double norm_limit(const struct gemm *v)
 {
     double limit = v->out == DTYPE_FP32 ? 1e-4 : v->out == DTYPE_FP16 ? 1e-3 : 5e-3;
     return v->fuse_mul_post ? 3 * limit : limit;
@@ -349,7 +349,7 @@ static int64_t expert_of(const struct gpu_case *c, int64_t row)
 
 bool case_check(const struct gpu_case *c, const void *out, double factor, const char *what)
 {
-    const struct grouped_gemm_problem *v = &c->v;
+    const struct gemm *v = &c->v;
     if (!out) {
         printf("FAIL %s: wrote outside the output: %s\n", what, c->text);
         return false;

@@ -18,11 +18,11 @@ enum { CASE_GUARD = 4096, CASE_TEXT_MAX = 4096 };
 struct gpu_case {
     char text[CASE_TEXT_MAX]; /* the problem, for messages */
     struct problem problem;
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct workload w;
-    const struct grouped_gemm_state *state; /* of w */
-    void *buffers[BUFFERS_MAX];             /* dense operands on the GPU; the output is `out` */
-    void *host[BUFFERS_MAX]; /* copies of the operands in host memory; the output has none */
+    const struct gemm_state *state; /* of w */
+    void *buffers[BUFFERS_MAX];     /* dense operands on the GPU; the output is `out` */
+    void *host[BUFFERS_MAX];        /* copies of the operands in host memory; the output has none */
     void *wide_x, *wide_w, *wide_dy, *wide_m_sizes, *wide_gather, *wide_weights;
     int64_t x_stride, w_stride, dy_stride, out_stride; /* of the wide forms */
     char *out, *wide_out;                              /* between guards */

@@ -45,8 +45,7 @@ static bool take_landscape(struct lecture *to, const struct landscape *l)
     struct workload w;
     struct space s;
     const struct problem *p = &l->problems[0].problem;
-    if (l->n_problems == 0 ||
-        grouped_gemm_workload_init(&w, p, l->rows_seed ? l->rows_seed : 1, &err)) {
+    if (l->n_problems == 0 || gemm_workload_init(&w, p, l->rows_seed ? l->rows_seed : 1, &err)) {
         return false;
     }
     to->problem = *p;
@@ -57,7 +56,7 @@ static bool take_landscape(struct lecture *to, const struct landscape *l)
         good = take_points(to, l, &s);
         space_deinit(&s);
     }
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
     return good;
 }
 

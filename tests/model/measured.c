@@ -73,7 +73,7 @@ static bool read_problem(struct measured *m, struct measured_problem *p, const j
     p->weight = weight ? json_number_value(weight) : 1;
     snprintf(text, sizeof(text), "grouped_gemm %s", problem);
     if (problem_parse(&p->problem, text, &err) ||
-        grouped_gemm_workload_init(&p->workload, &p->problem, MEASURED_SEED, &err)) {
+        gemm_workload_init(&p->workload, &p->problem, MEASURED_SEED, &err)) {
         return fault(text, err.text);
     }
     hopper_facts_init(&p->facts, &p->problem, &measured_h200, &p->workload);
@@ -125,7 +125,7 @@ void measured_close(struct measured *m)
 {
     for (uint32_t i = 0; i < m->n; i++) {
         if (m->problems[i].workload.state) {
-            grouped_gemm_workload_deinit(&m->problems[i].workload);
+            gemm_workload_deinit(&m->problems[i].workload);
         }
         free(m->problems[i].times);
     }

@@ -183,7 +183,7 @@ static void test_no_rows(void **state)
         snprintf(text, sizeof(text), "M=8 N=512 K=512 experts=4 topk=1 mode=%s", modes[m]);
         struct problem p = problem_of(text);
         int32_t sizes[4] = {0};
-        struct grouped_gemm_state rows = {.m_sizes = sizes};
+        struct gemm_state rows = {.m_sizes = sizes};
         struct workload w = {.state = &rows};
         struct hopper_facts f;
         hopper_facts_init(&f, &p, &h200, &w);
@@ -216,11 +216,11 @@ static void test_typical_rows(void **state)
     };
     for (size_t i = 0; i < sizeof(profiles) / sizeof(profiles[0]); i++) {
         struct problem p = problem_of(profiles[i]);
-        struct grouped_gemm_problem v;
+        struct gemm v;
         int64_t rows[GEMM_EXPERTS_MAX], sum = 0;
         double square = 0;
-        grouped_gemm_view(&p, &v);
-        grouped_gemm_typical_rows(&v, rows);
+        gemm_view(&p, &v);
+        gemm_typical_rows(&v, rows);
         for (int64_t e = 0; e < v.experts; e++) {
             const double off = (double)rows[e] - (double)v.m / (double)v.experts;
             assert_true(rows[e] >= 0);
@@ -279,7 +279,7 @@ static void test_space(void **state)
         struct space s;
         struct error err = ERROR_NULL;
         const struct family_target *t = &grouped_gemm_hopper;
-        assert_int_equal(grouped_gemm_workload_init(&w, &p, 1, &err), 0);
+        assert_int_equal(gemm_workload_init(&w, &p, 1, &err), 0);
         assert_int_equal(space_build(&s, t, &p, &h200, NULL, &err), 0);
         assert_true(s.n > 500);
         double *us = calloc(s.n, sizeof(*us));
@@ -294,7 +294,7 @@ static void test_space(void **state)
         }
         free(us);
         space_deinit(&s);
-        grouped_gemm_workload_deinit(&w);
+        gemm_workload_deinit(&w);
     }
 }
 

@@ -14,7 +14,7 @@ static void gemm_fill_context(const void *args, struct launch_context *out)
 
 static void gemm_write_check_place(const struct workload *w, uint32_t check, char *out, size_t size)
 {
-    const struct grouped_gemm_state *s = w->state;
+    const struct gemm_state *s = w->state;
     int32_t expert = s->check_expert[check];
     int64_t first = s->view.mode == GEMM_DW ? expert * s->view.n : s->start[expert];
     snprintf(out, size, "expert %d, row %lld of it", (int)expert,
@@ -35,13 +35,13 @@ const struct family grouped_gemm_family = {
     .name = "grouped_gemm",
     .op = &grouped_gemm_op,
     .targets = targets,
-    .work = grouped_gemm_work,
-    .workload_init = grouped_gemm_workload_init,
-    .workload_bytes = grouped_gemm_workload_bytes,
-    .wary_seed = grouped_gemm_wary_seed,
-    .workload_deinit = grouped_gemm_workload_deinit,
-    .bind = grouped_gemm_bind,
+    .work = gemm_work,
+    .workload_init = gemm_workload_init,
+    .workload_bytes = gemm_workload_bytes,
+    .wary_seed = gemm_wary_seed,
+    .workload_deinit = gemm_workload_deinit,
+    .bind = gemm_bind,
     .context = gemm_fill_context,
     .place = gemm_write_check_place,
-    .products = grouped_gemm_products,
+    .products = gemm_products,
 };

@@ -60,7 +60,7 @@ enum gemm_mode { GEMM_FORWARD, GEMM_DX, GEMM_DW };
 const char *gemm_mode_name(enum gemm_mode mode); /* "forward" "dX" "dW" */
 
 /* The problem's fields, typed. */
-struct grouped_gemm_problem {
+struct gemm {
     enum gemm_mode mode;
     enum dtype in, out, acc;
     int64_t m;    /* T: routed rows */
@@ -77,12 +77,12 @@ struct grouped_gemm_problem {
     int64_t out_rows, out_cols; /* the output as a matrix: [m, n], [m, k], [experts * n, k] */
 };
 /* The problem must have been checked by the op (problem_make does). */
-void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v);
+void gemm_view(const struct problem *p, struct gemm *v);
 
 /* The values of some fields, sorted as in a record, by a single walk over both. A value is
  * VALUE_NONE where the record lacks the field. */
-void grouped_gemm_read_values(const struct record *r, const char *const fields[], size_t n,
-                              struct value out[]);
+void gemm_read_values(const struct record *r, const char *const fields[], size_t n,
+                      struct value out[]);
 
 /* ---- routing.c ------------------------------------------------------------------------------- */
 
@@ -99,13 +99,13 @@ int routing_parse(struct routing *r, const char *text, int64_t experts, int64_t 
 size_t routing_format(const struct routing *r, int64_t experts, char *out, size_t size);
 /* The expected rows of each expert, whole numbers that sum to v->m; for predict() without a
  * workload. */
-void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
+void gemm_expected_rows(const struct gemm *v, int64_t rows[]);
 /* Expected rows that are spread around the expectation as draws are: some experts have more
  * rows, some less. */
-void grouped_gemm_typical_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
+void gemm_typical_rows(const struct gemm *v, int64_t rows[]);
 /* log2 of (rows of the expert of an average row / rows of an average expert): 0 for uniform
  * routing, log2(experts) when a single expert has all rows. */
-double grouped_gemm_unevenness(const struct grouped_gemm_problem *v);
+double gemm_unevenness(const struct gemm *v);
 
 /* ---- workload.c ------------------------------------------------------------------------------ */
 
@@ -120,8 +120,8 @@ enum gemm_buffer {
     GEMM_BUFFERS
 };
 
-struct grouped_gemm_state {           /* workload.state */
-    struct grouped_gemm_problem view; /* view.routing points into workload.problem */
+struct gemm_state {   /* workload.state */
+    struct gemm view; /* view.routing points into workload.problem */
     /* index of each buffer in workload.buffers; -1: the problem lacks the buffer */
     int index[GEMM_BUFFERS];
     int32_t *m_sizes; /* owned, [experts] */
@@ -134,22 +134,20 @@ struct grouped_gemm_state {           /* workload.state */
     int32_t *check_expert; /* owned, [n_checks] */
 };
 /* The rows of each expert: as drawn, or as expected where `w` is NULL. */
-void grouped_gemm_rows(const struct grouped_gemm_problem *v, const struct workload *w,
-                       int64_t rows[]);
+void gemm_rows(const struct gemm *v, const struct workload *w, int64_t rows[]);
 /* The device pointer of a buffer, NULL when the problem lacks the buffer. */
-void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which);
+void *gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which);
 
-uint32_t grouped_gemm_products(const struct workload *w, void *const buffers[],
-                               struct dense_product out[], uint32_t max,
-                               bool *exact); /* products.c */
-uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked);
-double grouped_gemm_workload_bytes(const struct problem *p);
-int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
-                               struct error *err);
-void grouped_gemm_workload_deinit(struct workload *w);
-void grouped_gemm_bind(const struct workload *w, void *const buffers[], void *workspace,
-                       int64_t workspace_bytes, void *stream, void *args);
-void grouped_gemm_work(const struct problem *p, double *flops, double *bytes);
+uint32_t gemm_products(const struct workload *w, void *const buffers[], struct dense_product out[],
+                       uint32_t max, bool *exact); /* products.c */
+uint64_t gemm_wary_seed(const struct problem *p, uint64_t asked);
+double gemm_workload_bytes(const struct problem *p);
+int gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
+                       struct error *err);
+void gemm_workload_deinit(struct workload *w);
+void gemm_bind(const struct workload *w, void *const buffers[], void *workspace,
+               int64_t workspace_bytes, void *stream, void *args);
+void gemm_work(const struct problem *p, double *flops, double *bytes);
 
 /* ---- args.c ---------------------------------------------------------------------------------- */
 
@@ -157,14 +155,14 @@ void grouped_gemm_work(const struct problem *p, double *flops, double *bytes);
  * strides. Fields that older args lack become zero. Newer args are refused only if their unknown
  * bytes are not zero. A kernel of `align` bytes needs pointers and strides that are multiples of
  * `align` (1: no demand). Does not check the workspace. ERROR_INVALID, ERROR_CONFLICT. */
-int grouped_gemm_args_read(const struct grouped_gemm_problem *v, const void *args, size_t align,
-                           struct grouped_gemm_args *out, struct error *err);
+int gemm_args_read(const struct gemm *v, const void *args, size_t align,
+                   struct grouped_gemm_args *out, struct error *err);
 
 /* Add a tunable to `out` and return it; `values` end with -1. */
-struct param *grouped_gemm_add_param(struct param out[], uint32_t *n, const char *name,
-                                     bool run_time, const char *help);
-void grouped_gemm_add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
-                           const int values[], const char *help);
+struct param *gemm_add_param(struct param out[], uint32_t *n, const char *name, bool run_time,
+                             const char *help);
+void gemm_add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
+                   const int values[], const char *help);
 
 /* ---- rules.c --------------------------------------------------------------------------------- */
 
@@ -179,9 +177,8 @@ void grouped_gemm_add_ints(struct param out[], uint32_t *n, const char *name, bo
  * true use_tma_* that obeys them is still ERROR_INVALID, rule "no_tma", for the target named
  * `without_tma` (NULL: the target has TMA). Returns 0 or 1, as family_target.check.
  */
-int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct record *config,
-                             const char *const known[], const char *without_tma,
-                             struct rejection *why);
+int gemm_rules_check(const struct gemm *v, const struct record *config, const char *const known[],
+                     const char *without_tma, struct rejection *why);
 /* The values that an integer parameter may take. */
 struct int_rule {
     int least, most, multiple; /* multiple: 0: any; POWER_OF_TWO */
@@ -190,12 +187,12 @@ struct int_rule {
     const char *use;
 };
 enum { POWER_OF_TWO = -1 };
-int grouped_gemm_rules_int(const struct int_rule *rule, const char *name, const struct value *value,
-                           const char *target, struct rejection *why);
-int grouped_gemm_rules_missing(const char *name, const char *target, const char *use,
-                               struct rejection *why);
-int grouped_gemm_rules_refuse(const char *name, const struct value *value, const char *target,
-                              const char *use, struct rejection *why);
+int gemm_rules_int(const struct int_rule *rule, const char *name, const struct value *value,
+                   const char *target, struct rejection *why);
+int gemm_rules_missing(const char *name, const char *target, const char *use,
+                       struct rejection *why);
+int gemm_rules_refuse(const char *name, const struct value *value, const char *target,
+                      const char *use, struct rejection *why);
 /* A rule, whether a config breaks the rule, and the text of the error; each # in the text is
  * replaced by the next number. */
 struct rule {
@@ -207,9 +204,9 @@ struct rule {
     int64_t required, limit;
 };
 /* Returns 1, with the first broken rule in *why, or 0 when no rule is broken. */
-int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why);
+int gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why);
 /* Checks that rows are multiples of 16 bytes: N and K are multiples of 8 (16-bit types) or 4
  * (fp32). Rule "rows_16_bytes". */
-int grouped_gemm_rules_rows_16(const struct grouped_gemm_problem *v, struct rejection *why);
+int gemm_rules_rows_16(const struct gemm *v, struct rejection *why);
 
 #endif

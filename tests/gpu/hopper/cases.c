@@ -293,7 +293,7 @@ int kind_named(const char *name)
     return -1;
 }
 
-int kind_of_problem(const struct grouped_gemm_problem *v)
+int kind_of_problem(const struct gemm *v)
 {
     for (int i = 0; i < n_kinds; i++) {
         const struct kind *k = &kinds[i];
@@ -423,8 +423,8 @@ int case_problem(const struct kind *kind, const struct shape *shape, struct prob
     return 0;
 }
 
-void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
-                 const struct tile *tile, struct record *config)
+void case_config(const struct gemm *v, const struct kind *kind, const struct tile *tile,
+                 struct record *config)
 {
     static const char *const names[][3] = {
         [GEMM_FORWARD] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"},
@@ -486,9 +486,9 @@ bool case_variant(const struct kind *kind, const struct tile *tile, const struct
                   const struct device_info *info, struct record *config, struct variant *out,
                   struct rejection *why)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct error err = ERROR_NULL;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     case_config(&v, kind, tile, config);
     return hopper_check(p, config, info, why) == 0 &&
            hopper_variant(p, config, "sm_90a", out, &err) == 0;

@@ -39,7 +39,7 @@ extern const int n_kinds;
 int kind_named(const char *name); /* -1: none */
 /* Returns the index of the kind that has the fields of v, has permute_copy off, and may store by
  * TMA; -1: no kind. */
-int kind_of_problem(const struct grouped_gemm_problem *v);
+int kind_of_problem(const struct gemm *v);
 bool kind_gathers(const struct kind *kind); /* by the producer's threads */
 /* True if the order of threads affects a launch more than usual: the case is launched more
  * often. */
@@ -79,8 +79,8 @@ extern const struct shape sample_shape;
 
 /* Makes the problem of a kind and a shape. Returns 0, or -1 after printing the reason. */
 int case_problem(const struct kind *kind, const struct shape *shape, struct problem *p);
-void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
-                 const struct tile *tile, struct record *config);
+void case_config(const struct gemm *v, const struct kind *kind, const struct tile *tile,
+                 struct record *config);
 /* True for a kernel for one expert (ONE_EXPERT in hopper/params.cu). */
 bool case_of_one_expert(const struct variant *v);
 /* Makes the config, and the variant of the config for the problem. Returns false with *why if it is

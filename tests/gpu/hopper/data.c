@@ -90,7 +90,7 @@ static void make_operand(struct data *d, struct gpu_module *tools, struct matrix
 static void make_operands(struct data *d, struct gpu_module *tools, int pad, int64_t dy_rows,
                           enum data_for what)
 {
-    const struct grouped_gemm_problem *v = &d->v;
+    const struct gemm *v = &d->v;
     d->x = layout(v->x_rows, v->k, v->x_rows, pad, v->in);
     d->w = layout(v->experts * v->n, v->k, v->n, pad, v->in);
     d->dy = layout(dy_rows, v->n, dy_rows, pad, v->in);
@@ -114,7 +114,7 @@ static void make_operands(struct data *d, struct gpu_module *tools, int pad, int
 
 static void make_output(struct data *d, int pad, enum data_for what)
 {
-    const struct grouped_gemm_problem *v = &d->v;
+    const struct gemm *v = &d->v;
     const bool dw = v->mode == GEMM_DW;
     d->out = layout(v->out_rows, v->out_cols, dw ? v->n : v->out_rows, pad, v->out);
     d->guard = guard_of(&d->out, what);
@@ -152,8 +152,8 @@ static void *own_wide(struct data *d, const int32_t *from, int64_t n)
 
 static void make_indices(struct data *d, struct gpu_module *tools, const struct shape *shape)
 {
-    const struct grouped_gemm_problem *v = &d->v;
-    const struct grouped_gemm_state *s = d->workload.state;
+    const struct gemm *v = &d->v;
+    const struct gemm_state *s = d->workload.state;
     const bool wide_sizes = shape->indices != INDICES_32, wide = shape->indices == INDICES_64;
     const size_t e = (size_t)v->experts, m = (size_t)v->m;
     if (!shape->no_sizes) {
@@ -177,7 +177,7 @@ static void make_indices(struct data *d, struct gpu_module *tools, const struct 
  * the other modes write nothing. */
 static void take_rows_away(struct data *d)
 {
-    struct grouped_gemm_state *s = d->workload.state;
+    struct gemm_state *s = d->workload.state;
     memset(s->m_sizes, 0, (size_t)d->v.experts * sizeof(*s->m_sizes));
     memset(s->start, 0, (size_t)(d->v.experts + 1) * sizeof(*s->start));
     d->args.rows = 0;
@@ -186,7 +186,7 @@ static void take_rows_away(struct data *d)
 /* Gives dy a row for each token, and makes the indices into these rows. */
 static void share_dy(struct data *d)
 {
-    struct grouped_gemm_state *s = d->workload.state;
+    struct gemm_state *s = d->workload.state;
     for (int64_t i = 0; i < d->v.m; i++) {
         s->gather[i] /= (int32_t)d->v.topk;
     }
@@ -199,12 +199,12 @@ int data_make(struct data *d, struct gpu_module *tools, const struct problem *p,
     struct error err = ERROR_NULL;
     shape = shape ? shape : &plain;
     *d = (struct data){.problem = *p};
-    if (grouped_gemm_workload_init(&d->workload, p, 12345, &err)) {
+    if (gemm_workload_init(&d->workload, p, 12345, &err)) {
         printf("FAULT workload: %s\n", err.text);
         return -1;
     }
     const int pad = shape->strided ? PAD : 0;
-    grouped_gemm_view(&d->problem, &d->v);
+    gemm_view(&d->problem, &d->v);
     d->args = (struct grouped_gemm_args){.size = sizeof(d->args), .rows = d->v.m};
     d->args.flags = d->v.accumulate ? GROUPED_GEMM_ACCUMULATE : 0;
     if (shape->nothing) {
@@ -241,7 +241,7 @@ void data_free(struct data *d)
     }
     gpu_free(d->workspace);
     if (d->workload.state) {
-        grouped_gemm_workload_deinit(&d->workload);
+        gemm_workload_deinit(&d->workload);
     }
     *d = (struct data){0};
 }

@@ -25,7 +25,7 @@ struct findings { /* as in tools.cu */
 struct data {
     struct problem problem;
     struct workload workload;
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct grouped_gemm_args args;
     struct matrix x, w, dy, out;
     void *out_all; /* with guards */

@@ -20,7 +20,7 @@ int member_at(int i, struct member *m)
 {
     const struct catalog_entry e = catalog_at(i);
     struct problem p;
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct record config;
     struct hopper_tile tile;
     struct variant variant;
@@ -28,7 +28,7 @@ int member_at(int i, struct member *m)
     if (catalog_problem(i, &p) || record_parse(&config, e.config, NULL)) {
         return -1;
     }
-    grouped_gemm_view(&p, &v);
+    gemm_view(&p, &v);
     hopper_tile_make(&v, &config, &tile);
     m->one_expert = catalog_variant(i, &variant) == 0 && case_of_one_expert(&variant);
     m->delicate = tile.gather || tile.pingpong || tile.staggered;

@@ -32,15 +32,15 @@ static void fill_weights(struct data *d, int64_t expert)
 
 /* Number of an expert's rows to fill with NaN. If experts share a token's row, only the first row.
  * In dW no shared row: it would be a NaN in all of the token's experts. */
-static int64_t rows_to_fill(const struct grouped_gemm_problem *v, int64_t rows, bool shared)
+static int64_t rows_to_fill(const struct gemm *v, int64_t rows, bool shared)
 {
     return !shared ? rows : v->mode != GEMM_DW && rows > 0 ? 1 : 0;
 }
 
 static void fill_expert(struct data *d, int64_t e)
 {
-    const struct grouped_gemm_problem *v = &d->v;
-    const struct grouped_gemm_state *s = d->workload.state;
+    const struct gemm *v = &d->v;
+    const struct gemm_state *s = d->workload.state;
     const int64_t first = s->start[e], rows = s->m_sizes[e];
     const int64_t x_rows = rows_to_fill(v, rows, v->gather_x && v->topk > 1);
     const int64_t dy_rows = rows_to_fill(v, rows, d->dy.rows < v->m);
@@ -55,7 +55,7 @@ static void fill_expert(struct data *d, int64_t e)
 /* Poisons the weights of experts without rows, and all of one expert. */
 void reference_poison(struct data *d, const struct shape *shape)
 {
-    const struct grouped_gemm_state *s = d->workload.state;
+    const struct gemm_state *s = d->workload.state;
     for (int64_t e = 0; e < d->v.experts; e++) {
         const bool chosen = shape->nan > 0 && e == shape->nan;
         if (d->v.mode != GEMM_DW && (chosen || s->m_sizes[e] == 0)) {
@@ -69,8 +69,8 @@ void reference_poison(struct data *d, const struct shape *shape)
 
 void reference_make(struct data *d, struct gpu_module *tools)
 {
-    const struct grouped_gemm_problem *v = &d->v;
-    const struct grouped_gemm_state *s = d->workload.state;
+    const struct gemm *v = &d->v;
+    const struct gemm_state *s = d->workload.state;
     const int64_t rows = d->out.rows;
     d->reference = data_own(d, (size_t)(v->out_rows * v->out_cols) * sizeof(double));
     struct reference_params p = {

@@ -162,9 +162,9 @@ static void say_time(const struct layer *l, const struct timed *t)
  * threads), so the config has been measured that way. */
 static bool store_first_off(const struct problem *p, struct record *config)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct hopper_tile t;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     record_put_bool(config, "store_evict_first", false);
     return t.store_first;

@@ -39,7 +39,7 @@ struct matrix {
 struct test_case {
     uint64_t seed, random;
     struct problem problem;
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct record config;
     int64_t rows[EXPERTS_MAX];
     struct matrix x, w, dy, out;

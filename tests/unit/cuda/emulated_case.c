@@ -87,7 +87,7 @@ static void make_problem(struct test_case *c)
     if (problem_make(&c->problem, "grouped_gemm", &fields, &err)) {
         fail_msg("%s", err.text);
     }
-    grouped_gemm_view(&c->problem, &c->v);
+    gemm_view(&c->problem, &c->v);
 }
 
 /* Sets parameters to values outside the space, so that legal configs outside it are tested, too. */
@@ -203,7 +203,7 @@ static void draw_kinds(struct test_case *c)
 
 void case_fill(struct test_case *c)
 {
-    const struct grouped_gemm_problem *v = &c->v;
+    const struct gemm *v = &c->v;
     make_matrix(c, &c->x, v->x_rows, v->k, v->in, true);
     make_matrix(c, &c->w, v->experts * v->n, v->k, v->in, true);
     make_matrix(c, &c->dy, c->shared_dy ? v->tokens : v->m, v->n, v->in, true);

@@ -6,7 +6,7 @@
 static double expected(const struct test_case *c, int64_t e, int64_t first, int64_t i, int64_t row,
                        int64_t col, double before)
 {
-    const struct grouped_gemm_problem *v = &c->v;
+    const struct gemm *v = &c->v;
     double sum = 0;
     if (v->mode == GEMM_FORWARD) {
         int64_t x = v->gather_x ? c->gather[i] / v->topk : i;
@@ -37,7 +37,7 @@ static double expected(const struct test_case *c, int64_t e, int64_t first, int6
 static void compare_rows(const struct test_case *c, const struct matrix *before,
                          const double *reference)
 {
-    const struct grouped_gemm_problem *v = &c->v;
+    const struct gemm *v = &c->v;
     int64_t first = 0;
     for (int64_t e = 0; e < v->experts; e++) {
         int64_t n = v->mode == GEMM_DW ? v->n : c->rows[e];

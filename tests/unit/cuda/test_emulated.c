@@ -145,7 +145,7 @@ static void allow(struct emulate_launch *e, const struct matrix *m)
 
 static struct grouped_gemm_args args_of(struct test_case *c)
 {
-    const struct grouped_gemm_problem *v = &c->v;
+    const struct gemm *v = &c->v;
     return (struct grouped_gemm_args){
         .size = sizeof(struct grouped_gemm_args),
         .flags = v->accumulate ? GROUPED_GEMM_ACCUMULATE : 0,
@@ -181,7 +181,7 @@ static void bind_reference(const struct workload *w, void *const buffers[], void
 /* The reference over all rows. */
 static void run_reference(struct test_case *c, void *so, double *out)
 {
-    struct grouped_gemm_state state = {.view = c->v};
+    struct gemm_state state = {.view = c->v};
     struct family family = {.bind = bind_reference};
     struct workload w = {.family = &family,
                          .problem = c->problem,
@@ -664,7 +664,7 @@ static void sum_over(struct test_case *c, int64_t depth)
     if (problem_make(&c->problem, "grouped_gemm", &fields, &err)) {
         fail_msg("%s", err.text);
     }
-    grouped_gemm_view(&c->problem, &c->v);
+    gemm_view(&c->problem, &c->v);
 }
 
 /* Numbers of parts. Sums are so short that a part has one or two blocks along the sum, and thread

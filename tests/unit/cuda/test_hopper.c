@@ -421,8 +421,8 @@ static void test_predict_strange(void **state)
 
 static struct grouped_gemm_args args_for(const struct problem *p)
 {
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
+    struct gemm v;
+    gemm_view(p, &v);
     return (struct grouped_gemm_args){
         .size = sizeof(struct grouped_gemm_args),
         .x = (void *)0x10000,
@@ -693,14 +693,14 @@ static void test_staggered(void **state)
     static const char tile[] = TILE(256, 128, 64) " " STAGGERED;
     struct problem p = problem_of(QWEN " mode=forward");
     struct grouped_gemm_args args = args_for(&p);
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct launch_plan plan;
     struct hopper_tile t, plain;
     struct error err = ERROR_NULL;
     const struct record config = config_of(tile);
     const struct record cooperative =
         config_of(TILE(256, 128, 64) " " PAIR_OF_CONSUMERS " staging_buffers=2");
-    grouped_gemm_view(&p, &v);
+    gemm_view(&p, &v);
     hopper_tile_make(&v, &config, &t);
     hopper_tile_make(&v, &cooperative, &plain);
     assert_int_equal(plain.smem - t.smem, 2 * 2 * 64 * 128);
@@ -736,12 +736,12 @@ static void test_deferred(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[256];
-        struct grouped_gemm_problem v;
+        struct gemm v;
         struct hopper_tile t;
         snprintf(text, sizeof(text), QWEN " mode=forward %s", cases[i].problem);
         struct problem p = problem_of(text);
         const struct record config = config_of(cases[i].config);
-        grouped_gemm_view(&p, &v);
+        gemm_view(&p, &v);
         hopper_tile_make(&v, &config, &t);
         assert_int_equal(hopper_kept(&t), cases[i].kept);
         assert_true(isfinite(hopper_predict(&p, &config, &h200,
@@ -794,8 +794,8 @@ static void test_loaders_divide(void **state)
     (void)state;
     static const int loaders[] = {[2] = 2, [3] = 3, [4] = 4, [5] = 1, [6] = 3, [7] = 1, [8] = 4};
     const struct problem p = problem_of("M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW");
-    struct grouped_gemm_problem view;
-    grouped_gemm_view(&p, &view);
+    struct gemm view;
+    gemm_view(&p, &view);
     for (int stages = 2; stages <= 8; stages++) {
         struct hopper_tile t;
         char text[256];
@@ -1055,11 +1055,11 @@ static int filled_in(const char *mode, const char *shape, int rows, const char *
 {
     char text[200];
     struct hopper_tile t;
-    struct grouped_gemm_problem v;
+    struct gemm v;
     snprintf(text, sizeof(text), "M=%d %s mode=%s", rows, shape, mode);
     const struct problem p = problem_of(text);
     const struct record said = config_of(config);
-    grouped_gemm_view(&p, &v);
+    gemm_view(&p, &v);
     hopper_tile_make(&v, &said, &t);
     return snprintf(out, size, "%d %d %d %d %d %d %d %d %d %d\n", t.loaders, t.stage_rows,
                     t.store_slabs, t.consumer_registers, t.producer_registers, t.ahead,

@@ -25,11 +25,11 @@ static struct problem qwen(const char *mode)
 /* "128x192 pp s4 nb1 f0 skip": names as in tests/gpu/hopper. */
 static struct record variant_of(const struct problem *p, const char *text)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct record r;
     int rows, cols, stages, buffers, used;
     char schedule[8];
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     assert_int_equal(
         sscanf(text, "%dx%d %7s s%d nb%d%n", &rows, &cols, schedule, &stages, &buffers, &used), 5);
     const char *rest = text + used;

@@ -189,7 +189,7 @@ static void test_predict(void **state)
     struct record ungrouped = config_of("BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 BLOCK_SIZE_K=64 "
                                         "num_warps=8 num_stages=3 GROUP_SIZE_M=1");
     double flops, bytes;
-    grouped_gemm_work(&large, &flops, &bytes);
+    gemm_work(&large, &flops, &bytes);
     assert_true(portable_predict(&large, &wide, &h200, NULL) > flops / 788e6);
     assert_true(portable_predict(&large, &wide, &h200, NULL) <
                 portable_predict(&large, &narrow, &h200, NULL));
@@ -360,14 +360,14 @@ static void test_no_routing_has_more_tiles_than_are_counted(void **state)
                 (int64_t)(random_next(&random) % 4) * height + (int64_t)(random_next(&random) % 3);
             total += rows[e];
         }
-        struct grouped_gemm_problem v = {.mode = GEMM_FORWARD, .experts = experts, .out_cols = 100};
+        struct gemm v = {.mode = GEMM_FORWARD, .experts = experts, .out_cols = 100};
         int64_t most = cuda_tiles_most(&v, total, height, 64);
         assert_in_range(2 * tiles_of(rows, experts, height), 0, most);
         assert_in_range(most, 0, 2 * (total / height + experts));
     }
-    struct grouped_gemm_problem w = {.mode = GEMM_DW, .experts = 3, .n = 65, .out_cols = 64};
+    struct gemm w = {.mode = GEMM_DW, .experts = 3, .n = 65, .out_cols = 64};
     assert_int_equal(cuda_tiles_most(&w, 0, 64, 64), 6);
-    struct grouped_gemm_problem y = {.mode = GEMM_DX, .experts = 8, .out_cols = 64};
+    struct gemm y = {.mode = GEMM_DX, .experts = 8, .out_cols = 64};
     assert_int_equal(cuda_tiles_most(&y, 0, 64, 64), 0);
     assert_int_equal(cuda_tiles_most(&y, 3, 64, 64), 3);
     assert_int_equal(cuda_tiles_most(&y, 64 + 8, 64, 64), 9);

@@ -7,7 +7,7 @@
 static const char *const known[] = {"BLOCK_SIZE_M", "num_warps", NULL};
 static const char *const modes[] = {"forward", "dX", "dW"};
 
-static struct grouped_gemm_problem view_of(const char *mode, bool x, bool y)
+static struct gemm view_of(const char *mode, bool x, bool y)
 {
     static struct problem p; /* views borrow its routing */
     char text[160];
@@ -15,20 +15,20 @@ static struct grouped_gemm_problem view_of(const char *mode, bool x, bool y)
              "grouped_gemm mode=%s M=64 N=64 K=64 experts=8 topk=2 permute_x=%s permute_y=%s", mode,
              x ? "true" : "false", y ? "true" : "false");
     problem_of(&p, text);
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(&p, &v);
+    struct gemm v;
+    gemm_view(&p, &v);
     return v;
 }
 
-static int rules(const struct grouped_gemm_problem *v, const char *config, struct rejection *why)
+static int rules(const struct gemm *v, const char *config, struct rejection *why)
 {
     struct record r;
     config_of(&r, config);
-    return grouped_gemm_rules_check(v, &r, known, NULL, why);
+    return gemm_rules_check(v, &r, known, NULL, why);
 }
 
-static void reject(const struct grouped_gemm_problem *v, const char *config, int code,
-                   const char *rule, const char *part)
+static void reject(const struct gemm *v, const char *config, int code, const char *rule,
+                   const char *part)
 {
     struct rejection why;
     if (!rules(v, config, &why) || why.code != code || strcmp(why.rule, rule) != 0 ||
@@ -69,7 +69,7 @@ static void test_prune_table(void **state)
                 load_w ? "true" : "false", load_dy ? "true" : "false", store ? "true" : "false");
             /* No problem has both permutes, so this view has one at most. The rules judge a
              * config with both before they look at the problem. */
-            struct grouped_gemm_problem v = view_of(modes[m], x, y && !x);
+            struct gemm v = view_of(modes[m], x, y && !x);
             struct rejection why;
             assert_int_equal(rules(&v, config, &why),
                              pruned(modes[m], x, y, load_x, load_dy, store));
@@ -80,8 +80,8 @@ static void test_prune_table(void **state)
 static void test_sentences(void **state)
 {
     (void)state;
-    struct grouped_gemm_problem first = view_of("forward", true, false);
-    struct grouped_gemm_problem second = view_of("dX", false, true);
+    struct gemm first = view_of("forward", true, false);
+    struct gemm second = view_of("dX", false, true);
     reject(&first, "use_tma_load_x=true", ERROR_CONFLICT, "tma_load_x_excludes_permute_x",
            "gather");
     reject(&second, "use_tma_load_dy=true", ERROR_CONFLICT, "tma_load_dy_excludes_permute_y",
@@ -100,13 +100,13 @@ static void test_sentences(void **state)
 static void test_no_tma(void **state)
 {
     (void)state;
-    struct grouped_gemm_problem v = view_of("dX", false, false);
+    struct gemm v = view_of("dX", false, false);
     struct record r;
     struct rejection why;
     config_of(&r, "use_tma_load_x=false use_tma_store=False flatten=True");
-    assert_int_equal(grouped_gemm_rules_check(&v, &r, known, "portable", &why), 0);
+    assert_int_equal(gemm_rules_check(&v, &r, known, "portable", &why), 0);
     config_of(&r, "use_tma_store=true");
-    assert_int_equal(grouped_gemm_rules_check(&v, &r, known, "portable", &why), 1);
+    assert_int_equal(gemm_rules_check(&v, &r, known, "portable", &why), 1);
     assert_int_equal(why.code, ERROR_INVALID);
     assert_non_null(strstr(why.text, "use_tma_store=true: the portable kernel has no TMA"));
 }
@@ -127,11 +127,11 @@ static void test_rows_16_bytes(void **state)
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct problem p;
-        struct grouped_gemm_problem v;
+        struct gemm v;
         struct rejection why = {0};
         problem_of(&p, rows[i].problem);
-        grouped_gemm_view(&p, &v);
-        assert_int_equal(grouped_gemm_rules_rows_16(&v, &why), rows[i].part != NULL);
+        gemm_view(&p, &v);
+        assert_int_equal(gemm_rules_rows_16(&v, &why), rows[i].part != NULL);
         assert_true(!rows[i].part || strstr(why.text, rows[i].part));
     }
 }

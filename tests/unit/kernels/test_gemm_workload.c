@@ -6,18 +6,18 @@
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "tests/unit/kernels/common.h"
 
-static const struct grouped_gemm_state *init(struct workload *w, const char *text, uint64_t seed)
+static const struct gemm_state *init(struct workload *w, const char *text, uint64_t seed)
 {
     struct problem p;
     problem_of(&p, text);
-    assert_ok(grouped_gemm_workload_init(w, &p, seed, err));
+    assert_ok(gemm_workload_init(w, &p, seed, err));
     return w->state;
 }
 
 /* gather must be the stable argsort of an assignment of rows to experts with these m_sizes. */
-static void check_routing(const struct grouped_gemm_state *s)
+static void check_routing(const struct gemm_state *s)
 {
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm *v = &s->view;
     int64_t sum = 0;
     bool *seen = calloc((size_t)v->m, sizeof(*seen));
     for (int64_t e = 0; e < v->experts; e++) {
@@ -36,9 +36,9 @@ static void check_routing(const struct grouped_gemm_state *s)
 }
 
 /* No token goes to an expert twice. */
-static void check_distinct(const struct grouped_gemm_state *s)
+static void check_distinct(const struct gemm_state *s)
 {
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm *v = &s->view;
     for (int64_t e = 0; e < v->experts; e++) {
         for (int64_t i = s->start[e] + 1; i < s->start[e + 1]; i++) {
             assert_int_not_equal(s->gather[i] / v->topk, s->gather[i - 1] / v->topk);
@@ -50,7 +50,7 @@ static void test_uniform(void **state)
 {
     (void)state;
     struct workload w;
-    const struct grouped_gemm_state *s =
+    const struct gemm_state *s =
         init(&w, "grouped_gemm mode=forward M=32768 N=64 K=64 experts=128 topk=8", 7);
     check_routing(s);
     check_distinct(s);
@@ -60,7 +60,7 @@ static void test_uniform(void **state)
         equal += s->m_sizes[e] == s->m_sizes[0];
     }
     assert_true(equal < 64); /* drawn, never all equal */
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
 }
 
 static void test_seed(void **state)
@@ -68,42 +68,42 @@ static void test_seed(void **state)
     (void)state;
     struct workload a, b, c;
     const char *text = "grouped_gemm mode=forward M=768 N=64 K=64 experts=16 topk=6 permute_x=true";
-    const struct grouped_gemm_state *x = init(&a, text, 7), *y = init(&b, text, 7);
-    const struct grouped_gemm_state *z = init(&c, text, 8);
+    const struct gemm_state *x = init(&a, text, 7), *y = init(&b, text, 7);
+    const struct gemm_state *z = init(&c, text, 8);
     assert_memory_equal(x->gather, y->gather, 768 * sizeof(int32_t));
     assert_memory_not_equal(x->gather, z->gather, 768 * sizeof(int32_t));
-    grouped_gemm_workload_deinit(&a);
-    grouped_gemm_workload_deinit(&b);
-    grouped_gemm_workload_deinit(&c);
-    grouped_gemm_workload_deinit(&c); /* twice is once */
+    gemm_workload_deinit(&a);
+    gemm_workload_deinit(&b);
+    gemm_workload_deinit(&c);
+    gemm_workload_deinit(&c); /* twice is once */
 }
 
 static void test_zipf(void **state)
 {
     (void)state;
     struct workload w;
-    const struct grouped_gemm_state *s =
+    const struct gemm_state *s =
         init(&w, "grouped_gemm mode=dX M=8192 N=8 K=8 experts=64 topk=2 routing=zipf:1.2", 3);
     check_routing(s);
     check_distinct(s);
     assert_true(s->m_sizes[0] > 4 * s->m_sizes[15]);
     assert_true(s->m_sizes[0] <= 4096); /* each token once */
     int64_t rows[64], sum = 0;
-    grouped_gemm_expected_rows(&s->view, rows);
+    gemm_expected_rows(&s->view, rows);
     for (int e = 0; e < 64; e++) {
         sum += rows[e];
         assert_true(e == 0 || rows[e] <= rows[e - 1] + 1);
     }
     assert_int_equal(sum, 8192);
     assert_true(llabs(rows[0] - s->m_sizes[0]) < 8192 / 10);
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
 }
 
 static void test_given_rows(void **state)
 {
     (void)state;
     struct workload w;
-    const struct grouped_gemm_state *s =
+    const struct gemm_state *s =
         init(&w,
              "grouped_gemm mode=dW M=145 N=8 K=8 experts=6 topk=5 permute_y=true "
              "routing=\"rows:0,1,15,64,65,0\"",
@@ -112,21 +112,21 @@ static void test_given_rows(void **state)
     static const int32_t rows[] = {0, 1, 15, 64, 65, 0};
     assert_memory_equal(s->m_sizes, rows, sizeof(rows));
     int64_t expected[6];
-    grouped_gemm_expected_rows(&s->view, expected);
+    gemm_expected_rows(&s->view, expected);
     for (int e = 0; e < 6; e++) {
         assert_int_equal(expected[e], rows[e]);
     }
     assert_int_equal(w.check_terms, 65);
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
     init(&w, "grouped_gemm mode=dX M=145 N=24 K=40 experts=6", 1);
     assert_int_equal(w.check_terms, 24);
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
     init(&w, "grouped_gemm mode=forward M=145 N=24 K=40 experts=6", 1);
     assert_int_equal(w.check_terms, 40);
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
 }
 
-static bool is_checked(const struct grouped_gemm_state *s, const struct workload *w, int64_t row)
+static bool is_checked(const struct gemm_state *s, const struct workload *w, int64_t row)
 {
     for (uint32_t i = 0; i < w->n_checks; i++) {
         if (s->check_row[i] == row) {
@@ -136,9 +136,9 @@ static bool is_checked(const struct grouped_gemm_state *s, const struct workload
     return false;
 }
 
-static void check_places(const struct grouped_gemm_state *s, const struct workload *w)
+static void check_places(const struct gemm_state *s, const struct workload *w)
 {
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm *v = &s->view;
     for (uint32_t i = 0; i < w->n_checks; i++) {
         int64_t row = s->check_row[i], e = s->check_expert[i];
         int64_t at = v->scatter ? s->gather[row] : row;
@@ -166,7 +166,7 @@ static void test_checks_small(void **state)
                  "routing=\"rows:0,1,15,64,65,0\"",
                  more[m]);
         struct workload w;
-        const struct grouped_gemm_state *s = init(&w, text, 5);
+        const struct gemm_state *s = init(&w, text, 5);
         check_places(s, &w);
         for (int e = 0; e < 6; e++) {
             bool dw = s->view.mode == GEMM_DW; /* empty experts have rows too */
@@ -177,7 +177,7 @@ static void test_checks_small(void **state)
                 assert_true(is_checked(s, &w, last));
             }
         }
-        grouped_gemm_workload_deinit(&w);
+        gemm_workload_deinit(&w);
     }
 }
 
@@ -194,7 +194,7 @@ static void test_checks_many(void **state)
                  "routing=zipf:1",
                  modes[m]);
         struct workload w;
-        const struct grouped_gemm_state *s = init(&w, text, 5);
+        const struct gemm_state *s = init(&w, text, 5);
         check_places(s, &w);
         assert_in_range(w.n_checks, 200, 512);
         int64_t most = 0, empty = -1;
@@ -210,7 +210,7 @@ static void test_checks_many(void **state)
             assert_true(is_checked(s, &w, s->start[most]));
             assert_true(is_checked(s, &w, s->start[most + 1] - 1));
         }
-        grouped_gemm_workload_deinit(&w);
+        gemm_workload_deinit(&w);
     }
 }
 
@@ -219,14 +219,14 @@ static void test_checks_bounded(void **state)
 {
     (void)state;
     struct workload w;
-    const struct grouped_gemm_state *s =
+    const struct gemm_state *s =
         init(&w, "grouped_gemm mode=forward M=8192 N=28672 K=4096 experts=8 topk=2", 5);
     check_places(s, &w);
     assert_in_range(w.n_checks, 20, 100);
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
     s = init(&w, "gemm mode=dX M=1 N=8 K=1048576", 5);
     assert_int_equal(w.n_checks, 1);
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
 }
 
 static const struct buffer *find(const struct workload *w, const char *name)
@@ -251,14 +251,14 @@ static void test_buffers(void **state)
     assert_int_equal(find(&w, "gather_indices")->count, 64);
     assert_null(find(&w, "dy"));
     assert_null(find(&w, "topk_weights"));
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
     init(&w,
          "grouped_gemm mode=forward M=64 N=24 K=40 experts=4 topk=2 permute_y=true "
          "fuse_mul_post=true",
          5);
     assert_int_equal(find(&w, "x")->count, 64 * 40);
     assert_int_equal(find(&w, "topk_weights")->dtype, DTYPE_FP32);
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
     init(&w,
          "grouped_gemm mode=dW M=64 N=24 K=40 experts=4 topk=2 permute_x=true accumulate=true "
          "dtype_out=fp32",
@@ -269,7 +269,7 @@ static void test_buffers(void **state)
     assert_int_equal(find(&w, "out")->dtype, DTYPE_FP32);
     assert_true(find(&w, "out")->accumulate);
     assert_null(find(&w, "w"));
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
 }
 
 static void test_work(void **state)
@@ -278,32 +278,32 @@ static void test_work(void **state)
     struct problem p;
     double flops, bytes;
     problem_of(&p, "gemm mode=forward M=100 N=24 K=40");
-    grouped_gemm_work(&p, &flops, &bytes);
+    gemm_work(&p, &flops, &bytes);
     assert_true(flops == 2.0 * 100 * 24 * 40);
     assert_true(bytes == 2.0 * (100 * 40 + 24 * 40 + 100 * 24));
     problem_of(&p, "grouped_gemm mode=dW M=100 N=24 K=40 experts=4 topk=2 permute_x=true "
                    "dtype_out=fp32 accumulate=true");
-    grouped_gemm_work(&p, &flops, &bytes);
+    gemm_work(&p, &flops, &bytes);
     assert_true(bytes == 2.0 * (100 * 24 + 50 * 40) + 4.0 * 2 * 4 * 24 * 40);
     /* W is read for the experts that have rows. */
     problem_of(&p, "grouped_gemm mode=dX M=10 N=24 K=40 experts=4 routing=\"rows:0,10,0,0\"");
-    grouped_gemm_work(&p, &flops, &bytes);
+    gemm_work(&p, &flops, &bytes);
     assert_true(bytes == 2.0 * (10 * 24 + 24 * 40 + 10 * 40));
 }
 
 static int64_t largest(const char *problem, uint64_t seed)
 {
     struct workload w;
-    const struct grouped_gemm_state *s = init(&w, problem, seed);
+    const struct gemm_state *s = init(&w, problem, seed);
     int64_t most = 0;
     for (int64_t e = 0; e < s->view.experts; e++) {
         most = s->m_sizes[e] > most ? s->m_sizes[e] : most;
     }
-    grouped_gemm_workload_deinit(&w);
+    gemm_workload_deinit(&w);
     return most;
 }
 
-/* grouped_gemm_wary_seed picks a routing whose largest expert is larger than in most routings: of
+/* gemm_wary_seed picks a routing whose largest expert is larger than in most routings: of
  * eight drawn routings, the one with the second largest. */
 static void test_wary_seed(void **state)
 {
@@ -314,8 +314,8 @@ static void test_wary_seed(void **state)
     problem_of(&p, scout);
     int above = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        const uint64_t wary = grouped_gemm_wary_seed(&p, seed);
-        assert_true(wary == grouped_gemm_wary_seed(&p, seed));
+        const uint64_t wary = gemm_wary_seed(&p, seed);
+        assert_true(wary == gemm_wary_seed(&p, seed));
         const int64_t rows = largest(scout, wary);
         for (uint64_t other = 0; other < SEEDS; other++) {
             above += largest(scout, SEEDS + other) < rows;
@@ -324,13 +324,13 @@ static void test_wary_seed(void **state)
     /* if the two routings differ 7 / 9 are expected, else 4 / 9 */
     assert_in_range(above, SEEDS * SEEDS * 0.65, SEEDS * SEEDS * 0.85);
 
-    /* With given, equal or many rows grouped_gemm_wary_seed has no choice: it returns the seed. */
+    /* With given, equal or many rows gemm_wary_seed has no choice: it returns the seed. */
     problem_of(&p, "grouped_gemm mode=forward M=6 N=64 K=64 experts=2 topk=1 routing=\"rows:1,5\"");
-    assert_true(grouped_gemm_wary_seed(&p, 3) == 3);
+    assert_true(gemm_wary_seed(&p, 3) == 3);
     problem_of(&p, "grouped_gemm mode=forward M=6 N=64 K=64 experts=2 topk=2");
-    assert_true(grouped_gemm_wary_seed(&p, 3) == 3);
+    assert_true(gemm_wary_seed(&p, 3) == 3);
     problem_of(&p, "grouped_gemm mode=forward M=65536 N=64 K=64 experts=4 topk=1");
-    assert_true(grouped_gemm_wary_seed(&p, 3) == 3);
+    assert_true(gemm_wary_seed(&p, 3) == 3);
 }
 
 static int asked;
@@ -354,7 +354,7 @@ static void test_drawing_stops_when_the_rows_are_not_wanted(void **state)
                  routings[i]);
         problem_of(&p, text);
         asked = 0;
-        assert_fails(grouped_gemm_workload_init(&w, &p, 3, err), ERROR_CANCELLED, "prepared");
+        assert_fails(gemm_workload_init(&w, &p, 3, err), ERROR_CANCELLED, "prepared");
         assert_int_equal(
             asked,
             4); /* init asks if it may go on: twice while it draws, once in each later step */

@@ -12,7 +12,7 @@
 
 struct reference {
     const struct workload *workload;
-    const struct grouped_gemm_state *state;
+    const struct gemm_state *state;
     const void *x, *w, *dy;
     double *out;
 };
@@ -64,12 +64,12 @@ static double round_in(enum dtype t, double v)
 }
 
 /* The row of x, or of dy, that belongs to row i of the expert order. */
-static int64_t x_row(const struct grouped_gemm_state *s, int64_t i)
+static int64_t x_row(const struct gemm_state *s, int64_t i)
 {
     return s->view.gather_x ? s->gather[i] / s->view.topk : i;
 }
 
-static int64_t dy_row(const struct grouped_gemm_state *s, int64_t i)
+static int64_t dy_row(const struct gemm_state *s, int64_t i)
 {
     return s->view.gather_dy ? s->gather[i] : i;
 }
@@ -77,7 +77,7 @@ static int64_t dy_row(const struct grouped_gemm_state *s, int64_t i)
 static void reference_row_forward(const struct reference *r, int64_t i, int64_t e, double *x,
                                   double *w, double *out)
 {
-    const struct grouped_gemm_problem *v = &r->state->view;
+    const struct gemm *v = &r->state->view;
     reference_read_row(v->in, r->x, x_row(r->state, i) * v->k, v->k, x);
     for (int64_t n = 0; n < v->n; n++) {
         reference_read_row(v->in, r->w, (e * v->n + n) * v->k, v->k, w);
@@ -96,7 +96,7 @@ static void reference_row_forward(const struct reference *r, int64_t i, int64_t 
 static void reference_row_dx(const struct reference *r, int64_t i, int64_t e, double *dy, double *w,
                              double *out)
 {
-    const struct grouped_gemm_problem *v = &r->state->view;
+    const struct gemm *v = &r->state->view;
     reference_read_row(v->in, r->dy, dy_row(r->state, i) * v->n, v->n, dy);
     for (int64_t n = 0; n < v->n; n++) {
         reference_read_row(v->in, r->w, (e * v->n + n) * v->k, v->k, w);
@@ -109,7 +109,7 @@ static void reference_row_dx(const struct reference *r, int64_t i, int64_t e, do
 static void reference_row_dw(const struct reference *r, int64_t e, int64_t n, double *x,
                              double *out)
 {
-    const struct grouped_gemm_problem *v = &r->state->view;
+    const struct gemm *v = &r->state->view;
     for (int64_t i = r->state->start[e]; i < r->state->start[e + 1]; i++) {
         double dy;
         reference_read_row(v->in, r->dy, dy_row(r->state, i) * v->n + n, 1, &dy);
@@ -124,8 +124,8 @@ static void check_row(const void *params, uint32_t check)
 {
     struct reference r;
     memcpy(&r, params, sizeof(r));
-    const struct grouped_gemm_state *s = r.state;
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm_state *s = r.state;
+    const struct gemm *v = &s->view;
     int64_t row = s->check_row[check], e = s->check_expert[check];
     int64_t length = r.workload->check_length, longest = v->n > v->k ? v->n : v->k;
     double *out = r.out + check * length;
@@ -159,9 +159,9 @@ int grouped_gemm_cpu_reference(const struct workload *w, void *const buffers[],
     struct reference r = {
         .workload = w,
         .state = w->state,
-        .x = grouped_gemm_buffer(w, buffers, GEMM_X),
-        .w = grouped_gemm_buffer(w, buffers, GEMM_W),
-        .dy = grouped_gemm_buffer(w, buffers, GEMM_DY),
+        .x = gemm_buffer(w, buffers, GEMM_X),
+        .w = gemm_buffer(w, buffers, GEMM_W),
+        .dy = gemm_buffer(w, buffers, GEMM_DY),
         .out = out,
     };
     *launch = (struct launch){.grid = {w->n_checks, 1, 1}, .cpu_entry = check_row};

@@ -57,18 +57,18 @@ static uint32_t gemm_cpu_list_params(const struct problem *p, const struct devic
                                      struct param out[PARAMS_MAX])
 {
     (void)info;
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
+    struct gemm v;
+    gemm_view(p, &v);
     uint32_t n = 0;
     for (int i = 0; i < TUNABLES; i++) {
         if (tunables[i].run_time && v.mode == GEMM_FORWARD) {
             struct param *t =
-                grouped_gemm_add_param(out, &n, "transpose_w", false, "lanes along N, not along K");
+                gemm_add_param(out, &n, "transpose_w", false, "lanes along N, not along K");
             t->values[t->n++] = VALUE_OF_BOOL(false);
             t->values[t->n++] = VALUE_OF_BOOL(true);
         }
-        grouped_gemm_add_ints(out, &n, tunables[i].name, tunables[i].run_time, tunables[i].values,
-                              tunables[i].help);
+        gemm_add_ints(out, &n, tunables[i].name, tunables[i].run_time, tunables[i].values,
+                      tunables[i].help);
     }
     return n;
 }
@@ -85,7 +85,7 @@ struct cpu_tunables {
 };
 
 /* Reads a config for a problem; absent parameters get their defaults. Values are not checked. */
-static void cpu_tunables_read(const struct grouped_gemm_problem *v, const struct record *config,
+static void cpu_tunables_read(const struct gemm *v, const struct record *config,
                               struct cpu_tunables *t)
 {
     *t = (struct cpu_tunables){
@@ -112,13 +112,13 @@ static int64_t cpu_tunables_bytes(const struct cpu_tunables *t)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static int gemm_cpu_check_values(const struct grouped_gemm_problem *v, const struct record *config,
+static int gemm_cpu_check_values(const struct gemm *v, const struct record *config,
                                  struct rejection *why)
 {
     for (int i = 0; i < TUNABLES; i++) {
         struct value value = {0};
         record_get(config, tunables[i].name, &value);
-        if (grouped_gemm_rules_int(&tunables[i].rule, tunables[i].name, &value, "cpu", why)) {
+        if (gemm_rules_int(&tunables[i].rule, tunables[i].name, &value, "cpu", why)) {
             return 1;
         }
     }
@@ -138,7 +138,7 @@ static int gemm_cpu_check_values(const struct grouped_gemm_problem *v, const str
     return 0;
 }
 
-static int gemm_cpu_check_tile(const struct grouped_gemm_problem *v, const struct cpu_tunables *t,
+static int gemm_cpu_check_tile(const struct gemm *v, const struct cpu_tunables *t,
                                const struct device_info *info, struct rejection *why)
 {
     const char *rows = v->mode == GEMM_DW ? "BLOCK_SIZE_N" : "BLOCK_SIZE_M";
@@ -166,16 +166,16 @@ static int gemm_cpu_check_tile(const struct grouped_gemm_problem *v, const struc
         {bytes > STACK_BYTES_MAX, "stack", "the tile needs # bytes, the stack of a thread has #",
          bytes, STACK_BYTES_MAX, .required = bytes, .limit = STACK_BYTES_MAX},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 static int gemm_cpu_check(const struct problem *p, const struct record *config,
                           const struct device_info *info, struct rejection *why)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct cpu_tunables t;
-    grouped_gemm_view(p, &v);
-    int r = grouped_gemm_rules_check(&v, config, known, "cpu", why);
+    gemm_view(p, &v);
+    int r = gemm_rules_check(&v, config, known, "cpu", why);
     r = r ? r : gemm_cpu_check_values(&v, config, why);
     if (r) {
         return r;
@@ -198,8 +198,8 @@ static void set_tile(struct record *config, int64_t m, int64_t n, int64_t k)
 static int gemm_cpu_choose(const struct problem *p, const struct device_info *info,
                            struct record *config, struct error *err)
 {
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
+    struct gemm v;
+    gemm_view(p, &v);
     int64_t rows = v.m / v.experts;
     bool few = rows < 32;
     record_init(config);
@@ -271,8 +271,7 @@ struct sum {
 };
 
 /* Adds an expert's tiles: full tiles, and along rows and columns a last, partial tile. */
-static void add_expert(const struct grouped_gemm_problem *v, const struct cpu_tunables *t, double m,
-                       struct sum *s)
+static void add_expert(const struct gemm *v, const struct cpu_tunables *t, double m, struct sum *s)
 {
     double rows = v->mode == GEMM_DW ? (double)v->n : m;
     double length = v->mode == GEMM_FORWARD ? (double)v->k : v->mode == GEMM_DX ? (double)v->n : m;
@@ -289,12 +288,12 @@ static void add_expert(const struct grouped_gemm_problem *v, const struct cpu_tu
 static double gemm_cpu_predict(const struct problem *p, const struct record *config,
                                const struct device_info *info, const struct workload *w)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct cpu_tunables t;
     int64_t rows[GEMM_EXPERTS_MAX];
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     cpu_tunables_read(&v, config, &t);
-    grouped_gemm_rows(&v, w, rows);
+    gemm_rows(&v, w, rows);
     struct sum sum = {0};
     for (int64_t e = 0; e < v.experts; e++) {
         add_expert(&v, &t, (double)rows[e], &sum);
@@ -304,7 +303,7 @@ static double gemm_cpu_predict(const struct problem *p, const struct record *con
     /* The threads share the tiles, and the last thread is half a tile late on average. */
     double cycles = sum.cycles / threads + sum.largest / 2;
     double flops, bytes;
-    grouped_gemm_work(p, &flops, &bytes);
+    gemm_work(p, &flops, &bytes);
     double memory = info->peak_gbps > 0 ? bytes / (info->peak_gbps * 1e3) : 0;
     return fmax(cycles / mhz, memory);
 }
@@ -327,9 +326,9 @@ _Static_assert(sizeof(struct params) <= LAUNCH_PARAMS_MAX, "too large a launch a
 static int gemm_cpu_make_variant(const struct problem *p, const struct record *config,
                                  const char *arch, struct variant *out, struct error *err)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct cpu_tunables t;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     cpu_tunables_read(&v, config, &t);
     *out = (struct variant){.family = "grouped_gemm", .kind = "cpu", .entry = "grouped_gemm_block"};
     variant_set_source(out, grouped_gemm_cpu_source);
@@ -353,8 +352,8 @@ static int gemm_cpu_make_variant(const struct problem *p, const struct record *c
 /* The number of blocks to launch, an upper bound of the output's tiles. m_sizes is not read,
  * because a launch may not wait for it. Each expert may add a partial tile of rows, and blocks
  * past the last tile return at once. */
-static double gemm_cpu_count_blocks(const struct grouped_gemm_problem *v,
-                                    const struct cpu_tunables *t, int64_t rows)
+static double gemm_cpu_count_blocks(const struct gemm *v, const struct cpu_tunables *t,
+                                    int64_t rows)
 {
     int64_t columns = (v->out_cols + t->tile_c - 1) / t->tile_c;
     int64_t partial = v->experts < rows ? v->experts : rows;
@@ -368,12 +367,12 @@ static int gemm_cpu_plan(const struct problem *p, const struct record *config,
                          struct error *err)
 {
     (void)info;
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct cpu_tunables t;
     struct grouped_gemm_args a;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     cpu_tunables_read(&v, config, &t);
-    int r = grouped_gemm_args_read(&v, args, 1, &a, err);
+    int r = gemm_args_read(&v, args, 1, &a, err);
     if (r) {
         return r;
     }

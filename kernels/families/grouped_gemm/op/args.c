@@ -38,8 +38,8 @@ static int copy_args(const void *args, struct grouped_gemm_args *out, struct err
 
 /* Without rows operands are not read, and empty tensors often have no address; dW is still
  * zeroed. */
-static int gemm_args_check_pointers(const struct grouped_gemm_problem *v,
-                                    const struct grouped_gemm_args *a, struct error *err)
+static int gemm_args_check_pointers(const struct gemm *v, const struct grouped_gemm_args *a,
+                                    struct error *err)
 {
     static const char *const whys[] = {"mode forward needs it", "mode dX needs it",
                                        "mode dW needs it"};
@@ -78,8 +78,7 @@ static int check_index(const void *pointer, uint32_t dtype, const char *name, st
     return 0;
 }
 
-static int check_rest(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
-                      struct error *err)
+static int check_rest(const struct gemm *v, const struct grouped_gemm_args *a, struct error *err)
 {
     if (a->rows < 0 || a->rows > GEMM_SIZE_MAX || a->rows % v->topk != 0) {
         return error_set(err, ERROR_INVALID,
@@ -174,8 +173,8 @@ static int fill_tensor(const struct tensor *t, int64_t n, size_t align, struct e
     return r ? r : check_align(t->data, t->name, align, err);
 }
 
-static int fill_strides(const struct grouped_gemm_problem *v, struct grouped_gemm_args *a,
-                        size_t align, struct error *err)
+static int fill_strides(const struct gemm *v, struct grouped_gemm_args *a, size_t align,
+                        struct error *err)
 {
     size_t in = dtype_size(v->in), out = dtype_size(v->out);
     struct tensor x = {a->x, "x", "x_stride", NULL, &a->x_stride, NULL, v->k, in};
@@ -192,8 +191,8 @@ static int fill_strides(const struct grouped_gemm_problem *v, struct grouped_gem
     return r ? r : fill_tensor(&y, v->n, align, err);
 }
 
-int grouped_gemm_args_read(const struct grouped_gemm_problem *v, const void *args, size_t align,
-                           struct grouped_gemm_args *out, struct error *err)
+int gemm_args_read(const struct gemm *v, const void *args, size_t align,
+                   struct grouped_gemm_args *out, struct error *err)
 {
     int r = copy_args(args, out, err);
     r = r ? r : gemm_args_check_pointers(v, out, err);

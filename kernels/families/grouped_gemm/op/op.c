@@ -62,7 +62,7 @@ static const struct op_field fields[] = {
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static int gemm_op_check_flags(const struct grouped_gemm_problem *v, struct error *err)
+static int gemm_op_check_flags(const struct gemm *v, struct error *err)
 {
     if (v->permute_x && v->permute_y) {
         return error_set(err, ERROR_CONFLICT,
@@ -88,8 +88,7 @@ static int gemm_op_check_flags(const struct grouped_gemm_problem *v, struct erro
     return 0;
 }
 
-static int gemm_op_check_dtypes(struct problem *p, const struct grouped_gemm_problem *v,
-                                struct error *err)
+static int gemm_op_check_dtypes(struct problem *p, const struct gemm *v, struct error *err)
 {
     const char *in = dtype_name(v->in), *out = record_text(&p->fields, "dtype_out", "same");
     if (strcmp(out, "same") == 0) {
@@ -104,7 +103,7 @@ static int gemm_op_check_dtypes(struct problem *p, const struct grouped_gemm_pro
     return 0;
 }
 
-static int gemm_op_check_sizes(const struct grouped_gemm_problem *v, struct error *err)
+static int gemm_op_check_sizes(const struct gemm *v, struct error *err)
 {
     if (v->topk > v->experts) {
         return error_set(err, ERROR_CONFLICT,
@@ -136,7 +135,7 @@ static int gemm_op_check_sizes(const struct grouped_gemm_problem *v, struct erro
     return 0;
 }
 
-static int check_routing(struct problem *p, const struct grouped_gemm_problem *v, struct error *err)
+static int check_routing(struct problem *p, const struct gemm *v, struct error *err)
 {
     if (strcmp(v->routing, "uniform") == 0) {
         return 0; /* nearly every query returns here */
@@ -155,8 +154,8 @@ static int check_routing(struct problem *p, const struct grouped_gemm_problem *v
 
 static int gemm_op_check(struct problem *p, struct error *err)
 {
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
+    struct gemm v;
+    gemm_view(p, &v);
     int r = gemm_op_check_flags(&v, err);
     r = r ? r : gemm_op_check_sizes(&v, err);
     r = r ? r : gemm_op_check_dtypes(p, &v, err);
@@ -166,8 +165,8 @@ static int gemm_op_check(struct problem *p, struct error *err)
 /* ---- buckets --------------------------------------------------------------------------------- */
 
 /* Keeps the size if rounding would make a problem that check() refuses. */
-static void set_size(struct problem *p, struct grouped_gemm_problem *v, const char *name,
-                     int64_t *size, int64_t rounded)
+static void set_size(struct problem *p, struct gemm *v, const char *name, int64_t *size,
+                     int64_t rounded)
 {
     int64_t given = *size;
     if (rounded == given) {
@@ -183,8 +182,8 @@ static void set_size(struct problem *p, struct grouped_gemm_problem *v, const ch
 
 static void gemm_op_round_bucket(struct problem *p, enum bucket_scheme scheme)
 {
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
+    struct gemm v;
+    gemm_view(p, &v);
     /* The rows in "rows:.." sum to M, so neither may be rounded. */
     bool rows_given = strncmp(v.routing, "rows:", 5) == 0;
     switch (scheme) {
@@ -211,12 +210,12 @@ static void gemm_op_round_bucket(struct problem *p, enum bucket_scheme scheme)
  * are. */
 static double gemm_op_place_field(const struct problem *p, const char *field)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     if (strcmp(field, "routing") != 0) {
         return NAN;
     }
-    grouped_gemm_view(p, &v);
-    return grouped_gemm_unevenness(&v);
+    gemm_view(p, &v);
+    return gemm_unevenness(&v);
 }
 
 /* ---- work ------------------------------------------------------------------------------------
@@ -225,10 +224,10 @@ static double gemm_op_place_field(const struct problem *p, const char *field)
  * counts for the experts with expected rows. In dW every expert's output is written, and also read
  * when the launch adds to the output. */
 
-static double active_experts(const struct grouped_gemm_problem *v)
+static double active_experts(const struct gemm *v)
 {
     int64_t rows[GEMM_EXPERTS_MAX];
-    grouped_gemm_expected_rows(v, rows);
+    gemm_expected_rows(v, rows);
     double active = 0;
     for (int64_t e = 0; e < v->experts; e++) {
         active += rows[e] > 0;
@@ -236,10 +235,10 @@ static double active_experts(const struct grouped_gemm_problem *v)
     return active;
 }
 
-void grouped_gemm_work(const struct problem *p, double *flops, double *bytes)
+void gemm_work(const struct problem *p, double *flops, double *bytes)
 {
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
+    struct gemm v;
+    gemm_view(p, &v);
     double in = (double)dtype_size(v.in), out = (double)dtype_size(v.out);
     double m = (double)v.m, n = (double)v.n, k = (double)v.k, x = (double)v.x_rows;
     *flops = 2 * m * n * k;

@@ -20,8 +20,7 @@ static const void *products_row_of(const void *data, int64_t row, int64_t column
 
 /* The address of the rows of X from `first` on. Where X has only a row per token, the address of
  * equally many adjacent rows of X. */
-static const void *rows_of_x(const struct grouped_gemm_problem *v, const void *x, int64_t first,
-                             int64_t rows)
+static const void *rows_of_x(const struct gemm *v, const void *x, int64_t first, int64_t rows)
 {
     int64_t room = v->x_rows - rows + 1;
     return products_row_of(x, v->gather_x ? first % room : first, v->k, v->in);
@@ -30,16 +29,16 @@ static const void *rows_of_x(const struct grouped_gemm_problem *v, const void *x
 static void product_of(const struct workload *w, void *const buffers[], int64_t expert,
                        struct dense_product *out)
 {
-    const struct grouped_gemm_state *s = w->state;
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm_state *s = w->state;
+    const struct gemm *v = &s->view;
     const int64_t first = s->start[expert], rows = s->m_sizes[expert];
-    const void *x = rows_of_x(v, grouped_gemm_buffer(w, buffers, GEMM_X), first, rows);
+    const void *x = rows_of_x(v, gemm_buffer(w, buffers, GEMM_X), first, rows);
     const void *weights =
-        products_row_of(grouped_gemm_buffer(w, buffers, GEMM_W), expert * v->n, v->k, v->in);
-    const void *dy = products_row_of(grouped_gemm_buffer(w, buffers, GEMM_DY), first, v->n, v->in);
+        products_row_of(gemm_buffer(w, buffers, GEMM_W), expert * v->n, v->k, v->in);
+    const void *dy = products_row_of(gemm_buffer(w, buffers, GEMM_DY), first, v->n, v->in);
     const int64_t out_row = v->mode == GEMM_DW ? expert * v->n : first;
     *out = (struct dense_product){.in = v->in, .out = v->out, .add = v->accumulate};
-    out->c = (void *)(uintptr_t)products_row_of(grouped_gemm_buffer(w, buffers, GEMM_OUT), out_row,
+    out->c = (void *)(uintptr_t)products_row_of(gemm_buffer(w, buffers, GEMM_OUT), out_row,
                                                 v->out_cols, v->out);
     out->ldc = v->out_cols;
     switch (v->mode) {
@@ -63,11 +62,11 @@ static void product_of(const struct workload *w, void *const buffers[], int64_t 
     }
 }
 
-uint32_t grouped_gemm_products(const struct workload *w, void *const buffers[],
-                               struct dense_product out[], uint32_t max, bool *exact)
+uint32_t gemm_products(const struct workload *w, void *const buffers[], struct dense_product out[],
+                       uint32_t max, bool *exact)
 {
-    const struct grouped_gemm_state *s = w->state;
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm_state *s = w->state;
+    const struct gemm *v = &s->view;
     uint32_t n = 0;
     *exact = !v->gather_x && !v->gather_dy && !v->scatter && !v->fuse_mul_post;
     for (int64_t e = 0; e < v->experts; e++) {

@@ -107,7 +107,7 @@ size_t routing_format(const struct routing *r, int64_t experts, char *out, size_
 
 /* Expected share of each expert. Weights are capped at one choice per token, as an expert gets a
  * token once; the excess goes to the other experts. */
-static void routing_fill_shares(const struct grouped_gemm_problem *v, double skew, double share[])
+static void routing_fill_shares(const struct gemm *v, double skew, double share[])
 {
     bool capped[GEMM_EXPERTS_MAX] = {0};
     double left = (double)v->topk, weight[GEMM_EXPERTS_MAX];
@@ -135,7 +135,7 @@ static void routing_fill_shares(const struct grouped_gemm_problem *v, double ske
 
 /* Rounds to whole numbers that sum to v->m; their running sum stays nearest to the running sum
  * of `exact`. */
-static void round_rows(const struct grouped_gemm_problem *v, const double exact[], int64_t rows[])
+static void round_rows(const struct gemm *v, const double exact[], int64_t rows[])
 {
     int64_t given = 0;
     double sum = 0;
@@ -149,7 +149,7 @@ static void round_rows(const struct grouped_gemm_problem *v, const double exact[
 }
 
 /* False: the expected rows of each expert are in exact[]. True: the given rows are in rows[]. */
-static bool read_profile(const struct grouped_gemm_problem *v, double exact[], int64_t rows[])
+static bool read_profile(const struct gemm *v, double exact[], int64_t rows[])
 {
     struct routing r;
     if (routing_parse(&r, v->routing, v->experts, v->m, NULL) == 0 && r.kind == ROUTING_ROWS) {
@@ -164,7 +164,7 @@ static bool read_profile(const struct grouped_gemm_problem *v, double exact[], i
     return false;
 }
 
-void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t rows[])
+void gemm_expected_rows(const struct gemm *v, int64_t rows[])
 {
     double exact[GEMM_EXPERTS_MAX];
     if (!read_profile(v, exact, rows)) {
@@ -172,14 +172,14 @@ void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t ro
     }
 }
 
-double grouped_gemm_unevenness(const struct grouped_gemm_problem *v)
+double gemm_unevenness(const struct gemm *v)
 {
     int64_t rows[GEMM_EXPERTS_MAX];
     double squares = 0;
     if (strcmp(v->routing, "uniform") == 0) {
         return 0; /* nearly every problem returns here */
     }
-    grouped_gemm_expected_rows(v, rows);
+    gemm_expected_rows(v, rows);
     for (int64_t e = 0; e < v->experts; e++) {
         const double share = (double)rows[e] / (double)v->m;
         squares += share * share;
@@ -214,7 +214,7 @@ static double drawn_quantile(double mean, double n, double u)
     return fmin(k, n);
 }
 
-void grouped_gemm_typical_rows(const struct grouped_gemm_problem *v, int64_t rows[])
+void gemm_typical_rows(const struct gemm *v, int64_t rows[])
 {
     const double golden = 0.6180339887498949;
     double exact[GEMM_EXPERTS_MAX], sum = 0;

@@ -80,8 +80,7 @@ static int rules_read_flags(const struct record *config, const char *const known
 
 /* Both permutes in a config are wrong for every problem, so this error comes before the
  * error of a flag that disagrees with the problem. */
-static int rules_check_flags(const struct grouped_gemm_problem *v, const struct flags *f,
-                             struct rejection *why)
+static int rules_check_flags(const struct gemm *v, const struct flags *f, struct rejection *why)
 {
     const bool of_problem[] = {v->permute_x, v->permute_y, v->fuse_mul_post};
     if (f->value[PERMUTE_X] && f->value[PERMUTE_Y]) {
@@ -102,8 +101,7 @@ static int rules_check_flags(const struct grouped_gemm_problem *v, const struct 
 }
 
 /* The manual prune table: which TMA loads and stores each mode excludes. */
-static int rules_check_mode(const struct grouped_gemm_problem *v, const struct flags *f,
-                            struct rejection *why)
+static int rules_check_mode(const struct gemm *v, const struct flags *f, struct rejection *why)
 {
     const struct {
         enum common tma;
@@ -141,9 +139,8 @@ static int rules_check_no_tma(const struct flags *f, const char *target, struct 
     return 0;
 }
 
-int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct record *config,
-                             const char *const known[], const char *without_tma,
-                             struct rejection *why)
+int gemm_rules_check(const struct gemm *v, const struct record *config, const char *const known[],
+                     const char *without_tma, struct rejection *why)
 {
     struct flags f = {0};
     int r = rules_read_flags(config, known, &f, why);
@@ -152,32 +149,31 @@ int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct 
     return r || !without_tma ? r : rules_check_no_tma(&f, without_tma, why);
 }
 
-struct param *grouped_gemm_add_param(struct param out[], uint32_t *n, const char *name,
-                                     bool run_time, const char *help)
+struct param *gemm_add_param(struct param out[], uint32_t *n, const char *name, bool run_time,
+                             const char *help)
 {
     struct param *p = &out[(*n)++];
     *p = (struct param){.name = name, .run_time = run_time, .help = help};
     return p;
 }
 
-void grouped_gemm_add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
-                           const int values[], const char *help)
+void gemm_add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
+                   const int values[], const char *help)
 {
-    struct param *p = grouped_gemm_add_param(out, n, name, run_time, help);
+    struct param *p = gemm_add_param(out, n, name, run_time, help);
     for (const int *v = values; *v >= 0; v++) {
         p->values[p->n++] = VALUE_OF_INT(*v);
     }
 }
 
-int grouped_gemm_rules_missing(const char *name, const char *target, const char *use,
-                               struct rejection *why)
+int gemm_rules_missing(const char *name, const char *target, const char *use, struct rejection *why)
 {
     return rejection_set(why, ERROR_INVALID, "missing_parameter",
                          "%s is missing: the %s kernel needs it, %s", name, target, use);
 }
 
-int grouped_gemm_rules_refuse(const char *name, const struct value *value, const char *target,
-                              const char *use, struct rejection *why)
+int gemm_rules_refuse(const char *name, const struct value *value, const char *target,
+                      const char *use, struct rejection *why)
 {
     char text[64];
     value_format(value, text, sizeof(text));
@@ -185,21 +181,21 @@ int grouped_gemm_rules_refuse(const char *name, const struct value *value, const
                          name, text, target, use);
 }
 
-int grouped_gemm_rules_int(const struct int_rule *rule, const char *name, const struct value *value,
-                           const char *target, struct rejection *why)
+int gemm_rules_int(const struct int_rule *rule, const char *name, const struct value *value,
+                   const char *target, struct rejection *why)
 {
     if (value->type == VALUE_NONE) {
-        return rule->required ? grouped_gemm_rules_missing(name, target, rule->use, why) : 0;
+        return rule->required ? gemm_rules_missing(name, target, rule->use, why) : 0;
     }
     const int64_t v = value->type == VALUE_INT ? value->integer : -1;
     const bool fits = rule->multiple == POWER_OF_TWO ? (v & (v - 1)) == 0
                                                      : !rule->multiple || v % rule->multiple == 0;
     return v >= rule->least && v <= rule->most && fits
                ? 0
-               : grouped_gemm_rules_refuse(name, value, target, rule->use, why);
+               : gemm_rules_refuse(name, value, target, rule->use, why);
 }
 
-int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why)
+int gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why)
 {
     const struct rule *r = rules;
     while (r < rules + n && !r->broken) {
@@ -224,7 +220,7 @@ int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct reject
                     : rejection_set(why, ERROR_INVALID, r->name, "%s", text);
 }
 
-int grouped_gemm_rules_rows_16(const struct grouped_gemm_problem *v, struct rejection *why)
+int gemm_rules_rows_16(const struct gemm *v, struct rejection *why)
 {
     int64_t multiple = 16 / (int64_t)dtype_size(v->in);
     const char *name = v->n % multiple ? "N" : v->k % multiple ? "K" : NULL;

@@ -52,8 +52,8 @@ static const char *const names[] = {
 #undef X
 };
 
-void grouped_gemm_read_values(const struct record *r, const char *const fields[], size_t n,
-                              struct value out[])
+void gemm_read_values(const struct record *r, const char *const fields[], size_t n,
+                      struct value out[])
 {
     memset(out, 0, n * sizeof(out[0]));
     for (size_t i = 0, at = 0; i < r->n && at < n; i++) {
@@ -82,11 +82,11 @@ static const char *view_text_of(const struct value *v, const char *fallback)
     return v->type == VALUE_TEXT ? v->text : fallback;
 }
 
-void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v)
+void gemm_view(const struct problem *p, struct gemm *v)
 {
     struct value f[N_FIELDS];
-    grouped_gemm_read_values(&p->fields, names, N_FIELDS, f);
-    *v = (struct grouped_gemm_problem){
+    gemm_read_values(&p->fields, names, N_FIELDS, f);
+    *v = (struct gemm){
         .mode = view_mode_of(view_text_of(&f[AT_mode], "forward")),
         .in = gemm_dtype_of(view_text_of(&f[AT_dtype_in], "bf16")),
         .out = gemm_dtype_of(view_text_of(&f[AT_dtype_out], "bf16")),

@@ -45,8 +45,7 @@ static void draw_token_weighted(uint64_t *random, const double weight[], int64_t
     }
 }
 
-static void draw_zipf(const struct routing *r, const struct grouped_gemm_problem *v,
-                      uint64_t *random, int32_t *ids)
+static void draw_zipf(const struct routing *r, const struct gemm *v, uint64_t *random, int32_t *ids)
 {
     double weight[GEMM_EXPERTS_MAX];
     for (int64_t e = 0; e < v->experts; e++) {
@@ -66,7 +65,7 @@ static void draw_zipf(const struct routing *r, const struct grouped_gemm_problem
 
 /* The first topk steps of a shuffle, for each token; the order before the shuffle does not matter.
  */
-static void draw_uniform(const struct grouped_gemm_problem *v, uint64_t *random, int32_t *ids)
+static void draw_uniform(const struct gemm *v, uint64_t *random, int32_t *ids)
 {
     int32_t order[GEMM_EXPERTS_MAX];
     for (int64_t e = 0; e < v->experts; e++) {
@@ -81,7 +80,7 @@ static void draw_uniform(const struct grouped_gemm_problem *v, uint64_t *random,
     }
 }
 
-static int64_t most_rows(const struct grouped_gemm_problem *v, const int32_t *ids)
+static int64_t most_rows(const struct gemm *v, const int32_t *ids)
 {
     int64_t rows[GEMM_EXPERTS_MAX] = {0}, most = 0;
     for (int64_t i = 0; i < v->m; i++) {
@@ -99,14 +98,14 @@ static int64_t most_rows(const struct grouped_gemm_problem *v, const int32_t *id
  * 144 rows just held every expert of one routing and won by 1 %. In routings with a larger expert
  * they were up to 9 % slower than two tiles of 160.
  */
-uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked)
+uint64_t gemm_wary_seed(const struct problem *p, uint64_t asked)
 {
     enum {
         ROUTINGS = 8,
         ALIKE = 1 << 14 /* with more rows per expert, routings hardly differ */
     };
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
+    struct gemm v;
+    gemm_view(p, &v);
     const bool unlike =
         strcmp(v.routing, "uniform") == 0 && v.topk < v.experts && v.m / v.experts < ALIKE;
     int32_t *ids = unlike ? calloc((size_t)v.m, sizeof(*ids)) : NULL;
@@ -135,8 +134,7 @@ uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked)
 }
 
 /* Gives each expert its given rows, shuffled over tokens and slots. */
-static void draw_rows(const struct routing *r, const struct grouped_gemm_problem *v,
-                      uint64_t *random, int32_t *ids)
+static void draw_rows(const struct routing *r, const struct gemm *v, uint64_t *random, int32_t *ids)
 {
     int64_t n = 0;
     for (int64_t e = 0; e < v->experts; e++) {
@@ -153,7 +151,7 @@ static void draw_rows(const struct routing *r, const struct grouped_gemm_problem
 }
 
 /* From the expert of each (token, slot): m_sizes, start and the stable argsort. */
-static void sort_rows(struct grouped_gemm_state *s, const int32_t *ids)
+static void sort_rows(struct gemm_state *s, const int32_t *ids)
 {
     int64_t next[GEMM_EXPERTS_MAX];
     for (int64_t i = 0; i < s->view.m; i++) {
@@ -168,9 +166,9 @@ static void sort_rows(struct grouped_gemm_state *s, const int32_t *ids)
     }
 }
 
-static int workload_draw_rows(struct grouped_gemm_state *s, uint64_t *random, struct error *err)
+static int workload_draw_rows(struct gemm_state *s, uint64_t *random, struct error *err)
 {
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm *v = &s->view;
     struct routing routing;
     int r = routing_parse(&routing, v->routing, v->experts, v->m, err);
     if (r) {
@@ -206,7 +204,7 @@ static int workload_draw_rows(struct grouped_gemm_state *s, uint64_t *random, st
 /* ---- check rows ------------------------------------------------------------------------------ */
 
 struct checks {
-    const struct grouped_gemm_state *state;
+    const struct gemm_state *state;
     int64_t max, n;
     int64_t *row; /* the checked rows: rows in expert order, or in dW e * N + n */
     int64_t n_experts;
@@ -214,12 +212,12 @@ struct checks {
 };
 
 /* The rows of an expert that can be checked: in dW each expert has N, even without input. */
-static int64_t workload_rows_of_expert(const struct grouped_gemm_state *s, int64_t e)
+static int64_t workload_rows_of_expert(const struct gemm_state *s, int64_t e)
 {
     return s->view.mode == GEMM_DW ? s->view.n : s->m_sizes[e];
 }
 
-static int64_t first_of(const struct grouped_gemm_state *s, int64_t e)
+static int64_t first_of(const struct gemm_state *s, int64_t e)
 {
     return s->view.mode == GEMM_DW ? e * s->view.n : s->start[e];
 }
@@ -242,7 +240,7 @@ static void take_expert(struct checks *c, int64_t e)
  * elements to check. */
 static void choose_experts(struct checks *c)
 {
-    const struct grouped_gemm_state *s = c->state;
+    const struct gemm_state *s = c->state;
     int64_t most = -1, least = -1, empty = -1, n = 0;
     int32_t eligible[GEMM_EXPERTS_MAX];
     for (int64_t e = 0; e < s->view.experts; e++) {
@@ -279,7 +277,7 @@ static int workload_compare_rows(const void *a, const void *b)
 
 static void choose_rows(struct checks *c, uint64_t *random)
 {
-    const struct grouped_gemm_state *s = c->state;
+    const struct gemm_state *s = c->state;
     for (int64_t i = 0; i < c->n_experts; i++) {
         int64_t e = c->experts[i];
         workload_take_row(c, first_of(s, e));
@@ -300,7 +298,7 @@ static void choose_rows(struct checks *c, uint64_t *random)
     c->n = unique;
 }
 
-static int64_t checks_wanted(const struct grouped_gemm_problem *v)
+static int64_t checks_wanted(const struct gemm *v)
 {
     double reduction = v->mode == GEMM_FORWARD ? (double)v->k
                        : v->mode == GEMM_DX    ? (double)v->n
@@ -313,9 +311,9 @@ static int64_t checks_wanted(const struct grouped_gemm_problem *v)
 }
 
 /* The number of terms of the longest sum of an output element. */
-static int64_t most_terms(const struct grouped_gemm_state *s)
+static int64_t most_terms(const struct gemm_state *s)
 {
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm *v = &s->view;
     int64_t most = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
     for (int64_t e = 0; v->mode == GEMM_DW && e < v->experts; e++) {
         most = s->m_sizes[e] > most ? s->m_sizes[e] : most;
@@ -323,10 +321,10 @@ static int64_t most_terms(const struct grouped_gemm_state *s)
     return most;
 }
 
-static int choose_checks(struct workload *w, struct grouped_gemm_state *s, uint64_t *random,
+static int choose_checks(struct workload *w, struct gemm_state *s, uint64_t *random,
                          struct error *err)
 {
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm *v = &s->view;
     struct checks c = {.state = s, .max = checks_wanted(v)};
     c.row = s->check_row = calloc((size_t)c.max, sizeof(*c.row));
     s->check_expert = calloc((size_t)c.max, sizeof(*s->check_expert));
@@ -355,7 +353,7 @@ static int choose_checks(struct workload *w, struct grouped_gemm_state *s, uint6
 static struct buffer *add_buffer(struct workload *w, enum gemm_buffer which, const char *name,
                                  enum dtype dtype, int64_t count)
 {
-    struct grouped_gemm_state *s = w->state;
+    struct gemm_state *s = w->state;
     assert(w->n_buffers < BUFFERS_MAX);
     struct buffer *b = &w->buffers[w->n_buffers];
     s->index[which] = (int)w->n_buffers++;
@@ -366,7 +364,7 @@ static struct buffer *add_buffer(struct workload *w, enum gemm_buffer which, con
 static void add_operand(struct workload *w, enum gemm_buffer which, const char *name, int64_t count,
                         double scale)
 {
-    const struct grouped_gemm_state *s = w->state;
+    const struct gemm_state *s = w->state;
     struct buffer *b = add_buffer(w, which, name, s->view.in, count);
     b->init = BUFFER_RANDOM;
     b->scale = scale;
@@ -383,9 +381,9 @@ static void add_list(struct workload *w, enum gemm_buffer which, const char *nam
 
 /* Standard deviations: x and dy have 1, and w is scaled such that a row of results has deviation 1.
  * dW sums m_e products of deviation 1, so dy is scaled instead, by the mean rows of an expert. */
-static void add_buffers(struct workload *w, const struct grouped_gemm_state *s)
+static void add_buffers(struct workload *w, const struct gemm_state *s)
 {
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm *v = &s->view;
     const double reduction = v->mode == GEMM_DX ? (double)v->n : (double)v->k;
     const double mean_rows = fmax(1, (double)v->m / (double)v->experts);
     if (v->mode != GEMM_DX) {
@@ -412,22 +410,21 @@ static void add_buffers(struct workload *w, const struct grouped_gemm_state *s)
     }
 }
 
-void grouped_gemm_rows(const struct grouped_gemm_problem *v, const struct workload *w,
-                       int64_t rows[])
+void gemm_rows(const struct gemm *v, const struct workload *w, int64_t rows[])
 {
     if (!w) {
-        grouped_gemm_expected_rows(v, rows);
+        gemm_expected_rows(v, rows);
         return;
     }
-    const struct grouped_gemm_state *s = w->state;
+    const struct gemm_state *s = w->state;
     for (int64_t e = 0; e < v->experts; e++) {
         rows[e] = s->m_sizes[e];
     }
 }
 
-void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which)
+void *gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which)
 {
-    const struct grouped_gemm_state *s = w->state;
+    const struct gemm_state *s = w->state;
     return s->index[which] < 0 ? NULL : buffers[s->index[which]];
 }
 
@@ -435,11 +432,11 @@ void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum 
 
 static int make_state(struct workload *w, struct error *err)
 {
-    struct grouped_gemm_state *s = w->state = calloc(1, sizeof(*s));
+    struct gemm_state *s = w->state = calloc(1, sizeof(*s));
     if (!s) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a workload");
     }
-    grouped_gemm_view(&w->problem, &s->view);
+    gemm_view(&w->problem, &s->view);
     for (int i = 0; i < GEMM_BUFFERS; i++) {
         s->index[i] = -1;
     }
@@ -454,17 +451,17 @@ static int make_state(struct workload *w, struct error *err)
     return 0;
 }
 
-double grouped_gemm_workload_bytes(const struct problem *p)
+double gemm_workload_bytes(const struct problem *p)
 {
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
+    struct gemm v;
+    gemm_view(p, &v);
     /* Bytes for each row: its expert while rows are sorted, its place in the sorted rows, and
      * its weight. */
     return (double)v.m * (2 * sizeof(int32_t) + (v.fuse_mul_post ? sizeof(float) : 0));
 }
 
-int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
-                               struct error *err)
+int gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
+                       struct error *err)
 {
     *w = (struct workload){.family = &grouped_gemm_family, .problem = *p, .seed = seed};
     uint64_t random = seed;
@@ -475,14 +472,14 @@ int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint
         r = choose_checks(w, w->state, &random, err);
     }
     if (r) {
-        grouped_gemm_workload_deinit(w);
+        gemm_workload_deinit(w);
     }
     return r;
 }
 
-void grouped_gemm_workload_deinit(struct workload *w)
+void gemm_workload_deinit(struct workload *w)
 {
-    struct grouped_gemm_state *s = w->state;
+    struct gemm_state *s = w->state;
     if (s) {
         free(s->m_sizes);
         free(s->start);
@@ -497,20 +494,20 @@ void grouped_gemm_workload_deinit(struct workload *w)
     w->check_at = NULL;
 }
 
-void grouped_gemm_bind(const struct workload *w, void *const buffers[], void *workspace,
-                       int64_t workspace_bytes, void *stream, void *args)
+void gemm_bind(const struct workload *w, void *const buffers[], void *workspace,
+               int64_t workspace_bytes, void *stream, void *args)
 {
-    const struct grouped_gemm_state *s = w->state;
+    const struct gemm_state *s = w->state;
     struct grouped_gemm_args a = {
         .size = sizeof(a),
         .flags = s->view.accumulate ? GROUPED_GEMM_ACCUMULATE : 0,
-        .x = grouped_gemm_buffer(w, buffers, GEMM_X),
-        .w = grouped_gemm_buffer(w, buffers, GEMM_W),
-        .dy = grouped_gemm_buffer(w, buffers, GEMM_DY),
-        .out = grouped_gemm_buffer(w, buffers, GEMM_OUT),
-        .m_sizes = grouped_gemm_buffer(w, buffers, GEMM_M_SIZES),
-        .gather_indices = grouped_gemm_buffer(w, buffers, GEMM_GATHER),
-        .topk_weights = grouped_gemm_buffer(w, buffers, GEMM_WEIGHTS),
+        .x = gemm_buffer(w, buffers, GEMM_X),
+        .w = gemm_buffer(w, buffers, GEMM_W),
+        .dy = gemm_buffer(w, buffers, GEMM_DY),
+        .out = gemm_buffer(w, buffers, GEMM_OUT),
+        .m_sizes = gemm_buffer(w, buffers, GEMM_M_SIZES),
+        .gather_indices = gemm_buffer(w, buffers, GEMM_GATHER),
+        .topk_weights = gemm_buffer(w, buffers, GEMM_WEIGHTS),
         .m_sizes_dtype = DTYPE_INT32,
         .gather_dtype = DTYPE_INT32,
         .weights_dtype = DTYPE_FP32,

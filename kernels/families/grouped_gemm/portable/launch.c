@@ -52,20 +52,19 @@ static int cuda_check_indices(const struct grouped_gemm_args *a, struct error *e
     return 0;
 }
 
-int cuda_args_read(const struct grouped_gemm_problem *v, const void *args, size_t row_bytes,
+int cuda_args_read(const struct gemm *v, const void *args, size_t row_bytes,
                    struct grouped_gemm_args *out, struct error *err)
 {
-    int r = grouped_gemm_args_read(v, args, row_bytes, out, err);
+    int r = gemm_args_read(v, args, row_bytes, out, err);
     return r ? r : cuda_check_indices(out, err);
 }
 
-bool cuda_args_idle(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a)
+bool cuda_args_idle(const struct gemm *v, const struct grouped_gemm_args *a)
 {
     return a->rows == 0 && v->mode != GEMM_DW;
 }
 
-int64_t cuda_tiles_most(const struct grouped_gemm_problem *v, int64_t rows, int64_t height,
-                        int64_t width)
+int64_t cuda_tiles_most(const struct gemm *v, int64_t rows, int64_t height, int64_t width)
 {
     int64_t cols = (v->out_cols + width - 1) / width;
     if (v->mode == GEMM_DW) {
@@ -80,9 +79,9 @@ int64_t cuda_tiles_most(const struct grouped_gemm_problem *v, int64_t rows, int6
 int portable_variant(const struct problem *p, const struct record *config, const char *arch,
                      struct variant *out, struct error *err)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct portable_tile t;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     if (!portable_tile_make(&v, config, &t)) {
         return error_set(err, ERROR_INVALID,
                          "the config has no arrangement of warps: check it first");
@@ -118,7 +117,7 @@ struct portable_params { /* as in portable/params.cu; strides in bytes */
 };
 _Static_assert(sizeof(struct portable_params) == 128, "portable/params.cu counts on this layout");
 
-static void fill_operands(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
+static void fill_operands(const struct gemm *v, const struct grouped_gemm_args *a,
                           struct portable_params *p)
 {
     int64_t in = (int64_t)dtype_size(v->in), out = (int64_t)dtype_size(v->out);
@@ -132,9 +131,8 @@ static void fill_operands(const struct grouped_gemm_problem *v, const struct gro
     p->out_expert = v->mode == GEMM_DW ? a->out_stride_expert * out : 0;
 }
 
-static void portable_fill_params(const struct grouped_gemm_problem *v,
-                                 const struct portable_tile *t, const struct grouped_gemm_args *a,
-                                 struct portable_params *p)
+static void portable_fill_params(const struct gemm *v, const struct portable_tile *t,
+                                 const struct grouped_gemm_args *a, struct portable_params *p)
 {
     *p = (struct portable_params){
         .m_sizes = a->m_sizes,
@@ -158,10 +156,10 @@ int portable_plan(const struct problem *p, const struct record *config,
                   const struct device_info *info, const void *args, struct launch_plan *out,
                   struct error *err)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct grouped_gemm_args a;
     struct portable_tile t;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     int r = cuda_args_read(&v, args, PORTABLE_ROW_BYTES, &a, err);
     if (r) {
         return r;
@@ -216,12 +214,12 @@ enum { REFERENCE_THREADS = 256, REFERENCE_COLUMNS = 256 };
 int portable_reference(const struct workload *w, void *const buffers[], const int64_t *check_at,
                        double *out, struct launch *launch, struct error *err)
 {
-    const struct grouped_gemm_state *s = w->state;
-    const struct grouped_gemm_problem *v = &s->view;
+    const struct gemm_state *s = w->state;
+    const struct gemm *v = &s->view;
     _Alignas(16) uint8_t args[ARGS_MAX] = {0};
     struct grouped_gemm_args a;
     w->family->bind(w, buffers, NULL, 0, NULL, args);
-    int r = grouped_gemm_args_read(v, args, 1, &a, err);
+    int r = gemm_args_read(v, args, 1, &a, err);
     if (r) {
         return r;
     }

@@ -36,7 +36,7 @@ static double mma_share(const struct device_info *info)
 }
 
 struct asked {
-    struct grouped_gemm_problem view; /* its strings are borrowed from the problem */
+    struct gemm view; /* its strings are borrowed from the problem */
     int64_t rows[GEMM_EXPERTS_MAX];
     double bytes; /* bytes that memory moves if each operand moves once */
 };
@@ -108,7 +108,7 @@ static double waves_us(const struct portable_tile *t, const struct machine *m, d
 
 /* dW: an expert's tiles take equal times, but experts differ. A wave may hold tiles of two experts.
  */
-static double uneven_us(const struct grouped_gemm_problem *v, const struct portable_tile *t,
+static double uneven_us(const struct gemm *v, const struct portable_tile *t,
                         const struct machine *m, const int64_t rows[], double tiles_each)
 {
     double total = 0, longest = 0;
@@ -125,8 +125,7 @@ static double uneven_us(const struct grouped_gemm_problem *v, const struct porta
     return all < slots ? ceil(all / m->sms) * fmax(mean, longest) : tail;
 }
 
-static double row_tiles(const struct grouped_gemm_problem *v, const struct portable_tile *t,
-                        const int64_t rows[])
+static double row_tiles(const struct gemm *v, const struct portable_tile *t, const int64_t rows[])
 {
     double n = 0;
     for (int64_t e = 0; e < v->experts; e++) {
@@ -140,7 +139,7 @@ static double row_tiles(const struct grouped_gemm_problem *v, const struct porta
 static double portable_bytes_moved(const struct asked *q, const struct portable_tile *t,
                                    const struct device_info *info)
 {
-    const struct grouped_gemm_problem *v = &q->view;
+    const struct gemm *v = &q->view;
     double w = (double)v->n * (double)v->k * (double)dtype_size(v->in), again = 0;
     if (v->mode == GEMM_DW || w < 0.6 * (double)info->l2_bytes) {
         return q->bytes;
@@ -155,8 +154,7 @@ static double portable_bytes_moved(const struct asked *q, const struct portable_
 /* The effect of the order of tiles where all operands fit into L2: a few per cent, measured on
  * another kernel. In forward and dX row tiles should share a column of W; in dW neighbours along
  * c share rows of dY. */
-static double order_factor(const struct grouped_gemm_problem *v, const struct portable_tile *t,
-                           double row_tiles)
+static double order_factor(const struct gemm *v, const struct portable_tile *t, double row_tiles)
 {
     if (v->mode == GEMM_DW) {
         return t->group > 1 ? 1.01 : 1;
@@ -168,7 +166,7 @@ static double order_factor(const struct grouped_gemm_problem *v, const struct po
 static double portable_predict_us(const struct asked *q, const struct portable_tile *t,
                                   const struct device_info *info)
 {
-    const struct grouped_gemm_problem *v = &q->view;
+    const struct gemm *v = &q->view;
     struct machine m = machine_of(info, t);
     double cols = ceil((double)v->out_cols / t->c), tiles = 0, us;
     if (v->mode == GEMM_DW) {
@@ -185,9 +183,9 @@ static double portable_predict_us(const struct asked *q, const struct portable_t
 static void portable_ask_init(struct asked *q, const struct problem *p, const struct workload *w)
 {
     double flops;
-    grouped_gemm_view(p, &q->view);
-    grouped_gemm_work(p, &flops, &q->bytes);
-    grouped_gemm_rows(&q->view, w, q->rows);
+    gemm_view(p, &q->view);
+    gemm_work(p, &flops, &q->bytes);
+    gemm_rows(&q->view, w, q->rows);
 }
 
 double portable_predict(const struct problem *p, const struct record *config,

@@ -36,8 +36,7 @@ struct portable_tile {
 
 /* Makes the tile of a config whose values are legal one by one. Returns false if no arrangement of
  * the warps gives each warp a multiple of 16 x 32. */
-bool portable_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
-                        struct portable_tile *t);
+bool portable_tile_make(const struct gemm *v, const struct record *config, struct portable_tile *t);
 
 /* Number of a kernel's thread blocks that an SM holds at once. */
 int portable_resident(const struct portable_tile *t, const struct device_info *info);
@@ -75,16 +74,15 @@ uint32_t cuda_flags_of(const struct grouped_gemm_args *a);
 /* g / by = g * mul >> shift for every g below 2^30. */
 void cuda_divide_by(int64_t by, uint32_t *mul, uint32_t *shift);
 
-/* The completed and checked args of a launch: grouped_gemm_args_read, and arrays of indices, sizes
+/* The completed and checked args of a launch: gemm_args_read, and arrays of indices, sizes
  * and weights aligned to their elements. Every cuda target's plan() begins here. */
-int cuda_args_read(const struct grouped_gemm_problem *v, const void *args, size_t row_bytes,
+int cuda_args_read(const struct gemm *v, const void *args, size_t row_bytes,
                    struct grouped_gemm_args *out, struct error *err);
 /* True if nothing is to launch: no rows, and no output to zero. */
-bool cuda_args_idle(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a);
+bool cuda_args_idle(const struct gemm *v, const struct grouped_gemm_args *a);
 /* Upper bound of tiles of height x width of the output. Only the device knows the rows of each
  * expert. So in forward and dX each expert that can have rows counts a tile for a single row, and
  * the further rows fill further tiles. */
-int64_t cuda_tiles_most(const struct grouped_gemm_problem *v, int64_t rows, int64_t height,
-                        int64_t width);
+int64_t cuda_tiles_most(const struct gemm *v, int64_t rows, int64_t height, int64_t width);
 
 #endif

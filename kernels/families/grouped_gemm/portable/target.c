@@ -42,7 +42,7 @@ enum { REGISTERS_OTHER = 48 };
 /* A thread's copies of each block also use registers, more where each row has an index. ptxas can
  * do without these registers, so they do not decide legality. They decide how many thread blocks an
  * SM shall hold: with too many, the variant spills registers. */
-static int copy_registers(const struct grouped_gemm_problem *v, const struct portable_tile *t)
+static int copy_registers(const struct gemm *v, const struct portable_tile *t)
 {
     int a = t->r * t->d / 8 / t->threads, b = t->c * t->d / 8 / t->threads;
     bool gather_a = v->mode == GEMM_FORWARD ? v->gather_x : v->gather_dy;
@@ -50,7 +50,7 @@ static int copy_registers(const struct grouped_gemm_problem *v, const struct por
     return (a + b + (gather_a ? 3 * a : 0) + (gather_b ? 3 * b : 0)) / 2;
 }
 
-static void estimate_registers(const struct grouped_gemm_problem *v, struct portable_tile *t)
+static void estimate_registers(const struct gemm *v, struct portable_tile *t)
 {
     int wr = t->r / t->warps_r, wc = t->c / t->warps_c;
     int fragments = wr / 16 * 4 + wc / 8 * 2;
@@ -70,8 +70,7 @@ static const enum role roles[][ROLES] = {
     [GEMM_DW] = {DEPTH, ROWS, COLS},
 };
 
-bool portable_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
-                        struct portable_tile *t)
+bool portable_tile_make(const struct gemm *v, const struct record *config, struct portable_tile *t)
 {
     int size[ROLES];
     for (int i = 0; i < ROLES; i++) {
@@ -152,16 +151,16 @@ uint32_t portable_params(const struct problem *p, const struct device_info *info
 {
     (void)info;
     static const char *const help[ROLES] = {"tile of the routed rows", "tile of N", "tile of K"};
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
+    struct gemm v;
+    gemm_view(p, &v);
     uint32_t n = 0;
     for (int i = 0; i < ROLES; i++) {
-        grouped_gemm_add_ints(out, &n, block_names[i], false,
-                              role_of_block[roles[v.mode][i]].values, help[i]);
+        gemm_add_ints(out, &n, block_names[i], false, role_of_block[roles[v.mode][i]].values,
+                      help[i]);
     }
     for (int i = 0; i < OTHERS && others[i].help; i++) {
-        grouped_gemm_add_ints(out, &n, others[i].name, others[i].run_time, others[i].values,
-                              others[i].help);
+        gemm_add_ints(out, &n, others[i].name, others[i].run_time, others[i].values,
+                      others[i].help);
     }
     return n;
 }
@@ -176,10 +175,10 @@ static int portable_check_value(const struct record *config, const char *name,
 {
     struct value value = {0};
     record_get(config, name, &value);
-    return grouped_gemm_rules_int(rule, name, &value, "portable", why);
+    return gemm_rules_int(rule, name, &value, "portable", why);
 }
 
-static int portable_check_values(const struct grouped_gemm_problem *v, const struct record *config,
+static int portable_check_values(const struct gemm *v, const struct record *config,
                                  struct rejection *why)
 {
     int r = 0;
@@ -193,7 +192,7 @@ static int portable_check_values(const struct grouped_gemm_problem *v, const str
     return r;
 }
 
-static int portable_check_dtypes(const struct grouped_gemm_problem *v, struct rejection *why)
+static int portable_check_dtypes(const struct gemm *v, struct rejection *why)
 {
     if (v->in == DTYPE_BF16 || v->in == DTYPE_FP16) {
         return 0;
@@ -204,7 +203,7 @@ static int portable_check_dtypes(const struct grouped_gemm_problem *v, struct re
                          dtype_name(v->in));
 }
 
-static int portable_check_tile(const struct grouped_gemm_problem *v, const struct record *config,
+static int portable_check_tile(const struct gemm *v, const struct record *config,
                                const struct device_info *info, struct rejection *why)
 {
     struct portable_tile t;
@@ -227,17 +226,17 @@ static int portable_check_tile(const struct grouped_gemm_problem *v, const struc
          "warps or a smaller tile",
          t.r, t.c, t.warps, t.registers, limit, .required = t.registers, .limit = limit},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 int portable_check(const struct problem *p, const struct record *config,
                    const struct device_info *info, struct rejection *why)
 {
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
-    int r = grouped_gemm_rules_check(&v, config, known, "portable", why);
+    struct gemm v;
+    gemm_view(p, &v);
+    int r = gemm_rules_check(&v, config, known, "portable", why);
     r = r ? r : portable_check_dtypes(&v, why);
-    r = r ? r : grouped_gemm_rules_rows_16(&v, why);
+    r = r ? r : gemm_rules_rows_16(&v, why);
     r = r ? r : portable_check_values(&v, config, why);
     return r ? r : portable_check_tile(&v, config, info, why);
 }

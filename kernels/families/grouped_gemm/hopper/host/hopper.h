@@ -172,11 +172,9 @@ struct hopper_tile {
 };
 
 /* Makes the tile of a config whose values are legal one by one. */
-void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
-                      struct hopper_tile *t);
+void hopper_tile_make(const struct gemm *v, const struct record *config, struct hopper_tile *t);
 /* hopper_tile_make() with values already looked up. */
-void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_values *h,
-                    struct hopper_tile *t);
+void hopper_tile_of(const struct gemm *v, const struct hopper_values *h, struct hopper_tile *t);
 
 /* Number of thread blocks that share an operand; 1: no operand is shared. */
 static inline int hopper_sharers(const struct hopper_tile *t)
@@ -214,10 +212,10 @@ static inline int hopper_tile_cols(const struct hopper_tile *t)
 
 /* l2_ahead where the config leaves the parameter out: depends on the tile, its loaders and the
  * order of experts. */
-int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+int hopper_usual_ahead(const struct gemm *v, const struct hopper_tile *t);
 
 /* Columns of the output in a slab. A slab is 128 bytes wide. */
-static inline int hopper_slab_cols(const struct grouped_gemm_problem *v)
+static inline int hopper_slab_cols(const struct gemm *v)
 {
     return 128 / (int)dtype_size(v->out);
 }
@@ -227,35 +225,33 @@ int hopper_kept(const struct hopper_tile *t);
 
 /* True if threads write a tile's rows sooner than TMA does: deferred tiles, and tiles that share
  * weights. Not measured for dense products. */
-bool hopper_threads_write(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+bool hopper_threads_write(const struct gemm *v, const struct hopper_tile *t);
 
 /* True if two slabs of the output (256 bytes of each row) can be stored at once. */
-bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+bool hopper_can_pair(const struct gemm *v, const struct hopper_tile *t);
 
 /* True if `loaders` warps can load blocks in turn (hopper/producer.cu gives the limits). */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders);
 
 /* In dW: the number of tiles of each expert. */
-static inline int64_t hopper_expert_tiles(const struct grouped_gemm_problem *v,
-                                          const struct hopper_tile *t)
+static inline int64_t hopper_expert_tiles(const struct gemm *v, const struct hopper_tile *t)
 {
     return (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
 }
 
 /* As hopper_expert_tiles(), but counts clusters of tiles: each thread block of a cluster has a
  * tile. */
-static inline int64_t hopper_expert_turns(const struct grouped_gemm_problem *v,
-                                          const struct hopper_tile *t)
+static inline int64_t hopper_expert_turns(const struct gemm *v, const struct hopper_tile *t)
 {
     const int64_t r = t->r * t->cluster_r, c = t->c * t->cluster_c;
     return (v->n + r - 1) / r * ((v->k + c - 1) / c);
 }
 
 /* Dynamic shared memory, as t->smem. */
-int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+int64_t hopper_shared_bytes(const struct gemm *v, const struct hopper_tile *t);
 
 /* Blocks of 64 along the reduction; 0 in dW, where each expert has its own number. */
-int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v);
+int64_t hopper_depth_blocks(const struct gemm *v);
 
 /* The values of tunables that are words; each list ends with NULL. */
 extern const char *const hopper_schedules[],
@@ -265,14 +261,14 @@ extern const char *const hopper_schedules[],
 
 /* True if `ksplit` parts of each sum can help tiles of r x c: half as many parts leave SMs without
  * work. */
-bool hopper_split_pays(const struct grouped_gemm_problem *v, const struct device_info *info, int r,
-                       int c, int ksplit);
+bool hopper_split_pays(const struct gemm *v, const struct device_info *info, int r, int c,
+                       int ksplit);
 /* True if experts have enough rows for schedule=staggered. */
-bool hopper_stagger_pays(const struct grouped_gemm_problem *v);
+bool hopper_stagger_pays(const struct gemm *v);
 /* True if experts have enough rows for schedule=deferred, and not too many. */
-bool hopper_defer_pays(const struct grouped_gemm_problem *v);
+bool hopper_defer_pays(const struct gemm *v);
 /* True if experts have enough rows for two thread blocks to share weights. */
-bool hopper_pair_pays(const struct grouped_gemm_problem *v);
+bool hopper_pair_pays(const struct gemm *v);
 
 bool hopper_supports(const struct device_info *info);
 int hopper_takes(const struct problem *p, const struct device_info *info, struct rejection *why);

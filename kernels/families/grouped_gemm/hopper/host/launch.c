@@ -14,7 +14,7 @@
  * expert is often small, and then takes hardly longer than the set-up before its first load.
  * Where threads gather or sums fill the registers, no registers are left for this kind of
  * kernel. */
-static bool one_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static bool one_expert(const struct gemm *v, const struct hopper_tile *t)
 {
     return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
            t->accumulators <= HOPPER_ACCUMULATORS_MANY && hopper_sharers(t) == 1;
@@ -23,10 +23,10 @@ static bool one_expert(const struct grouped_gemm_problem *v, const struct hopper
 int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
                    struct variant *out, struct error *err)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct hopper_tile t;
     (void)err;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     *out =
         (struct variant){.family = "grouped_gemm", .kind = "cuda", .entry = "grouped_gemm_hopper"};
@@ -56,8 +56,8 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
-static struct hopper_operands operands_of(const struct grouped_gemm_problem *v,
-                                          const struct grouped_gemm_args *a, bool gather)
+static struct hopper_operands operands_of(const struct gemm *v, const struct grouped_gemm_args *a,
+                                          bool gather)
 {
     int64_t in = (int64_t)dtype_size(v->in);
     bool forward = v->mode == GEMM_FORWARD, dw = v->mode == GEMM_DW;
@@ -81,7 +81,7 @@ static struct hopper_operands operands_of(const struct grouped_gemm_problem *v,
 /* ---- checks of a launch ---------------------------------------------------------------------- */
 
 /* Limits of tensor maps and 32-bit offsets. */
-static int hopper_check_sizes(const struct grouped_gemm_problem *v, const struct hopper_operands *o,
+static int hopper_check_sizes(const struct gemm *v, const struct hopper_operands *o,
                               const struct grouped_gemm_args *a, int64_t rows, struct error *err)
 {
     const int64_t limit = INT64_C(1) << 35;
@@ -108,7 +108,7 @@ static int hopper_check_sizes(const struct grouped_gemm_problem *v, const struct
     return 0;
 }
 
-static int check_accumulate(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
+static int check_accumulate(const struct gemm *v, const struct grouped_gemm_args *a,
                             struct error *err)
 {
     if ((a->flags & GROUPED_GEMM_ACCUMULATE) && v->out != DTYPE_FP32) {
@@ -124,8 +124,7 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
 
 /* GROUP_SIZE_M, at most the number of tiles: where all groups are whole, the template divides by
  * the group without testing the last group's width. */
-static int hopper_group_of(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                           int64_t rows)
+static int hopper_group_of(const struct gemm *v, const struct hopper_tile *t, int64_t rows)
 {
     const int64_t wide = hopper_tile_cols(t) * hopper_cols_together(t),
                   height = t->height * hopper_rows_together(t);
@@ -156,7 +155,7 @@ static uint32_t w_flag(enum hopper_eviction eviction)
                                                 : 0;
 }
 
-static void hopper_fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static void hopper_fill_params(const struct gemm *v, const struct hopper_tile *t,
                                const struct hopper_operands *o, const struct grouped_gemm_args *a,
                                struct hopper_params *p)
 {
@@ -211,7 +210,7 @@ static void hopper_fill_params(const struct grouped_gemm_problem *v, const struc
     p->last_rounds = t->last_rounds > 0 ? t->last_rounds : ALL_ROUNDS;
 }
 
-static int add_main(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int add_main(const struct gemm *v, const struct hopper_tile *t,
                     const struct hopper_operands *o, const struct grouped_gemm_args *a,
                     const struct device_info *info, struct launch_plan *out, struct error *err)
 {
@@ -255,7 +254,7 @@ struct copied {
     int64_t divisor; /* a gather index divided by this is a row of the operand */
 };
 
-static struct copied copied_of(const struct grouped_gemm_problem *v, struct grouped_gemm_args *a)
+static struct copied copied_of(const struct gemm *v, struct grouped_gemm_args *a)
 {
     if (v->gather_x) {
         return (struct copied){&a->x, &a->x_stride, v->k, v->topk};
@@ -265,7 +264,7 @@ static struct copied copied_of(const struct grouped_gemm_problem *v, struct grou
 
 /* True if rows are copied by token: reading rows from L2 again would take longer than finding the
  * places, 3 microseconds (hopper/permute.cu). */
-static bool copies_by_token(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a)
+static bool copies_by_token(const struct gemm *v, const struct grouped_gemm_args *a)
 {
     enum { AGAIN = 32 << 20 }; /* bytes that L2 delivers in 4 microseconds */
     return v->gather_x && v->topk > 1 &&
@@ -286,7 +285,7 @@ static void add_copying(const char *entry, const struct permute_params *p, int64
 }
 
 /* Adds the steps that copy rows into expert order. `places`: NULL, or an int for each row. */
-static void add_permute(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
+static void add_permute(const struct gemm *v, const struct grouped_gemm_args *a,
                         const struct copied *c, void *to, void *places,
                         const struct device_info *info, struct launch_plan *out)
 {
@@ -329,13 +328,13 @@ static int64_t counter_bytes(const struct hopper_tile *t)
     return t->dynamic ? HOPPER_COUNTERS : 0;
 }
 
-static int64_t copy_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int64_t copy_bytes(const struct gemm *v, const struct hopper_tile *t,
                           struct grouped_gemm_args *a)
 {
     return t->permute_copy ? a->rows * copied_of(v, a).cols * (int64_t)dtype_size(v->in) : 0;
 }
 
-static int64_t workspace_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int64_t workspace_bytes(const struct gemm *v, const struct hopper_tile *t,
                                struct grouped_gemm_args *a)
 {
     const bool places = t->permute_copy && copies_by_token(v, a);
@@ -344,7 +343,7 @@ static int64_t workspace_bytes(const struct grouped_gemm_problem *v, const struc
 }
 
 /* Adds the steps before the main kernel; after a copy, the main kernel reads the copied rows. */
-static void add_first(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static void add_first(const struct gemm *v, const struct hopper_tile *t,
                       struct grouped_gemm_args *a, const struct device_info *info,
                       struct launch_plan *out)
 {
@@ -366,10 +365,10 @@ int hopper_plan(const struct problem *p, const struct record *config,
                 const struct device_info *info, const void *args, struct launch_plan *out,
                 struct error *err)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct grouped_gemm_args a;
     struct hopper_tile t;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     out->n = 0;
     int r = cuda_args_read(&v, args, HOPPER_ROW_BYTES, &a, err);

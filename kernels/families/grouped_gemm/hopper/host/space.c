@@ -38,7 +38,7 @@ enum {
 };
 
 /* The number of stages, as many as the space has, that fit beside `staging` buffers. */
-static int stages_that_fit(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int stages_that_fit(const struct gemm *v, const struct hopper_tile *t,
                            const struct device_info *info, int staging)
 {
     struct hopper_tile other = *t;
@@ -51,18 +51,18 @@ static int stages_that_fit(const struct grouped_gemm_problem *v, const struct ho
 }
 
 /* A dense product with split sums: with few stages, two thread blocks fit on an SM. */
-static bool is_dense_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static bool is_dense_split(const struct gemm *v, const struct hopper_tile *t)
 {
     return v->experts == 1 && t->ksplit > 1;
 }
 
 /* The number of blocks in a part of the sum. More stages than that would stay empty. */
-static int64_t part_blocks(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static int64_t part_blocks(const struct gemm *v, const struct hopper_tile *t)
 {
     return (hopper_depth_blocks(v) + t->ksplit - 1) / t->ksplit;
 }
 
-static int stages_worth(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int stages_worth(const struct gemm *v, const struct hopper_tile *t,
                         const struct device_info *info)
 {
     const int fit = stages_that_fit(v, t, info, t->staging);
@@ -70,22 +70,21 @@ static int stages_worth(const struct grouped_gemm_problem *v, const struct hoppe
 }
 
 /* The number of tiles if all experts have equally many rows. */
-static int64_t tiles_expected(const struct grouped_gemm_problem *v, int r, int c)
+static int64_t tiles_expected(const struct gemm *v, int r, int c)
 {
     const int64_t experts = v->m < v->experts ? v->m : v->experts;
     const int64_t rows = experts > 0 ? (v->m + experts - 1) / experts : 0;
     return experts * ((rows + r - 1) / r) * ((v->out_cols + c - 1) / c);
 }
 
-bool hopper_split_pays(const struct grouped_gemm_problem *v, const struct device_info *info, int r,
-                       int c, int ksplit)
+bool hopper_split_pays(const struct gemm *v, const struct device_info *info, int r, int c,
+                       int ksplit)
 {
     return tiles_expected(v, r, c) * (ksplit / 2) < info->sm_count;
 }
 
-static int hopper_space_check_split(const struct grouped_gemm_problem *v,
-                                    const struct hopper_tile *t, const struct device_info *info,
-                                    struct rejection *why)
+static int hopper_space_check_split(const struct gemm *v, const struct hopper_tile *t,
+                                    const struct device_info *info, struct rejection *why)
 {
     const int64_t blocks = hopper_depth_blocks(v);
     const struct rule rules[] = {
@@ -101,8 +100,7 @@ static int hopper_space_check_split(const struct grouped_gemm_problem *v,
          "up",
          t->ksplit, blocks},
     };
-    return t->ksplit > 1 ? grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why)
-                         : 0;
+    return t->ksplit > 1 ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why) : 0;
 }
 
 /* A tile is cut to the rows that an expert has left, so a tile with fewer routed rows (t->c) only
@@ -117,13 +115,13 @@ static int check_swapped(const struct hopper_tile *t, struct rejection *why)
         "swap_ab=true with # routed rows and # columns: tiles are cut to the rows that exist, so "
         "larger ones load less and lose nothing",
         t->c, t->r};
-    return grouped_gemm_rules_reject(&rule, 1, why);
+    return gemm_rules_reject(&rule, 1, why);
 }
 
 /* Rules for the shape of a tile without swap_ab. Some do not hold in dW, where no routed rows
  * are cut short. */
-static int hopper_space_check_usual(const struct grouped_gemm_problem *v,
-                                    const struct hopper_tile *t, struct rejection *why)
+static int hopper_space_check_usual(const struct gemm *v, const struct hopper_tile *t,
+                                    struct rejection *why)
 {
     const bool dw = v->mode == GEMM_DW;
     const struct rule rules[] = {
@@ -147,10 +145,10 @@ static int hopper_space_check_usual(const struct grouped_gemm_problem *v,
         {t->r > 128 && t->c == 64 && t->pingpong, "tall_and_narrow",
          "# x 64: 128 x 64 has room for more stages, and 256 x 128 loads less", t->r},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-static bool usual_staging(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static bool usual_staging(const struct gemm *v, const struct hopper_tile *t,
                           const struct device_info *info, int fit)
 {
     return t->staging == STAGING_USUAL ||
@@ -158,14 +156,14 @@ static bool usual_staging(const struct grouped_gemm_problem *v, const struct hop
 }
 
 /* True for the usual way to store rows that are not scattered. */
-static bool usual_stores(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static bool usual_stores(const struct gemm *v, const struct hopper_tile *t,
                          const struct device_info *info, int fit)
 {
     return hopper_threads_write(v, t) ? !t->tma_store
                                       : t->tma_store && usual_staging(v, t, info, fit);
 }
 
-bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
+bool hopper_stagger_pays(const struct gemm *v)
 {
     return v->m / (v->experts > 0 ? v->experts : 1) >= STAGGERED_ROWS_LEAST;
 }
@@ -173,7 +171,7 @@ bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
 /* With one consumer, no other consumer multiplies while a tile is written. Losses on an H200
  * (tests/model/h200_staggered.json): fewer stages with more buffers took at least 10 % longer;
  * skipped rows of tiles dealt in turn 2 to 7 %; one buffer about 1 %. */
-static int check_staggered(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int check_staggered(const struct gemm *v, const struct hopper_tile *t,
                            const struct device_info *info, struct rejection *why)
 {
     const int fit = stages_worth(v, t, info);
@@ -189,10 +187,10 @@ static int check_staggered(const struct grouped_gemm_problem *v, const struct ho
          "skip_rows=true with tile_scheduler=dynamic only",
          t->r, t->c, fit, STAGING_USUAL},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-bool hopper_defer_pays(const struct grouped_gemm_problem *v)
+bool hopper_defer_pays(const struct gemm *v)
 {
     const int64_t rows = v->m / (v->experts > 0 ? v->experts : 1);
     return v->mode != GEMM_DW && v->experts > 1 && rows >= DEFERRED_ROWS_LEAST &&
@@ -201,9 +199,8 @@ bool hopper_defer_pays(const struct grouped_gemm_problem *v)
 
 /* The winners are tiles of 256 columns that leave registers for a part of the tile. With 128 rows,
  * every second expert with 256 rows on average needs a third tile (H200). */
-static int hopper_space_check_deferred(const struct grouped_gemm_problem *v,
-                                       const struct hopper_tile *t, const struct device_info *info,
-                                       struct rejection *why)
+static int hopper_space_check_deferred(const struct gemm *v, const struct hopper_tile *t,
+                                       const struct device_info *info, struct rejection *why)
 {
     const int fit = stages_that_fit(v, t, info, 1);
     const struct rule rules[] = {
@@ -219,17 +216,17 @@ static int hopper_space_check_deferred(const struct grouped_gemm_problem *v,
          "tile_scheduler=dynamic with 160 rows only, or cluster_shape_mn=2x1",
          fit},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-bool hopper_pair_pays(const struct grouped_gemm_problem *v)
+bool hopper_pair_pays(const struct gemm *v)
 {
     const int64_t rows = v->m / (v->experts > 0 ? v->experts : 1);
     return v->mode != GEMM_DW && rows >= (v->experts > 1 ? PAIRED_ROWS_LEAST : PAIRED_DENSE_LEAST);
 }
 
 /* In pairs, ping-pong and tiles of 128 columns gain hardly any time. */
-static int check_paired(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int check_paired(const struct gemm *v, const struct hopper_tile *t,
                         const struct device_info *info, struct rejection *why)
 {
     if (hopper_sharers(t) == 1 || v->mode == GEMM_DW) {
@@ -256,12 +253,11 @@ static int check_paired(const struct grouped_gemm_problem *v, const struct hoppe
          "buffers and stores",
          fit},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-static int hopper_space_check_tile(const struct grouped_gemm_problem *v,
-                                   const struct hopper_tile *t, const struct device_info *info,
-                                   struct rejection *why)
+static int hopper_space_check_tile(const struct gemm *v, const struct hopper_tile *t,
+                                   const struct device_info *info, struct rejection *why)
 {
     if (t->staggered) {
         return check_staggered(v, t, info, why);
@@ -277,7 +273,7 @@ static int hopper_space_check_tile(const struct grouped_gemm_problem *v,
 
 /* More stages hide more latency and cost nothing. One stage less, and half as many, are tried too:
  * they ask less of L2 and memory at once. */
-static int check_stages(const struct grouped_gemm_problem *v, const struct hopper_tile *t, int fit,
+static int check_stages(const struct gemm *v, const struct hopper_tile *t, int fit,
                         struct rejection *why)
 {
     const bool scatter = v->scatter && t->ksplit == 1;
@@ -291,12 +287,12 @@ static int check_stages(const struct grouped_gemm_problem *v, const struct hoppe
          "num_stages=# where # fit: of fewer, # and # are tried", t->stages, fit, fit - 1,
          (fit + 1) / 2},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 /* Counts a config's departures from the usual config, a line for each choice. A choice that can
  * only help alone counts as two. */
-static int count_departures(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int count_departures(const struct gemm *v, const struct hopper_tile *t,
                             const struct device_info *info, int fit)
 {
     const bool stores = !v->scatter && t->ksplit == 1 && !usual_stores(v, t, info, fit);
@@ -318,9 +314,9 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
 int hopper_worth(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct hopper_tile t;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     const int fit = stages_worth(&v, &t, info);
     const int most = t.ksplit > 1 ? SPLIT_DEPARTURES
@@ -342,5 +338,5 @@ int hopper_worth(const struct problem *p, const struct record *config,
         n,
         STAGING_USUAL,
         most};
-    return grouped_gemm_rules_reject(&rule, 1, why);
+    return gemm_rules_reject(&rule, 1, why);
 }

@@ -14,7 +14,7 @@ bool hopper_supports(const struct device_info *info)
 static void add_texts(struct param out[], uint32_t *n, const char *name, bool run_time,
                       const char *const values[], const char *help)
 {
-    struct param *p = grouped_gemm_add_param(out, n, name, run_time, help);
+    struct param *p = gemm_add_param(out, n, name, run_time, help);
     for (const char *const *v = values; *v; v++) {
         p->values[p->n++] = VALUE_OF_TEXT(*v);
     }
@@ -24,7 +24,7 @@ static void add_texts(struct param out[], uint32_t *n, const char *name, bool ru
 static void add_bool(struct param out[], uint32_t *n, const char *name, bool no, bool yes,
                      const char *help)
 {
-    struct param *p = grouped_gemm_add_param(out, n, name, false, help);
+    struct param *p = gemm_add_param(out, n, name, false, help);
     if (no) {
         p->values[p->n++] = VALUE_OF_BOOL(false);
     }
@@ -61,7 +61,7 @@ const char *const hopper_orders[] = {"index", "size", NULL};
 const char *const hopper_evictions[] = {"evict_first", "evict_normal", "evict_unchanged", NULL};
 const char *const hopper_schedulers[] = {"static", "dynamic", NULL};
 
-static const char *const *schedules_of(const struct grouped_gemm_problem *v)
+static const char *const *schedules_of(const struct gemm *v)
 {
     return hopper_stagger_pays(v) ? many_rows_schedules
            : hopper_defer_pays(v) ? some_rows_schedules
@@ -74,7 +74,7 @@ static const char *const block_help[HOPPER_ROLES] = {"tile of the routed rows", 
 
 /* A contiguous operand comes by TMA, and a gathered operand cannot. Users know these parameters,
  * so each is in the space, with a single value. */
-static void add_loads(const struct grouped_gemm_problem *v, struct param out[], uint32_t *n)
+static void add_loads(const struct gemm *v, struct param out[], uint32_t *n)
 {
     if (v->mode != GEMM_DX) {
         add_bool(out, n, "use_tma_load_x", v->gather_x, !v->gather_x, "X is loaded by TMA");
@@ -89,12 +89,12 @@ static void add_loads(const struct grouped_gemm_problem *v, struct param out[], 
 
 /* Adds NUM_KSPLIT where a launch can have few tiles. In other spaces three more values would make
  * the walk over the space four times as long. */
-static void hopper_add_split(const struct grouped_gemm_problem *v, const struct device_info *info,
+static void hopper_add_split(const struct gemm *v, const struct device_info *info,
                              struct param out[], uint32_t *n)
 {
     enum { LARGEST = 128 }; /* rows and columns of the largest tiles, which are the fewest */
-    struct param *p = grouped_gemm_add_param(
-        out, n, "NUM_KSPLIT", false, "thread blocks, a cluster, that share the sums of each tile");
+    struct param *p = gemm_add_param(out, n, "NUM_KSPLIT", false,
+                                     "thread blocks, a cluster, that share the sums of each tile");
     p->values[p->n++] = VALUE_OF_INT(1);
     for (int i = 2; i <= HOPPER_KSPLIT_MOST; i *= 2) {
         if (hopper_split_pays(v, info, LARGEST, LARGEST, i)) {
@@ -106,36 +106,35 @@ static void hopper_add_split(const struct grouped_gemm_problem *v, const struct 
 uint32_t hopper_tunables(const struct problem *p, const struct device_info *info,
                          struct param out[PARAMS_MAX])
 {
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
+    struct gemm v;
+    gemm_view(p, &v);
     bool gathers = v.gather_x || v.gather_dy;
     uint32_t n = 0;
     for (int i = 0; i < HOPPER_ROLES; i++) {
         const enum hopper_role role = hopper_roles[v.mode][i];
         const bool routed = role == HOPPER_ROWS && v.mode != GEMM_DW;
-        grouped_gemm_add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false,
-                              !routed                 ? role_values[role]
-                              : hopper_defer_pays(&v) ? deferred_rows_values
-                                                      : routed_rows_values,
-                              block_help[i]);
+        gemm_add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false,
+                      !routed                 ? role_values[role]
+                      : hopper_defer_pays(&v) ? deferred_rows_values
+                                              : routed_rows_values,
+                      block_help[i]);
     }
     if (v.mode != GEMM_DW) {
         add_bool(out, &n, "swap_ab", true, true,
                  "weights are wgmma's A, and tiles are cut to 16 (2x1: 8) of the routed rows");
     }
-    grouped_gemm_add_ints(out, &n, "num_warps", false, warps_values,
-                          "4 that load, the rest multiplies");
+    gemm_add_ints(out, &n, "num_warps", false, warps_values, "4 that load, the rest multiplies");
     add_texts(
         out, &n, "schedule", false, schedules_of(&v),
         "multiplying warpgroups share a tile, have one each and take turns, or share one and write "
         "half of it while they multiply the other, or all of it while they multiply the next");
-    grouped_gemm_add_ints(out, &n, "num_stages", false,
-                          v.mode == GEMM_DW ? stages_values : routed_stages_values,
-                          "blocks of operands in shared memory");
-    grouped_gemm_add_ints(out, &n, "staging_buffers", false, staging_values,
-                          "pieces of the output in shared memory, per multiplying warpgroup");
-    grouped_gemm_add_ints(out, &n, "in_flight", false, in_flight_values,
-                          "blocks being multiplied when the next is issued");
+    gemm_add_ints(out, &n, "num_stages", false,
+                  v.mode == GEMM_DW ? stages_values : routed_stages_values,
+                  "blocks of operands in shared memory");
+    gemm_add_ints(out, &n, "staging_buffers", false, staging_values,
+                  "pieces of the output in shared memory, per multiplying warpgroup");
+    gemm_add_ints(out, &n, "in_flight", false, in_flight_values,
+                  "blocks being multiplied when the next is issued");
     add_bool(out, &n, "skip_rows", true, true,
              "64 rows of a tile that do not exist are not multiplied");
     if (v.mode != GEMM_DW) {
@@ -151,8 +150,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     if (gathers) {
         add_bool(out, &n, "permute_copy", true, true, "gather in a kernel of its own, before");
     }
-    grouped_gemm_add_ints(out, &n, "GROUP_SIZE_M", true, group_values,
-                          "tiles walked before turning");
+    gemm_add_ints(out, &n, "GROUP_SIZE_M", true, group_values, "tiles walked before turning");
     add_texts(out, &n, "raster", true, hopper_rasters,
               "the direction that these tiles are walked in");
     if (v.mode == GEMM_DW) {
@@ -178,9 +176,9 @@ static double hopper_effort(const struct problem *p, const struct record *config
      * halves */
     const double staggered = 1.7;
     const double deferred = 1.15; /* factor, too: loops also write */
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct hopper_tile t;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     if (!t.swap_ab) {
         return (1 + sum * t.accumulators) * (t.staggered ? staggered : 1);
@@ -227,7 +225,7 @@ static bool in_space(int group)
 
 /* Variations in dW: values of GROUP_SIZE_M between the values of the space; and values of
  * l2_ahead (experts whose rows are requested into L2 at once) beside the usual value. */
-static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static uint32_t settings_of_sums(const struct gemm *v, const struct hopper_tile *t,
                                  struct setting out[])
 {
     uint32_t n = 0;
@@ -252,11 +250,11 @@ static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const str
 static bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i,
                              struct record *out)
 {
-    struct grouped_gemm_problem v;
+    struct gemm v;
     struct hopper_tile t;
     struct setting settings[VARIATIONS_MAX];
     struct value said;
-    grouped_gemm_view(p, &v);
+    gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     const uint32_t n =
         v.mode == GEMM_DW ? settings_of_sums(&v, &t, settings) : settings_of_weights(&t, settings);

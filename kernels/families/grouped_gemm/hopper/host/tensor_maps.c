@@ -60,8 +60,7 @@ static void add_ragged_slabs(struct launch *l, size_t offset, enum dtype dtype, 
 
 /* Adds a map of the experts' matrices, stacked: of W, or of dW's output. */
 static void hopper_map_experts(struct launch *l, size_t offset, enum dtype dtype, const void *base,
-                               const struct grouped_gemm_problem *v, int64_t stride, int64_t expert,
-                               int box_rows)
+                               const struct gemm *v, int64_t stride, int64_t expert, int box_rows)
 {
     struct tensor_map *m = add_map(l, offset, dtype, base);
     m->rank = 3;
@@ -75,7 +74,7 @@ static void hopper_map_experts(struct launch *l, size_t offset, enum dtype dtype
 enum { PAIR = 2 };
 
 /* Adds a map of dW's output in pairs of slabs: rows of both slabs are adjacent in shared memory. */
-static void add_expert_slabs(struct launch *l, size_t offset, const struct grouped_gemm_problem *v,
+static void add_expert_slabs(struct launch *l, size_t offset, const struct gemm *v,
                              const struct hopper_tile *t, void *base, int64_t stride,
                              int64_t expert)
 {
@@ -106,7 +105,7 @@ static struct places places_of(bool b)
 /* Adds A's maps. A box is a whole tile, or the share that a thread block of a cluster loads.
  * Further maps have boxes of a single slab, for tiles with fewer slabs, and boxes of fewer rows,
  * where a whole box would reach past the expert's last row. */
-static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static void add_a(const struct gemm *v, const struct hopper_tile *t,
                   const struct hopper_operands *o, struct launch *l)
 {
     const struct places at = places_of(t->swap_ab);
@@ -130,13 +129,13 @@ static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile
     }
 }
 
-static void add_weights(const struct grouped_gemm_problem *v, const struct hopper_operands *o,
-                        size_t offset, int box_rows, struct launch *l)
+static void add_weights(const struct gemm *v, const struct hopper_operands *o, size_t offset,
+                        int box_rows, struct launch *l)
 {
     hopper_map_experts(l, offset, v->in, o->b, v, o->b_stride, o->b_expert, box_rows);
 }
 
-static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static void add_b(const struct gemm *v, const struct hopper_tile *t,
                   const struct hopper_operands *o, struct launch *l)
 {
     const struct places at = places_of(!t->swap_ab);
@@ -161,7 +160,7 @@ static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile
     }
 }
 
-void hopper_add_maps(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+void hopper_add_maps(const struct gemm *v, const struct hopper_tile *t,
                      const struct hopper_operands *o, const struct grouped_gemm_args *a,
                      struct launch *l)
 {

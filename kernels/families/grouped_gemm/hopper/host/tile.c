@@ -12,7 +12,7 @@ const char *const hopper_field_names[FIELDS + 1] = {HOPPER_FIELDS(HOPPER_NAME) N
 
 void hopper_values_read(const struct record *config, struct hopper_values *out)
 {
-    grouped_gemm_read_values(config, hopper_field_names, FIELDS, out->of);
+    gemm_read_values(config, hopper_field_names, FIELDS, out->of);
 }
 
 bool hopper_says(const struct hopper_values *v, enum hopper_field f, const char *word)
@@ -33,7 +33,7 @@ const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
 /* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; a
  * launch that asked for more would wait for ever). These shares avoid nearly all spills. In forward
  * and dX a gathering producer keeps an offset for each row. */
-static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
+static void share_registers(const struct gemm *v, struct hopper_tile *t)
 {
     bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
     /* In dW a consumer with all these registers would leave the producer too few, and the
@@ -58,7 +58,7 @@ static int piece_rows(const struct hopper_tile *t)
     return t->c < 64 ? t->c : 64;
 }
 
-int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+int64_t hopper_shared_bytes(const struct gemm *v, const struct hopper_tile *t)
 {
     int64_t stages = (int64_t)t->stages * (t->r + t->c) * ROW;
     bool split = t->ksplit > 1;
@@ -82,7 +82,7 @@ int hopper_kept(const struct hopper_tile *t)
     return room < 0 ? 0 : room / HOPPER_PAIRS < whole ? room / HOPPER_PAIRS : whole;
 }
 
-int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
+int64_t hopper_depth_blocks(const struct gemm *v)
 {
     int64_t depth = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
     return (depth + HOPPER_DEPTH - 1) / HOPPER_DEPTH;
@@ -96,7 +96,7 @@ int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
  * rules compiled in (hopper/host/tensor_maps.c). */
 
 /* dW: true if experts have fewer than `blocks` blocks of rows on average. */
-static bool few_rows(const struct grouped_gemm_problem *v, int blocks)
+static bool few_rows(const struct gemm *v, int blocks)
 {
     return v->mode == GEMM_DW && v->experts > 1 && v->m < v->experts * HOPPER_DEPTH * blocks;
 }
@@ -113,7 +113,7 @@ bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
  * while the consumers multiply the rest: dW takes 1 to 6 % less time. Smaller tiles, with more
  * stages, take up to a tenth longer; without a block in flight the effect varies. Depends only on
  * the tile, because a map's boxes have the same height (hopper/host/tensor_maps.c). */
-static int usual_stage_rows(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static int usual_stage_rows(const struct gemm *v, const struct hopper_tile *t)
 {
     const bool wide = t->r >= 128 && t->c >= 128 && t->r * t->c >= 128 * 192;
     const bool halves =
@@ -124,7 +124,7 @@ static int usual_stage_rows(const struct grouped_gemm_problem *v, const struct h
 /* With few rows an expert, dW's consumers multiply a tile sooner than a single warp finds and loads
  * the next: four warps are 2 to 4 % faster from 256 rows on. With 128 or fewer rows the launch
  * mostly writes, and four warps are up to 3 % slower. */
-static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static int usual_loaders(const struct gemm *v, const struct hopper_tile *t)
 {
     if (t->gather) {
         return HOPPER_LOADERS_MOST;
@@ -139,12 +139,12 @@ static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopp
     return n;
 }
 
-bool hopper_threads_write(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+bool hopper_threads_write(const struct gemm *v, const struct hopper_tile *t)
 {
     return v->experts > 1 && t->swap_ab && !t->pingpong && (t->deferred || hopper_sharers(t) > 1);
 }
 
-bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+bool hopper_can_pair(const struct gemm *v, const struct hopper_tile *t)
 {
     const int cols = hopper_slab_cols(v);
     return v->mode == GEMM_DW && t->tma_store && t->staging % 2 == 0 && v->k % cols == 0 &&
@@ -154,7 +154,7 @@ bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_t
 /* With few rows an expert a launch mostly writes, and stores of 256 bytes of a row are up to a
  * tenth faster. In ping-pong each consumer then has one buffer instead of two: hardly faster with
  * 64 rows an expert, and not faster with 128. */
-static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static int usual_store_slabs(const struct gemm *v, const struct hopper_tile *t)
 {
     return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
 }
@@ -163,7 +163,7 @@ static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct 
  * time than their bytes would take. In a burst that is too large, L2 drops the first rows before
  * they are needed. Bursts of 2 MB to 3 MB were best: 4 % faster than no burst, up to 3 % faster
  * than twice as many bytes. */
-static int hopper_count_burst_experts(const struct grouped_gemm_problem *v)
+static int hopper_count_burst_experts(const struct gemm *v)
 {
     const int64_t most = 2900000;
     const int64_t bytes = (v->m + v->experts - 1) / v->experts * (v->n + v->k) * dtype_size(v->in);
@@ -178,7 +178,7 @@ static int hopper_count_burst_experts(const struct grouped_gemm_problem *v)
  * come in bursts. With more rows bursts cost as much as they gain. But where nearly every tile of a
  * thread block has another expert, L2 should already have the next expert's rows: this saves 1 to 4
  * % with 256 rows, and costs 3 % in larger problems. */
-int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+int hopper_usual_ahead(const struct gemm *v, const struct hopper_tile *t)
 {
     enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
     if (v->mode != GEMM_DW || t->sort_experts || t->r < 1 || t->c < 1) {
@@ -211,8 +211,7 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
  * of all bytes. The same holds for dense products of one row tile. docs/kernel-notes.md has the
  * figures. A config may name a value, and searches also try the other values.
  */
-static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *v,
-                                             const struct hopper_tile *t)
+static enum hopper_eviction usual_w_eviction(const struct gemm *v, const struct hopper_tile *t)
 {
     enum { FEW = 48 /* rows of an expert; measured: 32 and 64 */ };
     const bool once = v->m <= v->experts * t->height * hopper_rows_together(t);
@@ -241,8 +240,7 @@ static int hopper_count_resident_blocks(const struct hopper_tile *t)
     return few && 2 * (t->smem + SMEM_OF_SYSTEM) <= SMEM_OF_SM ? 2 : 1;
 }
 
-void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_values *h,
-                    struct hopper_tile *t)
+void hopper_tile_of(const struct gemm *v, const struct hopper_values *h, struct hopper_tile *t)
 {
     int size[HOPPER_ROLES];
     for (int i = 0; i < HOPPER_ROLES; i++) {
@@ -295,8 +293,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
     t->resident = hopper_count_resident_blocks(t);
 }
 
-void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
-                      struct hopper_tile *t)
+void hopper_tile_make(const struct gemm *v, const struct record *config, struct hopper_tile *t)
 {
     struct hopper_values h;
     hopper_values_read(config, &h);

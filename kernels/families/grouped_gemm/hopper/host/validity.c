@@ -30,8 +30,8 @@ static int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
         n += (size_t)snprintf(use + n, sizeof(use) - n, "%s%s", between, values[i]);
     }
     return h->of[f].type == VALUE_NONE
-               ? grouped_gemm_rules_missing(hopper_field_names[f], "hopper", use, why)
-               : grouped_gemm_rules_refuse(hopper_field_names[f], &h->of[f], "hopper", use, why);
+               ? gemm_rules_missing(hopper_field_names[f], "hopper", use, why)
+               : gemm_rules_refuse(hopper_field_names[f], &h->of[f], "hopper", use, why);
 }
 
 static const struct int_rule role_rules[HOPPER_ROLES] = {
@@ -65,10 +65,10 @@ static const struct {
 static int hopper_check_int(const struct hopper_values *h, enum hopper_field f,
                             const struct int_rule *rule, struct rejection *why)
 {
-    return grouped_gemm_rules_int(rule, hopper_field_names[f], &h->of[f], "hopper", why);
+    return gemm_rules_int(rule, hopper_field_names[f], &h->of[f], "hopper", why);
 }
 
-static int hopper_check_values(const struct grouped_gemm_problem *v, const struct hopper_values *h,
+static int hopper_check_values(const struct gemm *v, const struct hopper_values *h,
                                struct rejection *why)
 {
     const bool swap = hopper_bool(h, FIELD_swap_ab, false);
@@ -112,7 +112,7 @@ static int check_load(const struct hopper_values *h, enum hopper_field f, bool h
                          hopper_field_names[f]);
 }
 
-static int check_switches(const struct grouped_gemm_problem *v, const struct hopper_values *h,
+static int check_switches(const struct gemm *v, const struct hopper_values *h,
                           struct rejection *why)
 {
     int r = check_bool(h, FIELD_skip_rows, why);
@@ -125,8 +125,7 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct hop
 }
 
 /* Values that contradict the problem or another value. */
-static int check_others(const struct grouped_gemm_problem *v, const struct hopper_values *h,
-                        struct rejection *why)
+static int check_others(const struct gemm *v, const struct hopper_values *h, struct rejection *why)
 {
     const bool dw = v->mode == GEMM_DW, gathers = v->gather_x || v->gather_dy;
     const bool copy = hopper_bool(h, FIELD_permute_copy, false);
@@ -163,10 +162,10 @@ static int check_others(const struct grouped_gemm_problem *v, const struct hoppe
          "expert_order=size sorts up to # experts, and there are #: take index", HOPPER_SORT_MAX,
          v->experts},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-static int check_problem(const struct grouped_gemm_problem *v, struct rejection *why)
+static int check_problem(const struct gemm *v, struct rejection *why)
 {
     if (v->in != DTYPE_BF16 && v->in != DTYPE_FP16) {
         return rejection_set(why, ERROR_INVALID, "dtype_in",
@@ -181,11 +180,10 @@ static int check_problem(const struct grouped_gemm_problem *v, struct rejection 
                              "portable kernel",
                              dtype_name(v->out));
     }
-    return grouped_gemm_rules_rows_16(v, why);
+    return gemm_rules_rows_16(v, why);
 }
 
-static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                      struct rejection *why)
+static int check_swap(const struct gemm *v, const struct hopper_tile *t, struct rejection *why)
 {
     const struct rule rules[] = {
         {t->swap_ab && v->mode == GEMM_DW, "swap_mode",
@@ -202,7 +200,7 @@ static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_
          "to what it is by default",
          t->ksplit},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 static int check_warpgroups(const struct hopper_tile *t, struct rejection *why)
@@ -239,11 +237,11 @@ static int check_skip(const struct hopper_tile *t, struct rejection *why)
          "skip_rows=true with tiles of 64 rows: it leaves out whole 64 of more rows that do not "
          "exist; set it to false"},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 /* Pieces of a consumer's part of the output; each takes a staging buffer. */
-static int hopper_count_pieces(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static int hopper_count_pieces(const struct gemm *v, const struct hopper_tile *t)
 {
     return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64)
                       : t->rows_each / t->rows_written * (t->c / hopper_slab_cols(v));
@@ -251,8 +249,7 @@ static int hopper_count_pieces(const struct grouped_gemm_problem *v, const struc
 
 /* How a tile is loaded and stored; and schedule=staggered, which multiplies half of a consumer's
  * rows while the other half is written. */
-static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                      struct rejection *why)
+static int check_tile(const struct gemm *v, const struct hopper_tile *t, struct rejection *why)
 {
     const bool dw = v->mode == GEMM_DW;
     const int slab = hopper_slab_cols(v);
@@ -295,7 +292,7 @@ static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_
          "schedule=staggered takes two blocks of # to sum over, there is one; take cooperative",
          HOPPER_DEPTH},
     };
-    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 /* Deferred tiles, dynamic and stored by TMA, whose sums and pieces fill a thread's registers: true
@@ -310,7 +307,7 @@ static bool deferred_spills(const struct hopper_tile *t)
 }
 
 /* Checks schedule=deferred, which writes a tile while the next tile is multiplied. */
-static int hopper_check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int hopper_check_deferred(const struct gemm *v, const struct hopper_tile *t,
                                  struct rejection *why)
 {
     const int kept = hopper_kept(t), most = t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST;
@@ -337,12 +334,11 @@ static int hopper_check_deferred(const struct grouped_gemm_problem *v, const str
          "tile_scheduler=dynamic: take static, or staging_buffers=#",
          t->c, t->r, t->staging, t->gather ? 2 : 1, .required = full, .limit = full - HOPPER_PAIRS},
     };
-    return t->deferred ? grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why)
-                       : 0;
+    return t->deferred ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why) : 0;
 }
 
 /* NUM_KSPLIT: the thread blocks of a cluster share a tile. */
-static int hopper_check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int hopper_check_split(const struct gemm *v, const struct hopper_tile *t,
                               struct rejection *why)
 {
     const int64_t blocks = hopper_depth_blocks(v);
@@ -364,14 +360,12 @@ static int hopper_check_split(const struct grouped_gemm_problem *v, const struct
          "NUM_KSPLIT=# parts of a sum over # blocks of #: each part has one at least; take up to #",
          t->ksplit, blocks, HOPPER_DEPTH, blocks},
     };
-    return t->ksplit > 1 ? grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why)
-                         : 0;
+    return t->ksplit > 1 ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why) : 0;
 }
 
 /* cluster_shape_mn: the thread blocks of a cluster have two tiles and share an operand. In forward
  * and dX these are two row tiles of an expert, which share its weights. */
-static int check_cluster(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                         struct rejection *why)
+static int check_cluster(const struct gemm *v, const struct hopper_tile *t, struct rejection *why)
 {
     const bool dw = v->mode == GEMM_DW, dy = t->cluster_c > 1; /* dW's columns share dy, rows x */
     const struct rule rules[] = {
@@ -396,9 +390,8 @@ static int check_cluster(const struct grouped_gemm_problem *v, const struct hopp
          "cluster_shape_mn=2x1 shares x, half of its 64-column slabs from each: that takes a tile "
          "of 128 or 256 of its columns, and K a multiple of 64; set it to 1x1"},
     };
-    return hopper_sharers(t) > 1
-               ? grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why)
-               : 0;
+    return hopper_sharers(t) > 1 ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why)
+                                 : 0;
 }
 
 static int check_rounds(const struct hopper_tile *t, struct rejection *why)
@@ -414,7 +407,7 @@ static int check_rounds(const struct hopper_tile *t, struct rejection *why)
 }
 
 /* True where ptxas spilled more than 16 bytes (tests/compile/compile_space checks this). */
-static bool hopper_tile_spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static bool hopper_tile_spills(const struct gemm *v, const struct hopper_tile *t)
 {
     const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;
     if (t->accumulators <= HOPPER_ACCUMULATORS_MANY || t->swap_ab) {
@@ -452,7 +445,7 @@ static int check_shared(const struct hopper_tile *t, const struct device_info *i
     return rejection_settled(why, r, t->staging == 1 ? "num_stages" : "staging_buffers");
 }
 
-static int check_resources(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+static int check_resources(const struct gemm *v, const struct hopper_tile *t,
                            const struct device_info *info, struct rejection *why)
 {
     const int r = check_shared(t, info, why);
@@ -474,9 +467,9 @@ static int check_resources(const struct grouped_gemm_problem *v, const struct ho
 int hopper_check(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why)
 {
-    struct grouped_gemm_problem v;
-    grouped_gemm_view(p, &v);
-    int r = grouped_gemm_rules_check(&v, config, hopper_field_names, NULL, why);
+    struct gemm v;
+    gemm_view(p, &v);
+    int r = gemm_rules_check(&v, config, hopper_field_names, NULL, why);
     if (r) {
         return r;
     }

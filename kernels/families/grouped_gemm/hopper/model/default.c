@@ -87,8 +87,7 @@ static const struct winner *winners_of(enum gemm_mode mode, int *n)
     return mode == GEMM_DW ? of_weights : of_rows;
 }
 
-static void put_tile(const struct grouped_gemm_problem *v, const struct winner *w,
-                     struct record *config)
+static void put_tile(const struct gemm *v, const struct winner *w, struct record *config)
 {
     const int size[HOPPER_ROLES] = {w->r, w->c, HOPPER_DEPTH};
     record_init(config);
@@ -120,8 +119,7 @@ static void put_tile(const struct grouped_gemm_problem *v, const struct winner *
     }
 }
 
-static void put_run_time(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                         struct record *config)
+static void put_run_time(const struct gemm *v, const struct hopper_tile *t, struct record *config)
 {
     record_put_int(config, "GROUP_SIZE_M", t->group);
     record_put_text(config, "raster", t->raster_columns ? "columns" : "rows");
@@ -184,7 +182,7 @@ static void make_tile(const struct hopper_facts *f, const struct candidate *c,
 }
 
 /* True if experts have enough rows for the tile's pair or schedule to pay. */
-static bool hopper_winner_pays(const struct grouped_gemm_problem *v, const struct winner *w)
+static bool hopper_winner_pays(const struct gemm *v, const struct winner *w)
 {
     return (!w->pair || hopper_pair_pays(v)) &&
            (strcmp(w->schedule, "deferred") != 0 || hopper_defer_pays(v));

@@ -91,12 +91,12 @@ void hopper_facts_init(struct hopper_facts *f, const struct problem *p,
 {
     int64_t rows[GEMM_EXPERTS_MAX];
     *f = (struct hopper_facts){0};
-    grouped_gemm_view(p, &f->v);
+    gemm_view(p, &f->v);
     set_machine(f, info);
     if (w) {
-        grouped_gemm_rows(&f->v, w, rows);
+        gemm_rows(&f->v, w, rows);
     } else {
-        grouped_gemm_typical_rows(&f->v, rows);
+        gemm_typical_rows(&f->v, rows);
     }
     f->v.routing = NULL;
     count_tiles(f, rows);

@@ -31,8 +31,8 @@ extern const struct hopper_constants *hopper_fitted;
 enum { HOPPER_BINS = 8, HOPPER_HEIGHTS = 4 /* 64, 128, 192, 256 rows */ };
 
 struct hopper_facts {
-    struct grouped_gemm_problem v; /* v.routing is not kept */
-    double sms, speed;             /* number of SMs; speed of an SM, H200: 1 */
+    struct gemm v;     /* v.routing is not kept */
+    double sms, speed; /* number of SMs; speed of an SM, H200: 1 */
     double bytes_us, l2_bytes;
     double active; /* number of experts with rows */
     struct {

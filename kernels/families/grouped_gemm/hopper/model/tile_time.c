@@ -314,7 +314,7 @@ static double again_of(const struct timing *x, double row_tiles, double col_tile
 static double timing_bytes_once(const struct hopper_facts *f, const struct hopper_tile *t,
                                 double write)
 {
-    const struct grouped_gemm_problem *v = &f->v;
+    const struct gemm *v = &f->v;
     const double in = (double)dtype_size(v->in), out = (double)dtype_size(v->out) * write;
     const double m = (double)v->m, n = (double)v->n, k = (double)v->k;
     const double x_rows = t->permute_copy && v->gather_x ? m : (double)v->x_rows;
@@ -352,7 +352,7 @@ static double timing_bytes_apart(const struct timing *x, const struct load *l, d
 static double timing_bytes_moved(const struct timing *x, const struct load *l)
 {
     const struct hopper_facts *f = x->f;
-    const struct grouped_gemm_problem *v = &f->v;
+    const struct gemm *v = &f->v;
     const double cols = ceil((double)v->out_cols / hopper_tile_cols(x->t));
     const double narrow = 256.0 / hopper_tile_cols(x->t) - 1;
     const double more = v->mode == GEMM_DW ? x->c->narrow_sums : x->c->write_narrow;
@@ -394,7 +394,7 @@ static double memory_us(const struct timing *x, const struct load *l)
  * token take about 10 us less, of 50 us. */
 static double copy_us(const struct timing *x)
 {
-    const struct grouped_gemm_problem *v = &x->f->v;
+    const struct gemm *v = &x->f->v;
     const double cols = (double)(v->gather_x ? v->k : v->n);
     const double rows = (double)(v->gather_x ? v->x_rows : v->m) + (double)v->m;
     return x->c->copy_setup_us + rows * cols * (double)dtype_size(v->in) / x->c->copy_us;
