@@ -14,22 +14,18 @@ static int no_device(struct error *err)
 
 static int device_none(const char *spec, struct device **out, struct error *err)
 {
-    (void)spec;
     *out = NULL;
     return no_device(err);
 }
 
 static int compiler_none(const char *spec, struct compiler **out, struct error *err)
 {
-    (void)spec;
     *out = NULL;
     return error_set(err, ERROR_NO_COMPILER, "gemmd was built without CUDA headers; " REBUILD);
 }
 
 int device_set_clocks(const char *uuid, int64_t mhz, struct error *err)
 {
-    (void)uuid;
-    (void)mhz;
     return no_device(err);
 }
 
@@ -41,8 +37,6 @@ static int info_none(struct device_info *out, struct error *err)
 
 static int load_none(const void *image, size_t size, void **handle, struct error *err)
 {
-    (void)image;
-    (void)size;
     *handle = NULL;
     return no_device(err);
 }

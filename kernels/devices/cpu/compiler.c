@@ -125,7 +125,6 @@ static int read_version(const char *cc, char *out, size_t size, struct error *er
 
 static int compiler_open_cpu(const char *spec, struct compiler **out, struct error *err)
 {
-    (void)spec;
     *out = NULL;
     struct cpu_compiler *c = calloc(1, sizeof(*c));
     if (!c) {
@@ -341,7 +340,6 @@ static int still_itself(const struct cpu_compiler *c, struct error *err)
 
 static void compiler_stop_cpu(struct compiler *c, const struct variant *v)
 {
-    (void)c;
     spawn_end(v);
 }
 

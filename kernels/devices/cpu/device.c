@@ -40,11 +40,11 @@ static int device_open_cpu(const char *spec, struct device **out, struct error *
     return 0;
 }
 
+/* Every loaded kernel can be launched: a CPU has no launch limits. */
 static int device_load_cpu(struct device *base, const struct image *image, const struct variant *v,
                            struct kernel **out, struct rejection *why, struct error *err)
 {
     struct cpu_device *d = (struct cpu_device *)base;
-    (void)why; /* every loaded kernel can be launched: a CPU has no launch limits */
     *out = NULL;
     struct cpu_kernel *k = calloc(1, sizeof(*k));
     if (!k) {
@@ -69,7 +69,6 @@ static int device_load_cpu(struct device *base, const struct image *image, const
 static void device_unload_cpu(struct device *d, struct kernel *base)
 {
     struct cpu_kernel *k = (struct cpu_kernel *)base;
-    (void)d;
     if (k) {
         cpu_module_close(&k->module);
         free(k);

@@ -206,7 +206,6 @@ static void backend_unload(void *handle)
 
 static int backend_launch(void *handle, const struct launch *l, void *stream, struct error *err)
 {
-    (void)stream;
     return cpu_module_launch(handle, l, err);
 }
 

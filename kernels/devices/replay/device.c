@@ -98,15 +98,14 @@ static int replay_prepare(struct device *base, const struct family *f, const str
 
 static void replay_release(struct device *base, struct prepared *w)
 {
-    (void)base;
     free(w);
 }
 
+/* The image only names the variant: nothing to load. */
 static int replay_load(struct device *base, const struct image *image, const struct variant *v,
                        struct kernel **out, struct rejection *why, struct error *err)
 {
     struct replay_device *d = (struct replay_device *)base;
-    (void)image; /* the image only names the variant: nothing to load */
     *out = NULL;
     int r = fault_happen(fault_find(d->l, STAGE_LOAD, NULL, v), err);
     if (r) {
@@ -130,7 +129,6 @@ static int replay_load(struct device *base, const struct image *image, const str
 
 static void replay_unload(struct device *base, struct kernel *k)
 {
-    (void)base;
     free(k);
 }
 
@@ -220,7 +218,6 @@ static int replay_verify(struct device *base, struct prepared *w, struct kernel 
                          struct verdict *out, struct error *err)
 {
     struct replay_device *d = (struct replay_device *)base;
-    (void)tol;
     *out = (struct verdict){.right = true, .max_error = NAN, .rel_norm = NAN};
     const struct fault *f = fault_find(d->l, STAGE_VERIFY, config, NULL);
     int r = fault_happen(f, err);

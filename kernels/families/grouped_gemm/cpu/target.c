@@ -56,7 +56,6 @@ enum { TUNABLES = sizeof(tunables) / sizeof(tunables[0]) };
 static uint32_t gemm_cpu_list_params(const struct problem *p, const struct device_info *info,
                                      struct param out[PARAMS_MAX])
 {
-    (void)info;
     struct gemm v;
     gemm_view(p, &v);
     uint32_t n = 0;
@@ -366,7 +365,6 @@ static int gemm_cpu_plan(const struct problem *p, const struct record *config,
                          const struct device_info *info, const void *args, struct launch_plan *out,
                          struct error *err)
 {
-    (void)info;
     struct gemm v;
     struct cpu_tunables t;
     struct grouped_gemm_args a;

@@ -149,7 +149,6 @@ enum { OTHERS = sizeof(others) / sizeof(others[0]) };
 uint32_t portable_params(const struct problem *p, const struct device_info *info,
                          struct param out[PARAMS_MAX])
 {
-    (void)info;
     static const char *const help[ROLES] = {"tile of the routed rows", "tile of N", "tile of K"};
     struct gemm v;
     gemm_view(p, &v);

@@ -25,7 +25,6 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
 {
     struct gemm v;
     struct hopper_tile t;
-    (void)err;
     gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     *out =
