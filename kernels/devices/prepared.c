@@ -91,7 +91,7 @@ static int prepared_make_buffer(struct device *d, struct prepared *w, uint32_t c
         return 0;
     }
     int r = host_work_check(err);
-    r = r ? r : w->ops->allocate(d, bytes + 2 * guard, &at, err);
+    r = r ? r : w->ops->allocate(bytes + 2 * guard, &at, err);
     if (r) {
         return r;
     }
@@ -140,9 +140,9 @@ static int prepared_run_reference(struct device *d, struct prepared *w, struct e
     if (prepared_expected_bytes(load) == 0) {
         return 0;
     }
-    int r = w->ops->allocate(d, places, (void **)&w->check_at, err);
-    r = r ? r : w->ops->allocate(d, prepared_expected_bytes(load), (void **)&w->expected, err);
-    r = r ? r : w->ops->allocate(d, errors, (void **)&w->row_errors, err);
+    int r = w->ops->allocate(places, (void **)&w->check_at, err);
+    r = r ? r : w->ops->allocate(prepared_expected_bytes(load), (void **)&w->expected, err);
+    r = r ? r : w->ops->allocate(errors, (void **)&w->row_errors, err);
     r = r ? r : w->ops->upload(d, w->check_at, load->check_at, places, "the check rows", err);
     return r ? r : prepared_launch_reference(d, w, err);
 }
@@ -175,10 +175,10 @@ int prepared_new(struct device *d, const struct prepared_ops *ops, void *stream,
     return 0;
 }
 
-static void prepared_release(struct device *d, struct prepared *w, void *at, int64_t bytes)
+static void prepared_release(struct prepared *w, void *at, int64_t bytes)
 {
     if (at) {
-        w->ops->release(d, at, bytes);
+        w->ops->release(at, bytes);
     }
 }
 
@@ -193,13 +193,13 @@ void prepared_free(struct device *d, struct prepared *w)
             const struct buffer *b = &load->buffers[i];
             char *at = copy == 0 || b->rotate ? w->buffers[copy][i] : NULL;
             const int64_t guard = prepared_guard_of(w, b);
-            prepared_release(d, w, at ? at - guard : NULL, prepared_buffer_bytes(b) + 2 * guard);
+            prepared_release(w, at ? at - guard : NULL, prepared_buffer_bytes(b) + 2 * guard);
         }
     }
-    prepared_release(d, w, w->workspace, w->workspace_bytes);
-    prepared_release(d, w, w->check_at, prepared_bytes_of_rows(load, sizeof(int64_t)));
-    prepared_release(d, w, w->expected, prepared_expected_bytes(load));
-    prepared_release(d, w, w->row_errors, prepared_bytes_of_rows(load, sizeof(struct row_error)));
+    prepared_release(w, w->workspace, w->workspace_bytes);
+    prepared_release(w, w->check_at, prepared_bytes_of_rows(load, sizeof(int64_t)));
+    prepared_release(w, w->expected, prepared_expected_bytes(load));
+    prepared_release(w, w->row_errors, prepared_bytes_of_rows(load, sizeof(struct row_error)));
     load->family->workload_deinit(&w->workload);
     free(w);
 }
@@ -238,10 +238,10 @@ static int prepared_plan(struct device *d, struct prepared *w, const struct kern
         snprintf(of, sizeof(of), "%s, less what the operands take", w->ops->memory);
         return device_too_much((double)bytes, (double)w->workspace_max, of, err);
     }
-    prepared_release(d, w, w->workspace, w->workspace_bytes);
+    prepared_release(w, w->workspace, w->workspace_bytes);
     w->workspace = NULL;
     w->workspace_bytes = 0;
-    r = w->ops->allocate(d, bytes, &w->workspace, err);
+    r = w->ops->allocate(bytes, &w->workspace, err);
     w->workspace_bytes = r ? 0 : bytes;
     return r ? r : prepared_plan_into(d, w, t, config, copy, out, err);
 }

@@ -71,8 +71,8 @@ struct prepared_ops {
     int64_t guard_bytes;
     const char *memory;                                                /* "the GPU's free memory" */
     int (*limit)(struct device *d, int64_t *bytes, struct error *err); /* bytes for a problem now */
-    int (*allocate)(struct device *d, int64_t bytes, void **out, struct error *err);
-    void (*release)(struct device *d, void *at, int64_t bytes);
+    int (*allocate)(int64_t bytes, void **out, struct error *err);
+    void (*release)(void *at, int64_t bytes);
     int (*set)(struct device *d, void *to, int value, int64_t bytes, const char *what,
                struct error *err);
     int (*upload)(struct device *d, void *to, const void *from, int64_t bytes, const char *what,

@@ -20,7 +20,6 @@ static struct pool *pool_of(struct device *d)
 
 int cpu_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err)
 {
-    (void)d;
     double flops, bytes;
     f->work(p, &flops, &bytes);
     return device_host_fits(bytes + device_host_lists(f, p), err);
@@ -28,15 +27,12 @@ int cpu_fits(struct device *d, const struct family *f, const struct problem *p, 
 
 static int cpu_limit(struct device *d, int64_t *bytes, struct error *err)
 {
-    (void)d;
-    (void)err;
     *bytes = device_host_limit();
     return 0;
 }
 
-static int cpu_allocate(struct device *d, int64_t bytes, void **out, struct error *err)
+static int cpu_allocate(int64_t bytes, void **out, struct error *err)
 {
-    (void)d;
     void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
         return error_set(err, ERROR_NO_MEMORY, "cannot allocate %.1f MiB for a buffer: %s",
@@ -48,9 +44,8 @@ static int cpu_allocate(struct device *d, int64_t bytes, void **out, struct erro
     return 0;
 }
 
-static void cpu_free(struct device *d, void *at, int64_t bytes)
+static void cpu_free(void *at, int64_t bytes)
 {
-    (void)d;
     munmap(at, (size_t)bytes);
 }
 
@@ -58,9 +53,6 @@ static void cpu_free(struct device *d, void *at, int64_t bytes)
 static int cpu_set(struct device *d, void *to, int value, int64_t bytes, const char *what,
                    struct error *err)
 {
-    (void)d;
-    (void)what;
-    (void)err;
     memset(to, value, (size_t)bytes);
     return 0;
 }
@@ -68,18 +60,12 @@ static int cpu_set(struct device *d, void *to, int value, int64_t bytes, const c
 static int cpu_copy(struct device *d, void *to, const void *from, int64_t bytes, const char *what,
                     struct error *err)
 {
-    (void)d;
-    (void)what;
-    (void)err;
     memcpy(to, from, (size_t)bytes);
     return 0;
 }
 
 static int cpu_wait(struct device *d, const char *what, struct error *err)
 {
-    (void)d;
-    (void)what;
-    (void)err;
     return 0;
 }
 
@@ -182,7 +168,6 @@ static void fill_random(void *ctx, uint32_t piece)
 static int cpu_fill(struct device *d, const struct buffer *b, uint64_t seed, void *to,
                     struct error *err)
 {
-    (void)err;
     struct fill f = {.buffer = b, .to = to, .seed = seed};
     pool_run(pool_of(d), fill_random, &f, pieces_of(b));
     return 0;
@@ -193,7 +178,6 @@ static int cpu_fill(struct device *d, const struct buffer *b, uint64_t seed, voi
 static int cpu_run_reference(struct device *d, const struct family_target *t,
                              const struct launch *l, struct error *err)
 {
-    (void)t;
     /* no module is needed: the launch has its function in cpu_entry */
     struct cpu_module none = {.pool = pool_of(d)};
     return cpu_module_launch(&none, l, err);
@@ -201,8 +185,6 @@ static int cpu_run_reference(struct device *d, const struct family_target *t,
 
 static int cpu_add_rows(struct device *d, const struct prepared *w, struct error *err)
 {
-    (void)d;
-    (void)err;
     const struct workload *load = &w->workload;
     const struct buffer *b = &load->buffers[load->output];
     for (uint32_t i = 0; i < load->n_checks; i++) {
@@ -216,14 +198,12 @@ static int cpu_add_rows(struct device *d, const struct prepared *w, struct error
 
 static int cpu_launch(struct device *d, struct kernel *k, const struct launch *l, struct error *err)
 {
-    (void)d;
     return cpu_module_launch(&((struct cpu_kernel *)k)->module, l, err);
 }
 
 static int cpu_sample(struct device *d, const struct prepared_work *work, uint32_t copy, double *us,
                       struct error *err)
 {
-    (void)d;
     double began = device_clock_ms(NULL);
     int r = work->queue(work->ctx, copy, err);
     *us = (device_clock_ms(NULL) - began) * 1e3;
@@ -278,7 +258,6 @@ static void compare_row(const struct buffer *b, const void *data, int64_t at,
 static int cpu_inspect(struct device *d, const struct prepared *w, const struct tolerance *tol,
                        struct prepared_findings *out, struct error *err)
 {
-    (void)err;
     const struct workload *load = &w->workload;
     const struct buffer *b = &load->buffers[load->output];
     struct scan s = {.buffer = b, .data = w->buffers[0][load->output]};

@@ -13,9 +13,8 @@
 
 static int create_context(struct cuda_device *d, struct error *err)
 {
-    const struct cuda_driver *cu = d->cu;
     int mode = CU_COMPUTEMODE_DEFAULT;
-    cu->device_attribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, d->device);
+    cuda.device_attribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, d->device);
     if (mode == CU_COMPUTEMODE_PROHIBITED) {
         return error_set(err, ERROR_NO_DEVICE,
                          "GPU %s is in compute mode PROHIBITED: nvidia-smi -c "
@@ -23,18 +22,18 @@ static int create_context(struct cuda_device *d, struct error *err)
                          d->base.info.uuid);
     }
     /* While it waits, the runner yields: it must not use a whole core beside a training job. */
-    int r = cuda_check(cu, cu->context_create(&d->context, CU_CTX_SCHED_BLOCKING_SYNC, d->device),
-                       err, "creating a context on %s", d->base.info.name);
+    int r = cuda_check(cuda.context_create(&d->context, CU_CTX_SCHED_BLOCKING_SYNC, d->device), err,
+                       "creating a context on %s", d->base.info.name);
     r = r ? r
-          : cuda_check(cu, cu->stream_create(&d->stream, CU_STREAM_NON_BLOCKING), err,
+          : cuda_check(cuda.stream_create(&d->stream, CU_STREAM_NON_BLOCKING), err,
                        "creating a stream");
     r = r ? r
-          : cuda_check(cu, cu->event_create(&d->begin, CU_EVENT_BLOCKING_SYNC), err,
+          : cuda_check(cuda.event_create(&d->begin, CU_EVENT_BLOCKING_SYNC), err,
                        "creating an event");
     r = r ? r
-          : cuda_check(cu, cu->event_create(&d->end, CU_EVENT_BLOCKING_SYNC), err,
+          : cuda_check(cuda.event_create(&d->end, CU_EVENT_BLOCKING_SYNC), err,
                        "creating an event");
-    return r ? r : cuda_allocate(d, CUDA_COUNTERS * sizeof(uint64_t), &d->counters, err);
+    return r ? r : cuda_allocate(CUDA_COUNTERS * sizeof(uint64_t), (void **)&d->counters, err);
 }
 
 static void destroy_context(struct cuda_device *d)
@@ -44,21 +43,22 @@ static void destroy_context(struct cuda_device *d)
     }
     cuda_module_unload(&d->reference.module);
     cuda_module_unload(&d->tools.module);
-    cuda_release(d, &d->sweep);
-    cuda_release(d, &d->counters);
+    cuda_release(d->sweep, 0);
+    cuda_release(d->counters, 0);
     if (d->end) {
-        d->cu->event_destroy(d->end);
+        cuda.event_destroy(d->end);
     }
     if (d->begin) {
-        d->cu->event_destroy(d->begin);
+        cuda.event_destroy(d->begin);
     }
     if (d->stream) {
-        d->cu->stream_destroy(d->stream);
+        cuda.stream_destroy(d->stream);
     }
-    d->cu->context_destroy(d->context);
+    cuda.context_destroy(d->context);
     d->context = NULL;
     d->stream = NULL;
     d->begin = d->end = NULL;
+    d->counters = d->sweep = NULL;
 }
 
 int cuda_wake(struct cuda_device *d, struct error *err)
@@ -89,10 +89,10 @@ static int device_open_cuda(const char *spec, struct device **out, struct error 
         return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
     }
     d->base.ops = &cuda_device_ops;
-    int r = cuda_driver_init(&d->cu, err);
-    r = r ? r : cuda_find(d->cu, spec, &d->device, err);
-    d->nvml = r ? NULL : cuda_nvml(d->cu, d->device);
-    r = r ? r : cuda_describe(d->cu, d->device, d->nvml, &d->base.info, err);
+    int r = cuda_driver_open(true, err);
+    r = r ? r : cuda_find(spec, &d->device, err);
+    d->nvml = r ? NULL : cuda_nvml(d->device);
+    r = r ? r : cuda_describe(d->device, d->nvml, &d->base.info, err);
     if (r) {
         device_close_cuda(&d->base);
         return r;
@@ -116,7 +116,7 @@ static int device_load_cuda(struct device *base, const struct image *image, cons
     }
     k->base.variant = *v;
     int r = cuda_wake(d, err);
-    r = r ? r : cuda_module_load(&k->module, d->cu, image->data, image->meta.id, err);
+    r = r ? r : cuda_module_load(&k->module, image->data, image->meta.id, err);
     r = r ? r : cuda_module_find(&k->module, v->entry, &f, err);
     /* The launch checks threads and dynamic memory, this call the kernel's static needs. */
     r = r ? r : cuda_module_fits(&k->module, f, 1, 0, why, err);
@@ -132,7 +132,6 @@ static int device_load_cuda(struct device *base, const struct image *image, cons
 static void device_unload_cuda(struct device *d, struct kernel *base)
 {
     struct cuda_kernel *k = (struct cuda_kernel *)base;
-    (void)d;
     if (k) {
         cuda_module_unload(&k->module);
         free(k);

@@ -12,22 +12,22 @@
 
 enum { VERSION_LEAST = 12000 }; /* cubins and cuLaunchKernelEx need this release */
 
-static struct cuda_driver driver;
+struct cuda_driver cuda;
 /* all three variables are written only between loading_begin and loading_end */
 static bool opened, initialised;
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int cuda_driver_load_symbols(void *library, struct cuda_driver *cu, struct error *err)
+static int cuda_driver_load_symbols(void *library, struct error *err)
 {
     const char *missing = NULL;
     /* Assigns through void *, because ISO C has no cast from an object to a function pointer. */
-#define X(member, symbol, parameters) *(void **)&cu->member = dlsym(library, symbol);
+#define X(member, symbol, parameters) *(void **)&cuda.member = dlsym(library, symbol);
     CUDA_DRIVER_OPTIONAL(X)
 #undef X
 #define X(member, symbol, parameters)                                                              \
-    *(void **)&cu->member = dlsym(library, symbol);                                                \
-    missing = cu->member || missing ? missing : symbol;
+    *(void **)&cuda.member = dlsym(library, symbol);                                               \
+    missing = cuda.member || missing ? missing : symbol;
     CUDA_DRIVER_NEEDED(X)
 #undef X
     if (missing) {
@@ -54,53 +54,34 @@ static int cuda_driver_open_library(struct error *err)
             "GEMMD_LIBCUDA, or ask for cpu instead",
             dlerror());
     }
-    struct cuda_driver cu = {0};
-    int r = cuda_driver_load_symbols(library, &cu, err);
+    int r = cuda_driver_load_symbols(library, err);
     r = r ? r
-          : cuda_check(&cu, cu.driver_version(&cu.version), err, "asking the driver its version");
-    if (!r && cu.version < VERSION_LEAST) {
+          : cuda_check(cuda.driver_version(&cuda.version), err, "asking the driver its version");
+    if (!r && cuda.version < VERSION_LEAST) {
         r = error_set(
             err, ERROR_NO_DEVICE,
             "the NVIDIA driver supports CUDA %d.%d: gemmd needs 12.0 (driver 525) or newer; "
             "update it, or ask for cpu instead",
-            cu.version / 1000, cu.version % 1000 / 10);
+            cuda.version / 1000, cuda.version % 1000 / 10);
     }
     if (r) {
         dlclose(library);
         return r;
     }
-    driver = cu;
     opened = true;
     return 0;
 }
 
-static int cuda_driver_get_as(bool init, const struct cuda_driver **out, struct error *err)
+int cuda_driver_open(bool init, struct error *err)
 {
     loading_begin();
     int r = opened ? 0 : cuda_driver_open_library(err);
     if (!r && init && !initialised) {
-        r = cuda_check(&driver, driver.init(0), err, "starting the NVIDIA driver");
+        r = cuda_check(cuda.init(0), err, "starting the NVIDIA driver");
         initialised = r == 0;
     }
     loading_end();
-    *out = r ? NULL : &driver;
     return r;
-}
-
-int cuda_driver_open(const struct cuda_driver **out, struct error *err)
-{
-    return cuda_driver_get_as(false, out, err);
-}
-
-int cuda_driver_init(const struct cuda_driver **out, struct error *err)
-{
-    return cuda_driver_get_as(true, out, err);
-}
-
-int cuda_driver_version(void)
-{
-    const struct cuda_driver *cu;
-    return cuda_driver_get_as(false, &cu, NULL) ? 0 : cu->version;
 }
 
 /* ---- errors --------------------------------------------------------------------------------- */
@@ -174,7 +155,7 @@ static const char *cuda_driver_text_of(CUresult (*ask)(CUresult, const char **),
     return ask && ask(r, &text) == CUDA_SUCCESS && text ? text : unknown;
 }
 
-int cuda_check(const struct cuda_driver *cu, CUresult r, struct error *err, const char *format, ...)
+int cuda_check(CUresult r, struct error *err, const char *format, ...)
 {
     if (r == CUDA_SUCCESS) {
         return 0;
@@ -194,7 +175,7 @@ int cuda_check(const struct cuda_driver *cu, CUresult r, struct error *err, cons
     va_end(args);
     return error_set(
         err, ours, "%s: %s (CUDA error %d, %s)%s%s", what,
-        cuda_driver_text_of(cu->error_name, r, "an error that this driver cannot name"), (int)r,
-        cuda_driver_text_of(cu->error_string, r, "no description"), advice ? "; " : "",
+        cuda_driver_text_of(cuda.error_name, r, "an error that this driver cannot name"), (int)r,
+        cuda_driver_text_of(cuda.error_string, r, "no description"), advice ? "; " : "",
         advice ? advice : "");
 }

@@ -79,35 +79,31 @@
     X(memory_download_async, "cuMemcpyDtoHAsync_v2",                                               \
       (void *to, CUdeviceptr from, size_t bytes, CUstream stream))
 
-struct cuda_driver {
+extern struct cuda_driver {
     int version; /* CUDA version that the driver supports, 12080 for 12.8 */
 #define X(member, symbol, parameters) CUresult(*member) parameters;
     CUDA_DRIVER_NEEDED(X)
     CUDA_DRIVER_OPTIONAL(X)
 #undef X
-};
+} cuda; /* to be read after cuda_driver_open */
 
-/* Opens the driver's library, once per process; never closed; no cuInit. $GEMMD_LIBCUDA names
- * another file. ERROR_NO_DEVICE names the missing part and the remedy. Thread-safe. */
-int cuda_driver_open(const struct cuda_driver **out, struct error *err);
-/* Like cuda_driver_open, and calls cuInit. For processes that create a context of their own, so
- * not for training jobs. */
-int cuda_driver_init(const struct cuda_driver **out, struct error *err);
-/* The CUDA version of the driver, or 0 without a driver. */
-int cuda_driver_version(void);
+/* Opens the driver's library, once per process; never closed. $GEMMD_LIBCUDA names another file.
+ * `init` calls cuInit, for processes that create a context of their own, so not for training jobs.
+ * ERROR_NO_DEVICE names the missing part and the remedy. Thread-safe. */
+int cuda_driver_open(bool init, struct error *err);
 
 /* Turns a CUresult into gemmd's error code. The text has CUDA's name and text and, where known, the
  * remedy: "<what>: CUDA_ERROR_... (...)". Returns 0 for success. */
-int cuda_check(const struct cuda_driver *cu, CUresult r, struct error *err, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+int cuda_check(CUresult r, struct error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Everything that is known about a device without a context (probe.c). */
 struct nvml;
-int cuda_describe(const struct cuda_driver *cu, CUdevice device, const struct nvml *nvml,
-                  struct device_info *out, struct error *err);
+int cuda_describe(CUdevice device, const struct nvml *nvml, struct device_info *out,
+                  struct error *err);
 /* NULL: no NVML, or NVML does not know the GPU. */
-struct nvml *cuda_nvml(const struct cuda_driver *cu, CUdevice device);
+struct nvml *cuda_nvml(CUdevice device);
 /* Finds the device of a spec: "cuda", "cuda:<index>", "cuda:GPU-<uuid>", "cuda:MIG-<uuid>". */
-int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, struct error *err);
+int cuda_find(const char *spec, CUdevice *out, struct error *err);
 
 #endif

@@ -39,8 +39,7 @@ struct cuda_helper {
 };
 
 struct cuda_device {
-    struct device base;           /* first */
-    const struct cuda_driver *cu; /* borrowed */
+    struct device base; /* first */
     CUdevice device;
     struct nvml *nvml;        /* owned; NULL: no NVML */
     struct cuda_watch *watch; /* owned; exists while a problem is prepared */
@@ -50,8 +49,8 @@ struct cuda_device {
     CUstream stream;                     /* owned: for all work */
     CUevent begin, end;                  /* owned */
     struct cuda_helper tools, reference; /* owned; loaded by the first prepare */
-    CUdeviceptr counters;                /* owned: CUDA_COUNTERS of 64 bits */
-    CUdeviceptr sweep; /* owned: memory that is read to empty L2; 0 until needed */
+    char *counters;                      /* owned: CUDA_COUNTERS of 64 bits */
+    void *sweep; /* owned: memory that is read to empty L2; 0 until needed */
 };
 
 struct cuda_kernel {
@@ -77,9 +76,8 @@ void cuda_watch_end(struct cuda_device *d);
 
 /* ---- prepare.c, baseline.c ------------------------------------------------------------------ */
 
-int cuda_allocate(struct cuda_device *d, int64_t bytes, CUdeviceptr *out, struct error *err);
-/* frees *at and sets it to 0; *at may be 0 */
-void cuda_release(struct cuda_device *d, CUdeviceptr *at);
+int cuda_allocate(int64_t bytes, void **out, struct error *err);
+void cuda_release(void *at, int64_t bytes); /* `at` may be NULL */
 int cuda_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err);
 int cuda_prepare(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
                  struct prepared **out, struct error *err);

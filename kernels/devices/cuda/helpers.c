@@ -40,9 +40,9 @@ static int cuda_helper_load(struct cuda_device *d, struct cuda_helper *h, const 
     cuda_module_unload(&h->module);
     h->source = source;
     int r = supply->image ? supply->image(supply->ctx, &v, &image, err)
-                          : cuda_nvrtc_open(d->cu->version, &n, err);
+                          : cuda_nvrtc_open(cuda.version, &n, err);
     r = r || supply->image ? r : cuda_nvrtc_compile(&n, &v, &own, err);
-    r = r ? r : cuda_module_load(&h->module, d->cu, image->data, entry, err);
+    r = r ? r : cuda_module_load(&h->module, image->data, entry, err);
     image_deinit(&own);
     return r;
 }

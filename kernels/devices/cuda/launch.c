@@ -12,11 +12,11 @@ struct loaded {
     CUcontext context; /* borrowed: the job's context, which has the module */
 };
 
-static int cuda_get_current(const struct cuda_driver **cu, CUcontext *context, struct error *err)
+static int cuda_get_current(CUcontext *context, struct error *err)
 {
     *context = NULL;
-    int r = cuda_driver_open(cu, err);
-    r = r ? r : cuda_check(*cu, (*cu)->context_get(context), err, "asking for the current context");
+    int r = cuda_driver_open(false, err);
+    r = r ? r : cuda_check(cuda.context_get(context), err, "asking for the current context");
     if (!r && !*context) {
         r = error_set(err, ERROR_NO_DEVICE,
                       "no CUDA context is current in this thread: call "
@@ -27,27 +27,24 @@ static int cuda_get_current(const struct cuda_driver **cu, CUcontext *context, s
 
 static int cuda_read_info(struct device_info *out, struct error *err)
 {
-    const struct cuda_driver *cu;
     CUcontext context;
     CUdevice device;
-    int r = cuda_get_current(&cu, &context, err);
-    r = r ? r : cuda_check(cu, cu->context_device(&device), err, "asking for the current GPU");
+    int r = cuda_get_current(&context, err);
+    r = r ? r : cuda_check(cuda.context_device(&device), err, "asking for the current GPU");
     if (r) {
         return r;
     }
-    struct nvml *nvml = cuda_nvml(cu, device);
-    r = cuda_describe(cu, device, nvml, out, err);
+    struct nvml *nvml = cuda_nvml(device);
+    r = cuda_describe(device, nvml, out, err);
     nvml_close(nvml);
     return r;
 }
 
 static int cuda_load_image(const void *image, size_t size, void **handle, struct error *err)
 {
-    (void)size; /* the launcher has checked the ELF file's size */
-    const struct cuda_driver *cu;
     CUcontext context;
     *handle = NULL;
-    int r = cuda_get_current(&cu, &context, err);
+    int r = cuda_get_current(&context, err);
     if (r) {
         return r;
     }
@@ -56,7 +53,7 @@ static int cuda_load_image(const void *image, size_t size, void **handle, struct
         return error_set(err, ERROR_NO_MEMORY, "no memory for a module");
     }
     l->context = context;
-    r = cuda_module_load(&l->module, cu, image, "of the launcher", err);
+    r = cuda_module_load(&l->module, image, "of the launcher", err);
     if (r) {
         free(l);
         return r;
@@ -73,15 +70,14 @@ static void cuda_unload_image(void *handle)
     if (!l) {
         return;
     }
-    const struct cuda_driver *cu = l->module.cu;
     CUcontext now = NULL;
-    bool here = cu->context_get(&now) == CUDA_SUCCESS && now == l->context;
-    bool pushed = !here && cu->context_push(l->context) == CUDA_SUCCESS;
+    bool here = cuda.context_get(&now) == CUDA_SUCCESS && now == l->context;
+    bool pushed = !here && cuda.context_push(l->context) == CUDA_SUCCESS;
     if (here || pushed) {
         cuda_module_unload(&l->module);
     }
     if (pushed) {
-        cu->context_pop(&now);
+        cuda.context_pop(&now);
     }
     free(l);
 }

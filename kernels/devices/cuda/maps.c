@@ -32,8 +32,7 @@ static CUtensorMapL2promotion promotion_of(uint32_t bytes)
                           : CU_TENSOR_MAP_L2_PROMOTION_NONE;
 }
 
-static int cuda_map_encode(const struct cuda_driver *cu, const struct tensor_map *m,
-                           CUtensorMap *out, struct error *err)
+static int cuda_map_encode(const struct tensor_map *m, CUtensorMap *out, struct error *err)
 {
     static const cuuint32_t step[5] = {1, 1, 1, 1, 1};
     cuuint64_t size[5], stride[4];
@@ -43,19 +42,17 @@ static int cuda_map_encode(const struct cuda_driver *cu, const struct tensor_map
     for (int i = 0; i < 4; i++) {
         stride[i] = m->stride[i];
     }
-    return cuda_check(cu,
-                      cu->map_encode(out, map_types[m->dtype], m->rank, (void *)(uintptr_t)m->base,
-                                     size, stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                     swizzle_of(m->swizzle), promotion_of(m->l2_promotion),
-                                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+    return cuda_check(cuda.map_encode(out, map_types[m->dtype], m->rank, (void *)(uintptr_t)m->base,
+                                      size, stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                      swizzle_of(m->swizzle), promotion_of(m->l2_promotion),
+                                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
                       err, "encoding a tensor map of %u dimensions over %p", m->rank, m->base);
 }
 
-int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struct cuda_params *out,
-                     struct error *err)
+int cuda_maps_encode(const struct launch *l, struct cuda_params *out, struct error *err)
 {
     int r = 0;
-    if (!cu->map_encode) {
+    if (!cuda.map_encode) {
         return error_set(err, ERROR_NO_DEVICE,
                          "the driver has no cuTensorMapEncodeTiled, which kernel "
                          "%s needs: update it to 525 or newer",
@@ -65,7 +62,7 @@ int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struc
     for (uint32_t i = 0; i < l->n_maps && r == 0; i++) {
         CUtensorMap map;
         assert(l->maps[i].offset + sizeof(map) <= l->params_bytes);
-        r = cuda_map_encode(cu, &l->maps[i], &map, err);
+        r = cuda_map_encode(&l->maps[i], &map, err);
         if (!r) {
             memcpy(out->bytes + l->maps[i].offset, &map, sizeof(map));
         }

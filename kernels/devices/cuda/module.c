@@ -9,12 +9,11 @@
  * synchronise. Drivers before 12.4 cannot load functions earlier. */
 static int load_functions(struct cuda_module *m, struct error *err)
 {
-    const struct cuda_driver *cu = m->cu;
     unsigned n = 0;
-    if (!cu->module_count || !cu->module_functions || !cu->function_load) {
+    if (!cuda.module_count || !cuda.module_functions || !cuda.function_load) {
         return 0;
     }
-    int r = cuda_check(cu, cu->module_count(&n, m->module), err, "counting a module's functions");
+    int r = cuda_check(cuda.module_count(&n, m->module), err, "counting a module's functions");
     if (r || n == 0) {
         return r;
     }
@@ -22,32 +21,30 @@ static int load_functions(struct cuda_module *m, struct error *err)
     if (!functions) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u functions", n);
     }
-    r = cuda_check(cu, cu->module_functions(functions, n, m->module), err,
+    r = cuda_check(cuda.module_functions(functions, n, m->module), err,
                    "listing a module's functions");
     for (unsigned i = 0; i < n && r == 0; i++) {
-        r = cuda_check(cu, cu->function_load(functions[i]), err, "loading a function");
+        r = cuda_check(cuda.function_load(functions[i]), err, "loading a function");
     }
     free(functions);
     return r;
 }
 
-int cuda_module_load(struct cuda_module *m, const struct cuda_driver *cu, const void *image,
-                     const char *name, struct error *err)
+int cuda_module_load(struct cuda_module *m, const void *image, const char *name, struct error *err)
 {
-    *m = (struct cuda_module){.cu = cu};
+    *m = (struct cuda_module){0};
     CUdevice device;
-    int r = cuda_check(cu, cu->context_device(&device), err, "asking for the current GPU");
+    int r = cuda_check(cuda.context_device(&device), err, "asking for the current GPU");
     r = r ? r
-          : cuda_check(cu,
-                       cu->device_attribute(&m->smem_optin,
-                                            CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-                                            device),
+          : cuda_check(cuda.device_attribute(&m->smem_optin,
+                                             CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                                             device),
                        err, "asking the GPU for its shared memory");
-    r = r ? r : cuda_check(cu, cu->module_load(&m->module, image), err, "loading module %s", name);
+    r = r ? r : cuda_check(cuda.module_load(&m->module, image), err, "loading module %s", name);
     if (r) {
         return r;
     }
-    m->order = cuda_order(cu, device);
+    m->order = cuda_order(device);
     pthread_mutex_init(&m->lock, NULL);
     r = load_functions(m, err);
     if (r) {
@@ -59,7 +56,7 @@ int cuda_module_load(struct cuda_module *m, const struct cuda_driver *cu, const 
 void cuda_module_unload(struct cuda_module *m)
 {
     if (m->module) {
-        m->cu->module_unload(m->module);
+        cuda.module_unload(m->module);
         m->module = NULL;
         pthread_mutex_destroy(&m->lock);
     }
@@ -67,8 +64,7 @@ void cuda_module_unload(struct cuda_module *m)
 
 /* ---- functions ------------------------------------------------------------------------------ */
 
-static int cuda_module_describe(const struct cuda_driver *cu, struct cuda_function *f,
-                                struct error *err)
+static int cuda_module_describe(struct cuda_function *f, struct error *err)
 {
     const struct {
         CUfunction_attribute which;
@@ -80,7 +76,7 @@ static int cuda_module_describe(const struct cuda_driver *cu, struct cuda_functi
     };
     int r = 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && r == 0; i++) {
-        r = cuda_check(cu, cu->function_get(all[i].to, all[i].which, f->function), err,
+        r = cuda_check(cuda.function_get(all[i].to, all[i].which, f->function), err,
                        "asking %s for attribute %d", f->name, (int)all[i].which);
     }
     return r;
@@ -106,9 +102,9 @@ static int cuda_module_add_function(struct cuda_module *m, const char *entry,
     struct cuda_function *f = &m->functions[m->n_functions];
     *f = (struct cuda_function){0};
     snprintf(f->name, sizeof(f->name), "%s", entry);
-    int r = cuda_check(m->cu, m->cu->module_function(&f->function, m->module, entry), err,
+    int r = cuda_check(cuda.module_function(&f->function, m->module, entry), err,
                        "looking for entry %s", entry);
-    r = r ? r : cuda_module_describe(m->cu, f, err);
+    r = r ? r : cuda_module_describe(f, err);
     if (r == 0) {
         m->n_functions++;
         *out = f;
@@ -161,10 +157,9 @@ static int allow_smem(struct cuda_module *m, struct cuda_function *f, uint32_t b
     pthread_mutex_lock(&m->lock);
     int r = 0;
     if ((int64_t)bytes > f->dynamic_smem) {
-        r = cuda_check(m->cu,
-                       m->cu->function_set(f->function,
-                                           CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                           (int)bytes),
+        r = cuda_check(cuda.function_set(f->function,
+                                         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                         (int)bytes),
                        err, "asking for %u bytes of shared memory", bytes);
         f->dynamic_smem = r ? f->dynamic_smem : (int)bytes;
     }
@@ -178,9 +173,8 @@ int cuda_module_launch(struct cuda_module *m, const struct launch *l, CUstream s
     struct cuda_function *f;
     if (l->zero_bytes) {
         return cuda_check(
-            m->cu,
-            m->cu->memory_set((CUdeviceptr)(uintptr_t)l->zero, 0, (size_t)l->zero_bytes, stream),
-            err, "setting %lld bytes of the workspace to 0", (long long)l->zero_bytes);
+            cuda.memory_set((CUdeviceptr)(uintptr_t)l->zero, 0, (size_t)l->zero_bytes, stream), err,
+            "setting %lld bytes of the workspace to 0", (long long)l->zero_bytes);
     }
     int r = cuda_module_find(m, l->entry, &f, err);
     r = r ? r
@@ -189,7 +183,7 @@ int cuda_module_launch(struct cuda_module *m, const struct launch *l, CUstream s
     r = r ? r : allow_smem(m, f, l->smem_bytes, err);
     struct cuda_params encoded;
     const uint8_t *bytes = l->n_maps ? encoded.bytes : l->params;
-    r = r || !l->n_maps ? r : cuda_maps_encode(m->cu, l, &encoded, err);
+    r = r || !l->n_maps ? r : cuda_maps_encode(l, &encoded, err);
     if (r) {
         return r;
     }
@@ -213,7 +207,7 @@ int cuda_module_launch(struct cuda_module *m, const struct launch *l, CUstream s
         .numAttrs = l->cluster[0] > 0,
     };
     void *params[] = {(void *)(uintptr_t)bytes};
-    return cuda_check(m->cu, m->cu->launch(&config, f->function, params, NULL), err,
+    return cuda_check(cuda.launch(&config, f->function, params, NULL), err,
                       "launching %s (%u x %u blocks of %u threads, %u bytes of shared memory)",
                       l->entry, l->grid[0], l->grid[1], l->block[0], l->smem_bytes);
 }

@@ -21,8 +21,7 @@ struct cuda_function {
 };
 
 struct cuda_module {
-    const struct cuda_driver *cu; /* borrowed */
-    CUmodule module;              /* owned */
+    CUmodule module; /* owned */
     int smem_optin;
     const struct launch_order *order; /* of the module's device */
     pthread_mutex_t lock;             /* protects the functions: any thread of a job may launch */
@@ -32,8 +31,7 @@ struct cuda_module {
 
 /* Loads into the current context, with every function: a first launch must not allocate, because it
  * may be inside a stream capture. `name` is for messages. */
-int cuda_module_load(struct cuda_module *m, const struct cuda_driver *cu, const void *image,
-                     const char *name, struct error *err);
+int cuda_module_load(struct cuda_module *m, const void *image, const char *name, struct error *err);
 void cuda_module_unload(struct cuda_module *m); /* also for a zeroed struct */
 /* ERROR_INVALID when the module lacks the entry. */
 int cuda_module_find(struct cuda_module *m, const char *entry, struct cuda_function **out,
@@ -52,8 +50,7 @@ struct cuda_params {
 };
 
 /* When the driver refuses a map: ERROR_INVALID, or the code of cuda_check(). */
-int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struct cuda_params *out,
-                     struct error *err);
+int cuda_maps_encode(const struct launch *l, struct cuda_params *out, struct error *err);
 
 /* ---- order.c -------------------------------------------------------------------------------- */
 
@@ -62,6 +59,6 @@ int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struc
  * has no clusters, the driver cannot compile PTX, or other work used the GPU meanwhile. Then
  * clusters take the places of their numbers, which is correct and takes 0.5 % more time.
  * Thread-safe. Not for launch paths: the call may wait for all work of the context. */
-const struct launch_order *cuda_order(const struct cuda_driver *cu, CUdevice device);
+const struct launch_order *cuda_order(CUdevice device);
 
 #endif

@@ -225,13 +225,13 @@ static void compiler_close_cuda(struct compiler *c)
 /* "cuda:sm_90a" compiles for machines with that GPU, regardless of the driver here. */
 static int compiler_open_cuda(const char *spec, struct compiler **out, struct error *err)
 {
-    const int driver_version = strncmp(spec, "cuda:sm_", 8) == 0 ? 0 : cuda_driver_version();
+    const bool local = strncmp(spec, "cuda:sm_", 8) != 0 && cuda_driver_open(false, NULL) == 0;
     struct cuda_compiler *c = calloc(1, sizeof(*c));
     *out = NULL;
     if (!c) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
     }
-    int r = cuda_nvrtc_open(driver_version, &c->nvrtc, err);
+    int r = cuda_nvrtc_open(local ? cuda.version : 0, &c->nvrtc, err);
     if (r) {
         free(c);
         return r;

@@ -31,7 +31,6 @@ static const char source[] = ".version 7.8\n"
                              "}\n";
 
 struct asking {
-    const struct cuda_driver *cu;
     CUmodule module;
     CUfunction where;
     CUstream stream;
@@ -41,18 +40,17 @@ struct asking {
 
 static bool cuda_order_begin(struct asking *a, CUdevice device)
 {
-    const struct cuda_driver *cu = a->cu;
     const CUdevice_attribute sms = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                              smem = CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
     int major = 0;
-    return !cu->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) &&
-           major >= 9 && !cu->device_attribute(&a->n, sms, device) &&
-           a->n <= LAUNCH_ORDER_SMS_MAX && !cu->device_attribute(&a->smem, smem, device) &&
-           !cu->module_load(&a->module, source) &&
-           !cu->module_function(&a->where, a->module, "where") &&
-           !cu->function_set(a->where, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, a->smem) &&
-           !cu->stream_create(&a->stream, CU_STREAM_NON_BLOCKING) &&
-           !cu->memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX);
+    return !cuda.device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) &&
+           major >= 9 && !cuda.device_attribute(&a->n, sms, device) &&
+           a->n <= LAUNCH_ORDER_SMS_MAX && !cuda.device_attribute(&a->smem, smem, device) &&
+           !cuda.module_load(&a->module, source) &&
+           !cuda.module_function(&a->where, a->module, "where") &&
+           !cuda.function_set(a->where, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, a->smem) &&
+           !cuda.stream_create(&a->stream, CU_STREAM_NON_BLOCKING) &&
+           !cuda.memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX);
 }
 
 /* Each block requests all of an SM's shared memory, so that every SM gets only one block. */
@@ -75,32 +73,32 @@ static bool cuda_order_ask(struct asking *a, unsigned cluster, int32_t sm_of[LAU
     };
     void *params[] = {&a->sms};
     const size_t bytes = sizeof(int32_t) * (size_t)a->n;
-    return !a->cu->launch(&config, a->where, params, NULL) &&
-           !a->cu->memory_download_async(sm_of, a->sms, bytes, a->stream) &&
-           !a->cu->stream_wait(a->stream);
+    return !cuda.launch(&config, a->where, params, NULL) &&
+           !cuda.memory_download_async(sm_of, a->sms, bytes, a->stream) &&
+           !cuda.stream_wait(a->stream);
 }
 
 static void cuda_order_end(struct asking *a)
 {
     if (a->sms) {
-        a->cu->memory_free(a->sms);
+        cuda.memory_free(a->sms);
     }
     if (a->stream) {
-        a->cu->stream_destroy(a->stream);
+        cuda.stream_destroy(a->stream);
     }
     if (a->module) {
-        a->cu->module_unload(a->module);
+        cuda.module_unload(a->module);
     }
 }
 
 /* Relaxed capture mode: most calls would end the capture of a stream by another thread. */
-static void find_out(const struct cuda_driver *cu, CUdevice device, struct launch_order *out)
+static void find_out(CUdevice device, struct launch_order *out)
 {
     int32_t single[LAUNCH_ORDER_SMS_MAX], paired[LAUNCH_ORDER_SMS_MAX];
-    struct asking a = {.cu = cu};
+    struct asking a = {0};
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     *out = (struct launch_order){0};
-    if (!cu->capture_mode || !cu->memory_download_async || cu->capture_mode(&mode)) {
+    if (!cuda.capture_mode || !cuda.memory_download_async || cuda.capture_mode(&mode)) {
         return;
     }
     if (cuda_order_begin(&a, device) && cuda_order_ask(&a, 1, single) &&
@@ -108,7 +106,7 @@ static void find_out(const struct cuda_driver *cu, CUdevice device, struct launc
         launch_order_make(single, paired, (uint32_t)a.n, out);
     }
     cuda_order_end(&a);
-    cu->capture_mode(&mode);
+    cuda.capture_mode(&mode);
 }
 
 /* One lock for each device: freeing memory may wait for all work of a context, perhaps for a
@@ -126,7 +124,7 @@ static void make_locks(void)
     }
 }
 
-const struct launch_order *cuda_order(const struct cuda_driver *cu, CUdevice device)
+const struct launch_order *cuda_order(CUdevice device)
 {
     static const struct launch_order not_known;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -136,7 +134,7 @@ const struct launch_order *cuda_order(const struct cuda_driver *cu, CUdevice dev
     }
     pthread_mutex_lock(&devices[device].lock);
     if (!devices[device].asked) {
-        find_out(cu, device, &devices[device].order);
+        find_out(device, &devices[device].order);
         devices[device].asked = true;
     }
     pthread_mutex_unlock(&devices[device].lock);

@@ -36,17 +36,19 @@ static CUdeviceptr address_of(const void *at)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-int cuda_allocate(struct cuda_device *d, int64_t bytes, CUdeviceptr *out, struct error *err)
+int cuda_allocate(int64_t bytes, void **out, struct error *err)
 {
-    return cuda_check(d->cu, d->cu->memory_allocate(out, (size_t)bytes), err,
-                      "allocating %.1f MiB of GPU memory", (double)bytes / 0x1p20);
+    CUdeviceptr at = 0;
+    int r = cuda_check(cuda.memory_allocate(&at, (size_t)bytes), err,
+                       "allocating %.1f MiB of GPU memory", (double)bytes / 0x1p20);
+    *out = (void *)(uintptr_t)at;
+    return r;
 }
 
-void cuda_release(struct cuda_device *d, CUdeviceptr *at)
+void cuda_release(void *at, int64_t bytes)
 {
-    if (*at) {
-        d->cu->memory_free(*at);
-        *at = 0;
+    if (at) {
+        cuda.memory_free(address_of(at));
     }
 }
 
@@ -61,8 +63,8 @@ static int cuda_limit(struct device *base, int64_t *bytes, struct error *err)
 {
     struct cuda_device *d = cuda_of(base);
     size_t available, total;
-    int r = cuda_check(d->cu, d->cu->memory_info(&available, &total), err,
-                       "asking the GPU for its free memory");
+    int r =
+        cuda_check(cuda.memory_info(&available, &total), err, "asking the GPU for its free memory");
     int64_t share = r ? 0 : (int64_t)((double)available * device_memory_share());
     int64_t swept = d->sweep ? 0 : sweep_bytes(d);
     *bytes = share > swept ? share - swept : 0;
@@ -76,50 +78,35 @@ int cuda_fits(struct device *d, const struct family *f, const struct problem *p,
     return limit > 0 && bytes > limit ? device_too_much(bytes, limit, "the GPU's memory", err) : 0;
 }
 
-static int cuda_allocate_buffer(struct device *d, int64_t bytes, void **out, struct error *err)
-{
-    CUdeviceptr at = 0;
-    int r = cuda_allocate(cuda_of(d), bytes, &at, err);
-    *out = (void *)(uintptr_t)at;
-    return r;
-}
-
-static void cuda_release_buffer(struct device *d, void *at, int64_t bytes)
-{
-    (void)bytes;
-    cuda_of(d)->cu->memory_free(address_of(at));
-}
-
 static int cuda_set(struct device *base, void *to, int value, int64_t bytes, const char *what,
                     struct error *err)
 {
     struct cuda_device *d = cuda_of(base);
     return cuda_check(
-        d->cu, d->cu->memory_set(address_of(to), (unsigned char)value, (size_t)bytes, d->stream),
-        err, "%s %s", value ? "poisoning" : "clearing", what);
+        cuda.memory_set(address_of(to), (unsigned char)value, (size_t)bytes, d->stream), err,
+        "%s %s", value ? "poisoning" : "clearing", what);
 }
 
 static int cuda_upload(struct device *base, void *to, const void *from, int64_t bytes,
                        const char *what, struct error *err)
 {
     struct cuda_device *d = cuda_of(base);
-    return cuda_check(d->cu, d->cu->memory_upload(address_of(to), from, (size_t)bytes, d->stream),
-                      err, "uploading %s", what);
+    return cuda_check(cuda.memory_upload(address_of(to), from, (size_t)bytes, d->stream), err,
+                      "uploading %s", what);
 }
 
 static int cuda_copy(struct device *base, void *to, const void *from, int64_t bytes,
                      const char *what, struct error *err)
 {
     struct cuda_device *d = cuda_of(base);
-    return cuda_check(
-        d->cu, d->cu->memory_copy(address_of(to), address_of(from), (size_t)bytes, d->stream), err,
-        "copying %s", what);
+    return cuda_check(cuda.memory_copy(address_of(to), address_of(from), (size_t)bytes, d->stream),
+                      err, "copying %s", what);
 }
 
 static int cuda_wait(struct device *base, const char *what, struct error *err)
 {
     struct cuda_device *d = cuda_of(base);
-    return cuda_check(d->cu, d->cu->stream_wait(d->stream), err, "%s", what);
+    return cuda_check(cuda.stream_wait(d->stream), err, "%s", what);
 }
 
 /* ---- launching tools.cu, with the structs defined there ------------------------------------- */
@@ -205,14 +192,14 @@ static int cuda_spin(struct cuda_device *d, double us, struct error *err)
 static int cuda_sweep_l2(struct cuda_device *d, struct error *err)
 {
     int64_t bytes = sweep_bytes(d);
-    int r = d->sweep ? 0 : cuda_allocate(d, bytes, &d->sweep, err);
+    int r = d->sweep ? 0 : cuda_allocate(bytes, &d->sweep, err);
     if (r) {
         return r;
     }
     const struct {
-        CUdeviceptr data;
+        const void *data;
         uint64_t count;
-        CUdeviceptr out;
+        void *out;
     } p = {d->sweep, (uint64_t)bytes / 16, d->counters};
     return cuda_launch_tool(d, "cuda_sweep", blocks_for(d, bytes / 16), &p, sizeof(p), err);
 }
@@ -224,7 +211,7 @@ static int cuda_count_poison(struct cuda_device *d, const void *data, int64_t co
     const struct {
         const void *data;
         uint64_t count;
-        CUdeviceptr out;
+        void *out;
         int32_t size, reserved;
     } p = {data, (uint64_t)count, d->counters + counter * sizeof(uint64_t), (int32_t)size, 0};
     return cuda_launch_tool(d, "cuda_count_poison", blocks_for(d, count), &p, sizeof(p), err);
@@ -248,13 +235,11 @@ static int cuda_launch(struct device *d, struct kernel *k, const struct launch *
 
 static int elapsed_us(struct cuda_device *d, double *us, struct error *err)
 {
-    const struct cuda_driver *cu = d->cu;
     float ms = 0;
-    int r = cuda_check(cu, cu->event_wait(d->end), err, "running the candidate");
+    int r = cuda_check(cuda.event_wait(d->end), err, "running the candidate");
     r = r ? r
-          : cuda_check(cu,
-                       (cu->event_elapsed_v2 ? cu->event_elapsed_v2
-                                             : cu->event_elapsed)(&ms, d->begin, d->end),
+          : cuda_check((cuda.event_elapsed_v2 ? cuda.event_elapsed_v2
+                                              : cuda.event_elapsed)(&ms, d->begin, d->end),
                        err, "reading the time");
     *us = (double)ms * 1e3;
     return r;
@@ -265,12 +250,11 @@ static int cuda_sample(struct device *base, const struct prepared_work *work, ui
                        double *us, struct error *err)
 {
     struct cuda_device *d = cuda_of(base);
-    const struct cuda_driver *cu = d->cu;
     int r = cuda_sweep_l2(d, err);
     r = r ? r : cuda_spin(d, SPIN_US + SPIN_EACH_US * work->launches, err);
-    r = r ? r : cuda_check(cu, cu->event_record(d->begin, d->stream), err, "recording an event");
+    r = r ? r : cuda_check(cuda.event_record(d->begin, d->stream), err, "recording an event");
     r = r ? r : work->queue(work->ctx, copy, err);
-    r = r ? r : cuda_check(cu, cu->event_record(d->end, d->stream), err, "recording an event");
+    r = r ? r : cuda_check(cuda.event_record(d->end, d->stream), err, "recording an event");
     return r ? r : elapsed_us(d, us, err);
 }
 
@@ -283,8 +267,8 @@ static int cuda_count_unwritten(struct cuda_device *d, const struct prepared *w,
     const struct buffer *b = &load->buffers[load->output];
     const char *at = w->buffers[0][load->output], *end = at + b->count * dtype_size(b->dtype);
     int r = cuda_check(
-        d->cu, d->cu->memory_set(d->counters, 0, CUDA_COUNTERS * sizeof(uint64_t), d->stream), err,
-        "clearing the counters");
+        cuda.memory_set(address_of(d->counters), 0, CUDA_COUNTERS * sizeof(uint64_t), d->stream),
+        err, "clearing the counters");
     if (r == 0 && !b->accumulate) {
         r = cuda_count_poison(d, at, b->count, dtype_size(b->dtype), CUDA_UNWRITTEN, err);
     }
@@ -297,15 +281,14 @@ static int cuda_read_findings(struct cuda_device *d, const struct prepared *w,
 {
     uint64_t n[CUDA_COUNTERS] = {0};
     const size_t bytes = w->workload.n_checks * sizeof(*out->rows);
-    int r = cuda_check(d->cu, d->cu->memory_download(n, d->counters, sizeof(n)), err,
+    int r = cuda_check(cuda.memory_download(n, address_of(d->counters), sizeof(n)), err,
                        "reading the counters");
     out->unwritten = (int64_t)n[CUDA_UNWRITTEN];
     out->outside = r ? 0 : 2 * GUARD_BYTES - (int64_t)(n[CUDA_GUARD_BEFORE] + n[CUDA_GUARD_BEHIND]);
     return r || bytes == 0
                ? r
-               : cuda_check(d->cu,
-                            d->cu->memory_download(out->rows, address_of(w->row_errors), bytes),
-                            err, "reading how the check rows compare");
+               : cuda_check(cuda.memory_download(out->rows, address_of(w->row_errors), bytes), err,
+                            "reading how the check rows compare");
 }
 
 /* Queues all checks behind the candidate's launch, and waits only once. */
@@ -337,8 +320,8 @@ static const struct prepared_ops cuda_prepared_ops = {
     .guard_bytes = GUARD_BYTES,
     .memory = "the GPU's free memory",
     .limit = cuda_limit,
-    .allocate = cuda_allocate_buffer,
-    .release = cuda_release_buffer,
+    .allocate = cuda_allocate,
+    .release = cuda_release,
     .set = cuda_set,
     .upload = cuda_upload,
     .copy = cuda_copy,

@@ -34,29 +34,27 @@ static const char *mig_of_name(const char *name)
     return at ? at + 5 : NULL;
 }
 
-static int read_uuid(const struct cuda_driver *cu, CUdevice device, const char *name, char out[64],
-                     struct error *err)
+static int read_uuid(CUdevice device, const char *name, char out[64], struct error *err)
 {
     CUuuid uuid;
-    int r = cuda_check(cu, cu->device_uuid(&uuid, device), err, "asking the GPU its UUID");
+    int r = cuda_check(cuda.device_uuid(&uuid, device), err, "asking the GPU its UUID");
     if (r == 0) {
         format_uuid(&uuid, mig_of_name(name) != NULL, out);
     }
     return r;
 }
 
-static int find_uuid(const struct cuda_driver *cu, const char *wanted, int n, CUdevice *out,
-                     struct error *err)
+static int find_uuid(const char *wanted, int n, CUdevice *out, struct error *err)
 {
     char found[64] = "";
     for (int i = 0; i < n; i++) {
         CUdevice device;
         char name[128], own[64];
-        int r = cuda_check(cu, cu->device_get(&device, i), err, "asking for GPU %d", i);
+        int r = cuda_check(cuda.device_get(&device, i), err, "asking for GPU %d", i);
         r = r ? r
-              : cuda_check(cu, cu->device_name(name, sizeof(name), device), err,
+              : cuda_check(cuda.device_name(name, sizeof(name), device), err,
                            "asking GPU %d its name", i);
-        r = r ? r : read_uuid(cu, device, name, own, err);
+        r = r ? r : read_uuid(device, name, own, err);
         if (r) {
             return r;
         }
@@ -79,11 +77,11 @@ static int find_uuid(const struct cuda_driver *cu, const char *wanted, int n, CU
                                 wanted, n);
 }
 
-int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, struct error *err)
+int cuda_find(const char *spec, CUdevice *out, struct error *err)
 {
     const char *which = strncmp(spec, "cuda:", 5) == 0 ? spec + 5 : "0";
     int n;
-    int r = cuda_check(cu, cu->device_count(&n), err, "counting GPUs");
+    int r = cuda_check(cuda.device_count(&n), err, "counting GPUs");
     if (r) {
         return r;
     }
@@ -94,7 +92,7 @@ int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, str
     }
     char uuid[UUID_LENGTH + 1];
     if (uuid_of_spec(which, uuid)) {
-        return find_uuid(cu, uuid, n, out, err);
+        return find_uuid(uuid, n, out, err);
     }
     char *end;
     errno = 0;
@@ -111,13 +109,12 @@ int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, str
                          "cuda:0; check nvidia-smi and CUDA_VISIBLE_DEVICES",
                          index, n);
     }
-    return cuda_check(cu, cu->device_get(out, (int)index), err, "asking for GPU %ld", index);
+    return cuda_check(cuda.device_get(out, (int)index), err, "asking for GPU %ld", index);
 }
 
 /* ---- describing a device -------------------------------------------------------------------- */
 
-static int read_attributes(const struct cuda_driver *cu, CUdevice device, struct device_info *info,
-                           struct error *err)
+static int read_attributes(CUdevice device, struct device_info *info, struct error *err)
 {
     const struct {
         CUdevice_attribute which;
@@ -135,7 +132,7 @@ static int read_attributes(const struct cuda_driver *cu, CUdevice device, struct
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         int value;
-        int r = cuda_check(cu, cu->device_attribute(&value, all[i].which, device), err,
+        int r = cuda_check(cuda.device_attribute(&value, all[i].which, device), err,
                            "asking the GPU for attribute %d", (int)all[i].which);
         if (r) {
             return r;
@@ -199,17 +196,17 @@ static double tensor_share(const struct device_info *info)
 
 /* Estimates reachable peaks from attributes: tensor rate = FLOP/cycle/SM x SMs x clock x a share;
  * memory = bus width x memory clock x 2 (double data rate) x 0.88, as on the measured cards. */
-static void estimate_peaks(const struct cuda_driver *cu, CUdevice device, struct device_info *info)
+static void estimate_peaks(CUdevice device, struct device_info *info)
 {
     int width = 0, khz = 0;
-    cu->device_attribute(&width, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device);
-    cu->device_attribute(&khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device);
+    cuda.device_attribute(&width, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device);
+    cuda.device_attribute(&khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device);
     info->peak_tflops = flops_per_cycle(info) * (double)info->sm_count * (double)info->clock_khz *
                         1e-9 * tensor_share(info);
     info->peak_gbps = width / 8.0 * khz * 2e-6 * 0.88;
 }
 
-static void set_peaks(const struct cuda_driver *cu, CUdevice device, struct device_info *info)
+static void set_peaks(CUdevice device, struct device_info *info)
 {
     for (size_t i = 0; i < sizeof(measured) / sizeof(measured[0]); i++) {
         if (strcmp(info->name, measured[i].name) == 0 && info->sm_count == measured[i].sms) {
@@ -218,40 +215,40 @@ static void set_peaks(const struct cuda_driver *cu, CUdevice device, struct devi
             return;
         }
     }
-    estimate_peaks(cu, device, info);
+    estimate_peaks(device, info);
 }
 
-struct nvml *cuda_nvml(const struct cuda_driver *cu, CUdevice device)
+struct nvml *cuda_nvml(CUdevice device)
 {
     char pci[32] = "";
-    return cu->device_pci(pci, sizeof(pci), device) == CUDA_SUCCESS ? nvml_open(pci) : NULL;
+    return cuda.device_pci(pci, sizeof(pci), device) == CUDA_SUCCESS ? nvml_open(pci) : NULL;
 }
 
-int cuda_describe(const struct cuda_driver *cu, CUdevice device, const struct nvml *nvml,
-                  struct device_info *out, struct error *err)
+int cuda_describe(CUdevice device, const struct nvml *nvml, struct device_info *out,
+                  struct error *err)
 {
     *out = (struct device_info){.kind = "cuda", .index = device};
     size_t bytes;
-    int r = read_attributes(cu, device, out, err);
+    int r = read_attributes(device, out, err);
     r = r ? r
-          : cuda_check(cu, cu->device_name(out->name, sizeof(out->name), device), err,
+          : cuda_check(cuda.device_name(out->name, sizeof(out->name), device), err,
                        "asking the GPU its name");
-    r = r ? r : read_uuid(cu, device, out->name, out->uuid, err);
-    r = r ? r : cuda_check(cu, cu->device_memory(&bytes, device), err, "asking the GPU its memory");
+    r = r ? r : read_uuid(device, out->name, out->uuid, err);
+    r = r ? r : cuda_check(cuda.device_memory(&bytes, device), err, "asking the GPU its memory");
     if (r) {
         return r;
     }
     out->memory_bytes = (int64_t)bytes;
     cuda_probe_set_arch(out);
     set_mig(out);
-    set_peaks(cu, device, out);
-    snprintf(out->driver, sizeof(out->driver), "CUDA %d.%d", cu->version / 1000,
-             cu->version % 1000 / 10);
+    set_peaks(device, out);
+    snprintf(out->driver, sizeof(out->driver), "CUDA %d.%d", cuda.version / 1000,
+             cuda.version % 1000 / 10);
     if (nvml) {
         nvml_describe(nvml, out);
     }
     struct cuda_nvrtc nvrtc;
-    if (cuda_nvrtc_open(cu->version, &nvrtc, NULL) == 0) {
+    if (cuda_nvrtc_open(cuda.version, &nvrtc, NULL) == 0) {
         snprintf(out->compiler, sizeof(out->compiler), "%s", nvrtc.name);
     }
     device_class_format(out);

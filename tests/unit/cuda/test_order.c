@@ -6,26 +6,24 @@
 
 enum { SMS = 4 /* of the stub */ };
 
-static const struct cuda_driver *begin(void)
+static void begin(void)
 {
-    const struct cuda_driver *cu;
     struct error err = ERROR_NULL;
-    expect(cuda_driver_init(&cu, &err), 0, &err, NULL);
-    return cu;
+    expect(cuda_driver_open(true, &err), 0, &err, NULL);
 }
 
 static void find_out(const void *arg)
 {
     (void)arg;
     setenv("GEMMD_STUB_ORDER", "1", 1);
-    const struct cuda_driver *cu = begin();
-    const struct launch_order *order = cuda_order(cu, 0);
+    begin();
+    const struct launch_order *order = cuda_order(0);
     CHECK(order->n == SMS / 2 && order->place[0] == 1 && order->place[1] == 0);
     setenv("GEMMD_STUB_FAIL", "cuLaunchKernelEx:3:719", 1);
-    CHECK(cuda_order(cu, 0) == order && order->n == SMS / 2); /* not asked again */
-    CHECK(cuda_order(cu, 1) != order && cuda_order(cu, 1)->n == 0);
+    CHECK(cuda_order(0) == order && order->n == SMS / 2); /* not asked again */
+    CHECK(cuda_order(1) != order && cuda_order(1)->n == 0);
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    CHECK(cu->capture_mode(&mode) == CUDA_SUCCESS &&
+    CHECK(cuda.capture_mode(&mode) == CUDA_SUCCESS &&
           mode == CU_STREAM_CAPTURE_MODE_GLOBAL); /* unchanged */
     CHECK(live() == 0);
 }
@@ -33,18 +31,19 @@ static void find_out(const void *arg)
 static void fail_once(const void *arg)
 {
     setenv("GEMMD_STUB_ORDER", "1", 1);
-    const struct cuda_driver *cu = begin();
+    begin();
     setenv("GEMMD_STUB_FAIL", arg, 1);
-    CHECK(cuda_order(cu, 0)->n == 0 && live() == 0);
+    CHECK(cuda_order(0)->n == 0 && live() == 0);
     unsetenv("GEMMD_STUB_FAIL");
-    CHECK(cuda_order(cu, 0)->n == 0);
-    CHECK(cuda_order(cu, 1)->n == SMS / 2 && live() == 0);
+    CHECK(cuda_order(0)->n == 0);
+    CHECK(cuda_order(1)->n == SMS / 2 && live() == 0);
 }
 
 static void cannot_ask(const void *arg)
 {
     (void)arg;
-    CHECK(cuda_order(begin(), 0)->n == 0);
+    begin();
+    CHECK(cuda_order(0)->n == 0);
 }
 
 static void test_order(void **state)
