@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "kernels/vocabulary.h"
 #include "proto/error.h"
@@ -53,40 +54,32 @@ double dtype_grain(enum dtype t)
     return t == DTYPE_FP16 ? 0x1p-25 : 0;
 }
 
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[] = {
+    [DTYPE_NONE] = {"none", 0}, [DTYPE_BF16] = {"bf16", 2},   [DTYPE_FP16] = {"fp16", 2},
+    [DTYPE_FP32] = {"fp32", 4}, [DTYPE_INT32] = {"int32", 4}, [DTYPE_INT64] = {"int64", 8},
+};
+enum { DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
+
 size_t dtype_size(enum dtype t)
 {
-    switch (t) {
-    case DTYPE_BF16:
-    case DTYPE_FP16:
-        return 2;
-    case DTYPE_FP32:
-    case DTYPE_INT32:
-        return 4;
-    case DTYPE_INT64:
-        return 8;
-    case DTYPE_NONE:
-        break;
-    }
-    return 0;
+    return (unsigned)t < DTYPES ? dtypes[t].size : 0;
 }
 
 const char *dtype_name(enum dtype t)
 {
-    switch (t) {
-    case DTYPE_BF16:
-        return "bf16";
-    case DTYPE_FP16:
-        return "fp16";
-    case DTYPE_FP32:
-        return "fp32";
-    case DTYPE_INT32:
-        return "int32";
-    case DTYPE_INT64:
-        return "int64";
-    case DTYPE_NONE:
-        break;
+    return dtypes[(unsigned)t < DTYPES ? t : DTYPE_NONE].name;
+}
+
+enum dtype dtype_find(const char *name)
+{
+    unsigned t = DTYPE_BF16;
+    while (t < DTYPES && strcmp(dtypes[t].name, name) != 0) {
+        t++;
     }
-    return "none";
+    return t < DTYPES ? (enum dtype)t : DTYPE_NONE;
 }
 
 uint64_t random_next(uint64_t *state)

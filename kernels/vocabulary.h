@@ -36,6 +36,7 @@ size_t dtype_size(enum dtype t); /* bytes; 0 for DTYPE_NONE */
  * near zero. A tolerance below this would reject correct results of tiny values. */
 double dtype_grain(enum dtype t);
 const char *dtype_name(enum dtype t); /* "bf16" "fp16" "fp32" "int32" "int64", else "none" */
+enum dtype dtype_find(const char *name);
 
 /* A deterministic generator (splitmix64 steps) for routing and seeds; equal on all machines. */
 uint64_t random_next(uint64_t *state);

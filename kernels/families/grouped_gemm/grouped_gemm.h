@@ -62,7 +62,7 @@ const char *gemm_mode_name(enum gemm_mode mode); /* "forward" "dX" "dW" */
 /* The problem's fields, typed. */
 struct gemm {
     enum gemm_mode mode;
-    enum dtype in, out, acc;
+    enum dtype in, out;
     int64_t m;    /* T: routed rows */
     int64_t n, k; /* sizes of W in every mode */
     int64_t experts, topk;

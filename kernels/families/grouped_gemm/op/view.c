@@ -16,21 +16,12 @@ static enum gemm_mode view_mode_of(const char *name)
     return strcmp(name, "dX") == 0 ? GEMM_DX : strcmp(name, "dW") == 0 ? GEMM_DW : GEMM_FORWARD;
 }
 
-static enum dtype gemm_dtype_of(const char *name)
-{
-    return strcmp(name, "bf16") == 0   ? DTYPE_BF16
-           : strcmp(name, "fp16") == 0 ? DTYPE_FP16
-           : strcmp(name, "fp32") == 0 ? DTYPE_FP32
-                                       : DTYPE_NONE;
-}
-
 /* The fields that this file reads, sorted bytewise, as in records. */
 #define FIELDS(X)                                                                                  \
     X(K)                                                                                           \
     X(M)                                                                                           \
     X(N)                                                                                           \
     X(accumulate)                                                                                  \
-    X(dtype_acc)                                                                                   \
     X(dtype_in)                                                                                    \
     X(dtype_out)                                                                                   \
     X(experts)                                                                                     \
@@ -88,9 +79,8 @@ void gemm_view(const struct problem *p, struct gemm *v)
     gemm_read_values(&p->fields, names, N_FIELDS, f);
     *v = (struct gemm){
         .mode = view_mode_of(view_text_of(&f[AT_mode], "forward")),
-        .in = gemm_dtype_of(view_text_of(&f[AT_dtype_in], "bf16")),
-        .out = gemm_dtype_of(view_text_of(&f[AT_dtype_out], "bf16")),
-        .acc = gemm_dtype_of(view_text_of(&f[AT_dtype_acc], "fp32")),
+        .in = dtype_find(view_text_of(&f[AT_dtype_in], "bf16")),
+        .out = dtype_find(view_text_of(&f[AT_dtype_out], "bf16")),
         .m = view_size_of(&f[AT_M]),
         .n = view_size_of(&f[AT_N]),
         .k = view_size_of(&f[AT_K]),
