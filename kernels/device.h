@@ -78,10 +78,12 @@ struct baseline {
 
 struct device_ops {
     const char *kind;
-    /* Fills `info`. Work that costs memory or time on the device may wait for the first load or
-     * prepare, which then return its errors. */
-    int (*open)(const char *spec, struct device **out, struct error *err);
-    void (*close)(struct device *d);
+    size_t size; /* of the device's own struct */
+    /* Gets a zeroed struct but for `ops`, which close() also frees after an error here. Fills
+     * `info`. Work that costs memory or time on the device may wait for the first load or prepare,
+     * which then return its errors. */
+    int (*open)(const char *spec, struct device *d, struct error *err);
+    void (*close)(struct device *d); /* frees the struct, too; NULL: open() always fails */
     /* The variants that a device will want from its supply before it prepares a problem of the
      * target, so that compiling can begin earlier, also on hosts without the device. Returns their
      * number. NULL: no variants. */
@@ -173,9 +175,11 @@ struct compiler_ops {
     /* this compiler must run in child processes (runner/compile/apart.h): its threads in one
      * process wait for one another, or a killed runner would leave its files */
     bool apart;
-    /* ERROR_NO_COMPILER names the missing part and the remedy. `spec` is the device's. */
-    int (*open)(const char *spec, struct compiler **out, struct error *err);
-    void (*close)(struct compiler *c);
+    size_t size; /* of the compiler's own struct */
+    /* As device_ops.open. ERROR_NO_COMPILER names the missing part and the remedy. `spec` is the
+     * device's. */
+    int (*open)(const char *spec, struct compiler *c, struct error *err);
+    void (*close)(struct compiler *c);                /* frees the struct, too */
     const char *(*version)(const struct compiler *c); /* "nvrtc 13.0": part of the stamp */
     /* Thread-safe. ERROR_COMPILE with the first lines of the log; ERROR_RESOURCE when the log shows
      * that the variant cannot run well (spills, serialised wgmma). */

@@ -12,15 +12,13 @@ static int no_device(struct error *err)
                      "gemmd was built without CUDA headers; " REBUILD ", or ask for cpu instead");
 }
 
-static int device_none(const char *spec, struct device **out, struct error *err)
+static int device_none(const char *spec, struct device *d, struct error *err)
 {
-    *out = NULL;
     return no_device(err);
 }
 
-static int compiler_none(const char *spec, struct compiler **out, struct error *err)
+static int compiler_none(const char *spec, struct compiler *c, struct error *err)
 {
-    *out = NULL;
     return error_set(err, ERROR_NO_COMPILER, "gemmd was built without CUDA headers; " REBUILD);
 }
 
@@ -42,7 +40,9 @@ static int load_none(const void *image, size_t size, void **handle, struct error
 }
 
 /* Without a device only open() is ever called. */
-const struct device_ops cuda_device_ops = {.kind = "cuda", .open = device_none};
-const struct compiler_ops cuda_compiler_ops = {.suffix = "cubin", .open = compiler_none};
+const struct device_ops cuda_device_ops = {
+    .kind = "cuda", .size = sizeof(struct device), .open = device_none};
+const struct compiler_ops cuda_compiler_ops = {
+    .suffix = "cubin", .size = sizeof(struct compiler), .open = compiler_none};
 const struct launch_backend cuda_launch_backend = {
     .elf_machine = 190, .info = info_none, .load = load_none};

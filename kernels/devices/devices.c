@@ -42,7 +42,25 @@ static int devices_find_kind(const char *spec, struct error *err)
 int device_open(const char *spec, struct device **out, struct error *err)
 {
     int i = devices_find_kind(spec, err);
-    return i < 0 ? i : kinds[i].device->open(spec, out, err);
+    const struct device_ops *ops = i < 0 ? NULL : kinds[i].device;
+    *out = NULL;
+    if (!ops) {
+        return i;
+    }
+    struct device *d = calloc(1, ops->size);
+    if (!d) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
+    }
+    d->ops = ops;
+    int r = ops->open(spec, d, err);
+    if (r == 0) {
+        *out = d;
+    } else if (ops->close) {
+        ops->close(d);
+    } else {
+        free(d);
+    }
+    return r;
 }
 
 static int devices_describe_arch(const char *spec, struct device_info *out, struct error *err)
@@ -125,7 +143,25 @@ uint32_t device_helpers(const char *spec, const struct device_info *info,
 int compiler_open(const char *spec, struct compiler **out, struct error *err)
 {
     int i = devices_find_kind(spec, err);
-    return i < 0 ? i : kinds[i].compiler->open(spec, out, err);
+    const struct compiler_ops *ops = i < 0 ? NULL : kinds[i].compiler;
+    *out = NULL;
+    if (!ops) {
+        return i;
+    }
+    struct compiler *c = calloc(1, ops->size);
+    if (!c) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
+    }
+    c->ops = ops;
+    int r = ops->open(spec, c, err);
+    if (r == 0) {
+        *out = c;
+    } else if (ops->close) {
+        ops->close(c);
+    } else {
+        free(c);
+    }
+    return r;
 }
 
 void module_describe(struct module *m, const struct variant *v, const char *compiler)

@@ -123,26 +123,18 @@ static int read_version(const char *cc, char *out, size_t size, struct error *er
     return 0;
 }
 
-static int compiler_open_cpu(const char *spec, struct compiler **out, struct error *err)
+static int compiler_open_cpu(const char *spec, struct compiler *base, struct error *err)
 {
-    *out = NULL;
-    struct cpu_compiler *c = calloc(1, sizeof(*c));
-    if (!c) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
-    }
+    struct cpu_compiler *c = (struct cpu_compiler *)base;
     int r = find_cc(c->path, err);
     if (r == 0 && stat(c->path, &c->file) < 0) { /* before the version is read */
         r = error_set(err, ERROR_NO_COMPILER, "%s has just gone: start again", c->path);
     }
     r = r ? r : read_version(c->path, c->version, sizeof(c->version), err);
-    if (r) {
-        free(c);
-        return r;
+    if (r == 0) {
+        scratch_sweep(ABANDONED_S);
     }
-    scratch_sweep(ABANDONED_S);
-    c->base.ops = &cpu_compiler_ops;
-    *out = &c->base;
-    return 0;
+    return r;
 }
 
 static void compiler_close_cpu(struct compiler *c)
@@ -159,7 +151,7 @@ void cpu_compiler_version(char *out, size_t size)
 {
     struct compiler *c;
     struct error err = ERROR_NULL;
-    int r = compiler_open_cpu("cpu", &c, &err);
+    int r = compiler_open("cpu", &c, &err);
     out[0] = '\0';
     if (r == 0) {
         snprintf(out, size, "%s", compiler_version_cpu(c));
@@ -373,6 +365,7 @@ static int compiler_compile_cpu(struct compiler *base, const struct variant *v, 
 const struct compiler_ops cpu_compiler_ops = {
     .suffix = "so",
     .apart = true, /* a child that outlives the runner stops the compiler and removes its folder */
+    .size = sizeof(struct cpu_compiler),
     .open = compiler_open_cpu,
     .close = compiler_close_cpu,
     .version = compiler_version_cpu,

@@ -9,34 +9,25 @@
 
 static void device_close_cpu(struct device *base)
 {
-    struct cpu_device *d = (struct cpu_device *)base;
-    if (d) {
-        pool_free(d->pool);
-        free(d);
-    }
+    pool_free(((struct cpu_device *)base)->pool);
+    free(base);
 }
 
-static int device_open_cpu(const char *spec, struct device **out, struct error *err)
+static int device_open_cpu(const char *spec, struct device *base, struct error *err)
 {
-    struct cpu_device *d = calloc(1, sizeof(*d));
-    *out = NULL;
-    if (!d) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
-    }
-    d->base.ops = &cpu_device_ops;
-    int r = cpu_describe(spec, &d->base.info, err);
-    const int threads = (int)d->base.info.sm_count;
-    d->pool = r ? NULL : pool_new((uint32_t)threads);
-    if (r == 0 && !d->pool) {
-        r = error_set(err, ERROR_NO_MEMORY, "cannot start %d threads: use cpu:<threads>", threads);
-    }
+    struct cpu_device *d = (struct cpu_device *)base;
+    int r = cpu_describe(spec, &base->info, err);
     if (r) {
-        device_close_cpu(&d->base);
         return r;
     }
-    cpu_measure_peaks(&d->base.info, d->pool);
-    cpu_compiler_version(d->base.info.compiler, sizeof(d->base.info.compiler));
-    *out = &d->base;
+    const int threads = (int)base->info.sm_count;
+    d->pool = pool_new((uint32_t)threads);
+    if (!d->pool) {
+        return error_set(err, ERROR_NO_MEMORY, "cannot start %d threads: use cpu:<threads>",
+                         threads);
+    }
+    cpu_measure_peaks(&base->info, d->pool);
+    cpu_compiler_version(base->info.compiler, sizeof(base->info.compiler));
     return 0;
 }
 
@@ -77,6 +68,7 @@ static void device_unload_cpu(struct device *d, struct kernel *base)
 
 const struct device_ops cpu_device_ops = {
     .kind = "cpu",
+    .size = sizeof(struct cpu_device),
     .open = device_open_cpu,
     .close = device_close_cpu,
     .load = device_load_cpu,

@@ -73,32 +73,19 @@ int cuda_wake(struct cuda_device *d, struct error *err)
 static void device_close_cuda(struct device *base)
 {
     struct cuda_device *d = (struct cuda_device *)base;
-    if (d) {
-        cuda_watch_end(d);
-        destroy_context(d);
-        nvml_close(d->nvml);
-        free(d);
-    }
+    cuda_watch_end(d);
+    destroy_context(d);
+    nvml_close(d->nvml);
+    free(d);
 }
 
-static int device_open_cuda(const char *spec, struct device **out, struct error *err)
+static int device_open_cuda(const char *spec, struct device *base, struct error *err)
 {
-    *out = NULL;
-    struct cuda_device *d = calloc(1, sizeof(*d));
-    if (!d) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
-    }
-    d->base.ops = &cuda_device_ops;
+    struct cuda_device *d = (struct cuda_device *)base;
     int r = cuda_driver_open(true, err);
     r = r ? r : cuda_find(spec, &d->device, err);
     d->nvml = r ? NULL : cuda_nvml(d->device);
-    r = r ? r : cuda_describe(d->device, d->nvml, &d->base.info, err);
-    if (r) {
-        device_close_cuda(&d->base);
-        return r;
-    }
-    *out = &d->base;
-    return 0;
+    return r ? r : cuda_describe(d->device, d->nvml, &base->info, err);
 }
 
 /* ---- candidates ----------------------------------------------------------------------------- */
@@ -140,6 +127,7 @@ static void device_unload_cuda(struct device *d, struct kernel *base)
 
 const struct device_ops cuda_device_ops = {
     .kind = "cuda",
+    .size = sizeof(struct cuda_device),
     .open = device_open_cuda,
     .close = device_close_cuda,
     .helpers = cuda_helpers,

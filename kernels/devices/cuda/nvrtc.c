@@ -223,22 +223,10 @@ static void compiler_close_cuda(struct compiler *c)
 }
 
 /* "cuda:sm_90a" compiles for machines with that GPU, regardless of the driver here. */
-static int compiler_open_cuda(const char *spec, struct compiler **out, struct error *err)
+static int compiler_open_cuda(const char *spec, struct compiler *c, struct error *err)
 {
     const bool local = strncmp(spec, "cuda:sm_", 8) != 0 && cuda_driver_open(false, NULL) == 0;
-    struct cuda_compiler *c = calloc(1, sizeof(*c));
-    *out = NULL;
-    if (!c) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
-    }
-    int r = cuda_nvrtc_open(local ? cuda.version : 0, &c->nvrtc, err);
-    if (r) {
-        free(c);
-        return r;
-    }
-    c->base.ops = &cuda_compiler_ops;
-    *out = &c->base;
-    return 0;
+    return cuda_nvrtc_open(local ? cuda.version : 0, &((struct cuda_compiler *)c)->nvrtc, err);
 }
 
 static const char *compiler_version_cuda(const struct compiler *c)
@@ -255,6 +243,7 @@ static int compiler_compile_cuda(struct compiler *c, const struct variant *v, st
 const struct compiler_ops cuda_compiler_ops = {
     .suffix = "cubin",
     .apart = true,
+    .size = sizeof(struct cuda_compiler),
     .open = compiler_open_cuda,
     .close = compiler_close_cuda,
     .version = compiler_version_cuda,

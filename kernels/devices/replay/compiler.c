@@ -30,31 +30,20 @@ static void set_version(struct replay_compiler *c)
     }
 }
 
-static int replay_compiler_open(const char *spec, struct compiler **out, struct error *err)
+static int replay_compiler_open(const char *spec, struct compiler *base, struct error *err)
 {
-    struct replay_compiler *c = calloc(1, sizeof(*c));
-    *out = NULL;
-    if (!c) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
-    }
+    struct replay_compiler *c = (struct replay_compiler *)base;
     int r = landscape_load(spec, &c->l, err);
-    if (r) {
-        free(c);
-        return r;
+    if (r == 0) {
+        set_version(c);
     }
-    c->base.ops = &replay_compiler_ops;
-    set_version(c);
-    *out = &c->base;
-    return 0;
+    return r;
 }
 
 static void replay_compiler_close(struct compiler *base)
 {
-    struct replay_compiler *c = (struct replay_compiler *)base;
-    if (c) {
-        landscape_free(c->l);
-        free(c);
-    }
+    landscape_free(((struct replay_compiler *)base)->l);
+    free(base);
 }
 
 static const char *replay_version(const struct compiler *base)
@@ -102,6 +91,7 @@ static double replay_takes_ms(struct compiler *base, const struct variant *v)
 
 const struct compiler_ops replay_compiler_ops = {
     .suffix = "replay",
+    .size = sizeof(struct replay_compiler),
     .open = replay_compiler_open,
     .close = replay_compiler_close,
     .version = replay_version,

@@ -41,31 +41,20 @@ static void replay_pass_time(struct replay_device *d, double ms)
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-static int replay_open(const char *spec, struct device **out, struct error *err)
+static int replay_open(const char *spec, struct device *base, struct error *err)
 {
-    struct replay_device *d = calloc(1, sizeof(*d));
-    *out = NULL;
-    if (!d) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
-    }
+    struct replay_device *d = (struct replay_device *)base;
     int r = landscape_load(spec, &d->l, err);
-    if (r) {
-        free(d);
-        return r;
+    if (r == 0) {
+        base->info = d->l->info;
     }
-    d->base.ops = &replay_device_ops;
-    d->base.info = d->l->info;
-    *out = &d->base;
-    return 0;
+    return r;
 }
 
 static void replay_close(struct device *base)
 {
-    struct replay_device *d = (struct replay_device *)base;
-    if (d) {
-        landscape_free(d->l);
-        free(d);
-    }
+    landscape_free(((struct replay_device *)base)->l);
+    free(base);
 }
 
 /* ---- prepare, load --------------------------------------------------------------------------- */
@@ -282,6 +271,7 @@ static double replay_clock(struct device *base)
 
 const struct device_ops replay_device_ops = {
     .kind = "replay",
+    .size = sizeof(struct replay_device),
     .open = replay_open,
     .close = replay_close,
     .load = replay_load,

@@ -6,18 +6,14 @@
 static void test_sentences(void **state)
 {
     (void)state;
-    struct device *d;
-    struct compiler *c;
     struct device_info info;
     void *handle;
-    assert_fails(cuda_device_ops.open("cuda:0", &d, err), ERROR_NO_DEVICE,
+    assert_fails(cuda_device_ops.open("cuda:0", NULL, err), ERROR_NO_DEVICE,
                  "built without CUDA headers; build it again");
-    assert_fails(cuda_device_ops.open("cuda:0", &d, err), ERROR_NO_DEVICE,
+    assert_fails(cuda_device_ops.open("cuda:0", NULL, err), ERROR_NO_DEVICE,
                  "or ask for cpu instead");
-    assert_null(d);
-    assert_fails(cuda_compiler_ops.open("cuda:0", &c, err), ERROR_NO_COMPILER,
+    assert_fails(cuda_compiler_ops.open("cuda:0", NULL, err), ERROR_NO_COMPILER,
                  "built without CUDA headers");
-    assert_null(c);
     assert_fails(cuda_launch_backend.info(&info, err), ERROR_NO_DEVICE, "CUDA headers");
     assert_fails(cuda_launch_backend.load("", 0, &handle, err), ERROR_NO_DEVICE, "CUDA headers");
     assert_string_equal(cuda_device_ops.kind, "cuda");
