@@ -27,9 +27,8 @@ int modules_io_error(struct error *err, const char *what, const char *path)
     int saved = errno;
     if (saved == ENOSPC || saved == EDQUOT || saved == EFBIG) {
         return error_set(err, ERROR_DISK_FULL,
-                         "cannot %s %s: %s; free space or set the cache "
-                         "directory elsewhere",
-                         what, path, strerror(saved));
+                         "cannot %s %s: %s; free space or set the cache directory elsewhere", what,
+                         path, strerror(saved));
     }
     return error_set(err, ERROR_IO, "cannot %s %s: %s", what, path, strerror(saved));
 }

@@ -127,8 +127,7 @@ int device_memory_share_check(struct error *err)
                ? 0
                : error_set(err, ERROR_INVALID,
                            MEMORY_SHARE
-                           " is \"%s\", but takes a fraction above 0 and up to 1, such "
-                           "as 0.3",
+                           " is \"%s\", but takes a fraction above 0 and up to 1, such as 0.3",
                            text_show(text, strlen(text)).text);
 }
 

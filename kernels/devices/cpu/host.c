@@ -38,9 +38,8 @@ int cpu_threads(const char *spec, struct error *err)
     long n = strncmp(spec, "cpu:", 4) == 0 ? strtol(spec + 4, &end, 10) : 0;
     if (!end || end == spec + 4 || *end || errno || n < 1 || n > CPU_THREADS_MAX) {
         return error_set(err, ERROR_INVALID,
-                         "device \"%s\": use cpu or cpu:<threads> with 1 to %d "
-                         "threads",
-                         spec, CPU_THREADS_MAX);
+                         "device \"%s\": use cpu or cpu:<threads> with 1 to %d threads", spec,
+                         CPU_THREADS_MAX);
     }
     return (int)n;
 }

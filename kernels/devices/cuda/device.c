@@ -17,8 +17,7 @@ static int create_context(struct cuda_device *d, struct error *err)
     cuda.device_attribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, d->device);
     if (mode == CU_COMPUTEMODE_PROHIBITED) {
         return error_set(err, ERROR_NO_DEVICE,
-                         "GPU %s is in compute mode PROHIBITED: nvidia-smi -c "
-                         "DEFAULT allows it",
+                         "GPU %s is in compute mode PROHIBITED: nvidia-smi -c DEFAULT allows it",
                          d->base.info.uuid);
     }
     /* While it waits, the runner yields: it must not use a whole core beside a training job. */

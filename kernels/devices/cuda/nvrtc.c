@@ -45,8 +45,7 @@ static int nvrtc_set_arch(struct compile_job *j, const char *arch, struct error 
     }
     if (n > 0 && best == 0) {
         return error_set(err, ERROR_NO_COMPILER,
-                         "%s does not know %s: install a newer NVRTC, or set "
-                         "GEMMD_NVRTC to it",
+                         "%s does not know %s: install a newer NVRTC, or set GEMMD_NVRTC to it",
                          j->n->name, arch);
     }
     if (n == 0 || best == wanted) {

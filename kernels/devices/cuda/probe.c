@@ -99,9 +99,7 @@ int cuda_find(const char *spec, CUdevice *out, struct error *err)
     long index = strtol(which, &end, 10);
     if (end == which || *end || errno || index < 0) {
         return error_set(err, ERROR_INVALID,
-                         "unknown device \"%s\": use cuda:<index> or "
-                         "cuda:GPU-<uuid>",
-                         spec);
+                         "unknown device \"%s\": use cuda:<index> or cuda:GPU-<uuid>", spec);
     }
     if (index >= n) {
         return error_set(err, ERROR_NO_DEVICE,

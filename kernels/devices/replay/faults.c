@@ -61,8 +61,7 @@ static int read_stage(struct fault *f, const struct wire_obj *line, unsigned all
         }
     }
     return error_set(err, ERROR_INVALID,
-                     "this fault cannot happen in that stage: see "
-                     "kernels/devices/replay/replay.h");
+                     "this fault cannot happen in that stage: see kernels/devices/replay/replay.h");
 }
 
 int fault_read(struct fault *f, const struct wire_obj *line, struct error *err)

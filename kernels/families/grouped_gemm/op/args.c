@@ -98,8 +98,7 @@ static int check_rest(const struct gemm *v, const struct grouped_gemm_args *a, s
     }
     if (v->fuse_mul_post && a->weights_dtype != DTYPE_FP32 && a->weights_dtype != v->in) {
         return error_set(err, ERROR_INVALID,
-                         "args.weights_dtype is %u: use %d (fp32) or the input "
-                         "type, %d (%s)",
+                         "args.weights_dtype is %u: use %d (fp32) or the input type, %d (%s)",
                          a->weights_dtype, DTYPE_FP32, v->in, dtype_name(v->in));
     }
     int r = check_index(a->m_sizes, a->m_sizes_dtype, "m_sizes", err);
@@ -121,8 +120,7 @@ static int set_stride(const struct stride *s, size_t align, struct error *err)
     *s->value = *s->value ? *s->value : s->dense;
     if (*s->value < s->least) {
         return error_set(err, ERROR_INVALID,
-                         "args.%s is %lld: rows would overlap, use %lld or more, "
-                         "or 0 for dense",
+                         "args.%s is %lld: rows would overlap, use %lld or more, or 0 for dense",
                          s->name, (long long)*s->value, (long long)s->least);
     }
     if (*s->value > GEMM_ELEMENTS_MAX) {

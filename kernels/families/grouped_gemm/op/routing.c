@@ -44,8 +44,7 @@ static int parse_rows(struct routing *r, const char *text, int64_t experts, int6
     }
     if (n != experts) {
         return error_set(err, ERROR_CONFLICT,
-                         "routing gives the rows of %lld experts, but experts "
-                         "is %lld",
+                         "routing gives the rows of %lld experts, but experts is %lld",
                          (long long)n, (long long)experts);
     }
     if (sum != rows) {
@@ -82,9 +81,7 @@ int routing_parse(struct routing *r, const char *text, int64_t experts, int64_t 
         return parse_rows(r, text + 5, experts, rows, err);
     }
     return error_set(err, ERROR_INVALID,
-                     "routing is \"%.40s\": use uniform, zipf:<s> or "
-                     "rows:<a,b,...>",
-                     text);
+                     "routing is \"%.40s\": use uniform, zipf:<s> or rows:<a,b,...>", text);
 }
 
 size_t routing_format(const struct routing *r, int64_t experts, char *out, size_t size)

@@ -178,8 +178,7 @@ int portable_plan(const struct problem *p, const struct record *config,
     if (tiles > INT32_MAX - slots) {
         return error_set(
             err, ERROR_RESOURCE,
-            "%lld tiles of %d x %d are more than a launch can count (2^31): take larger "
-            "blocks",
+            "%lld tiles of %d x %d are more than a launch can count (2^31): take larger blocks",
             (long long)tiles, t.r, t.c);
     }
     struct launch *l = &out->steps[out->n++];

@@ -197,8 +197,7 @@ static int portable_check_dtypes(const struct gemm *v, struct rejection *why)
         return 0;
     }
     return rejection_set(why, ERROR_INVALID, "dtype_in",
-                         "dtype_in is %s: the portable kernel takes "
-                         "bf16 and fp16",
+                         "dtype_in is %s: the portable kernel takes bf16 and fp16",
                          dtype_name(v->in));
 }
 
@@ -216,8 +215,7 @@ static int portable_check_tile(const struct gemm *v, const struct record *config
          t.r, t.c, t.warps},
         {t.smem > info->smem_optin, "shared_memory",
          "tile # x # x # with # stages needs # bytes of shared memory, the device has #: take "
-         "fewer "
-         "stages or a smaller tile",
+         "fewer stages or a smaller tile",
          t.r, t.c, t.d, t.stages, t.smem, info->smem_optin, .required = t.smem,
          .limit = info->smem_optin},
         {t.registers > limit, "registers",

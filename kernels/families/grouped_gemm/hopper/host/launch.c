@@ -34,14 +34,12 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
     snprintf(
         out->options, sizeof(out->options),
         "-DMODE=%d -DONE_EXPERT=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d "
-        "-DCLUSTER_R=%d "
-        "-DCLUSTER_C=%d -DCONSUMERS=%d -DPINGPONG=%d -DNUM_STAGES=%d -DSTAGE_ROWS=%d "
-        "-DSTAGING_BUFFERS=%d "
-        "-DSTORE_SLABS=%d "
-        "-DIN_FLIGHT=%d -DSTAGGERED=%d -DDEFERRED=%d -DSKIP_ROWS=%d -DDYNAMIC=%d -DSWAP_AB=%d "
-        "-DKSPLIT=%d -DRESIDENT=%d -DLOADERS=%d "
-        "-DTMA_STORE=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d "
-        "-DOUT_FP32=%d -DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
+        "-DCLUSTER_R=%d -DCLUSTER_C=%d -DCONSUMERS=%d -DPINGPONG=%d -DNUM_STAGES=%d "
+        "-DSTAGE_ROWS=%d -DSTAGING_BUFFERS=%d -DSTORE_SLABS=%d -DIN_FLIGHT=%d -DSTAGGERED=%d "
+        "-DDEFERRED=%d -DSKIP_ROWS=%d -DDYNAMIC=%d -DSWAP_AB=%d -DKSPLIT=%d -DRESIDENT=%d "
+        "-DLOADERS=%d -DTMA_STORE=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d "
+        "-DIN_BF16=%d -DOUT_FP32=%d -DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d "
+        "-DPRODUCER_REGISTERS=%d",
         (int)v.mode, one_expert(&v, &t), (int)record_int(config, "BLOCK_SIZE_M", 0),
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
         t.cluster_r, t.cluster_c, t.consumers, t.pingpong, hopper_places(&t), t.stage_rows,
@@ -224,8 +222,7 @@ static int add_main(const struct gemm *v, const struct hopper_tile *t,
     if (tiles >= 1 << 30) { /* cuda_divide_by is exact below */
         return error_set(
             err, ERROR_RESOURCE,
-            "%lld tiles of %d x %d are more than a launch can count (2^30): take larger "
-            "blocks",
+            "%lld tiles of %d x %d are more than a launch can count (2^30): take larger blocks",
             (long long)tiles, t->r, t->c);
     }
     struct launch *l = &out->steps[out->n++];

@@ -96,8 +96,7 @@ static int hopper_space_check_split(const struct gemm *v, const struct hopper_ti
          tiles_expected(v, t->r, t->c), t->r, t->c, info->sm_count},
         {blocks < 2 * t->ksplit, "split_short",
          "NUM_KSPLIT=# parts of # blocks: half as many have no more than four each, and less to "
-         "add "
-         "up",
+         "add up",
          t->ksplit, blocks},
     };
     return t->ksplit > 1 ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why) : 0;
@@ -139,8 +138,7 @@ static int hopper_space_check_usual(const struct gemm *v, const struct hopper_ti
          t->r, t->c},
         {!dw && t->c == 64 && t->pingpong, "narrow_in_turns",
          "# x 64 in ping-pong: its multiplications are too short to write behind; 64 x 128 loads "
-         "as "
-         "much and computes as much",
+         "as much and computes as much",
          t->r},
         {t->r > 128 && t->c == 64 && t->pingpong, "tall_and_narrow",
          "# x 64: 128 x 64 has room for more stages, and 256 x 128 loads less", t->r},
@@ -212,8 +210,7 @@ static int hopper_space_check_deferred(const struct gemm *v, const struct hopper
              (t->c == 144 && t->dynamic && hopper_sharers(t) == 1),
          "deferred_usual",
          "schedule=deferred: what won is # stages with one staging buffer, use_tma_store=false, "
-         "and "
-         "tile_scheduler=dynamic with 160 rows only, or cluster_shape_mn=2x1",
+         "and tile_scheduler=dynamic with 160 rows only, or cluster_shape_mn=2x1",
          fit},
     };
     return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
@@ -239,8 +236,7 @@ static int check_paired(const struct gemm *v, const struct hopper_tile *t,
     const struct rule rules[] = {
         {t->pingpong, "paired_tile",
          "cluster_shape_mn=2x1 with # rows and # columns in ping-pong: what won is 144 rows or "
-         "more "
-         "and 256 columns, cooperative or deferred",
+         "more and 256 columns, cooperative or deferred",
          t->c, t->r},
         {shape, "paired_tile",
          "cluster_shape_mn=2x1 with # rows and # columns: what won is 144 rows or more and 256 "

@@ -169,15 +169,13 @@ static int check_problem(const struct gemm *v, struct rejection *why)
 {
     if (v->in != DTYPE_BF16 && v->in != DTYPE_FP16) {
         return rejection_set(why, ERROR_INVALID, "dtype_in",
-                             "dtype_in is %s: the hopper kernel "
-                             "takes bf16 and fp16",
+                             "dtype_in is %s: the hopper kernel takes bf16 and fp16",
                              dtype_name(v->in));
     }
     if (v->accumulate && v->out != DTYPE_FP32) {
         return rejection_set(why, ERROR_INVALID, "accumulate_fp32",
-                             "accumulate with dtype_out %s: "
-                             "the hopper kernel adds in fp32 only; set dtype_out=fp32, or use the "
-                             "portable kernel",
+                             "accumulate with dtype_out %s: the hopper kernel adds in fp32 only; "
+                             "set dtype_out=fp32, or use the portable kernel",
                              dtype_name(v->out));
     }
     return gemm_rules_rows_16(v, why);
@@ -275,9 +273,8 @@ static int check_tile(const struct gemm *v, const struct hopper_tile *t, struct 
          t->loaders},
         {!t->gather && !hopper_loaders_fit(t, t->loaders), "load_warps",
          "load_warps=# with num_stages=# and stage_rows=#: they take # places in turn; take no "
-         "more "
-         "than there are, and with schedule=pingpong or cluster_shape_mn a number that divides "
-         "them",
+         "more than there are, and with schedule=pingpong or cluster_shape_mn a number that "
+         "divides them",
          t->loaders, t->stages, t->stage_rows, hopper_places(t)},
         {t->staggered && (t->swap_ab || t->ksplit > 1 || hopper_sharers(t) > 1), "stagger_others",
          "schedule=staggered takes swap_ab=false, NUM_KSPLIT=1 and cluster_shape_mn=1x1; set them "
@@ -320,8 +317,7 @@ static int hopper_check_deferred(const struct gemm *v, const struct hopper_tile 
          "that, or take cooperative or staggered"},
         {kept < 1, "registers",
          "schedule=deferred with # sums in a thread leaves no registers for a piece of 64 x 64 "
-         "that "
-         "waits: take a smaller tile, or cooperative",
+         "that waits: take a smaller tile, or cooperative",
          t->accumulators, .required = t->accumulators + HOPPER_PAIRS, .limit = most},
         {t->c % 64 == 16 && t->dynamic && hopper_sharers(t) > 1 &&
              t->gather, /* ptxas spilled here */
@@ -349,8 +345,7 @@ static int hopper_check_split(const struct gemm *v, const struct hopper_tile *t,
          t->ksplit},
         {t->pingpong || t->dynamic, "split_schedule",
          "NUM_KSPLIT=# needs schedule=cooperative and tile_scheduler=static: the thread blocks "
-         "that "
-         "share a tile walk the tiles in step",
+         "that share a tile walk the tiles in step",
          t->ksplit},
         {t->tma_store, "split_store",
          "NUM_KSPLIT=# with use_tma_store=true: threads add up the parts and store them; set it to "
@@ -374,8 +369,7 @@ static int check_cluster(const struct gemm *v, const struct hopper_tile *t, stru
          "adjacent tiles of an expert's rows and share its weights; set both, or 1x1"},
         {!dw && (t->c <= 64 || t->r % 128), "cluster_tile",
          "cluster_shape_mn=2x1 with a tile of # rows and # columns: two share the weights of 128 "
-         "or "
-         "256 columns, for more than 64 rows each; take such a tile, or 1x1",
+         "or 256 columns, for more than 64 rows each; take such a tile, or 1x1",
          t->c, t->r},
         {dw && dy && v->gather_dy && !t->permute_copy, "cluster_gather",
          "cluster_shape_mn=1x2 shares dy, which is gathered by threads: set permute_copy=true, or "
@@ -401,8 +395,7 @@ static int check_rounds(const struct hopper_tile *t, struct rejection *why)
     }
     return rejection_set(why, ERROR_INVALID, "dynamic_rounds",
                          "dynamic_rounds=%d is for tile_scheduler=dynamic with "
-                         "cluster_shape_mn=2x1: others take all tiles "
-                         "alike; leave it out",
+                         "cluster_shape_mn=2x1: others take all tiles alike; leave it out",
                          t->last_rounds);
 }
 
@@ -435,9 +428,8 @@ static int check_shared(const struct hopper_tile *t, const struct device_info *i
     }
     const int r = rejection_resource(
         why, "shared_memory", t->smem, info->smem_optin,
-        "tile %d x %d with %d stages and %d staging buffers needs %lld "
-        "bytes of shared memory, the device has %lld: take fewer "
-        "stages or buffers, or a smaller tile",
+        "tile %d x %d with %d stages and %d staging buffers needs %lld bytes of shared memory, the "
+        "device has %lld: take fewer stages or buffers, or a smaller tile",
         t->r, t->c, t->stages, t->staging, (long long)t->smem, (long long)info->smem_optin);
     if (t->dynamic || t->ksplit > 1) {
         return r;
@@ -455,10 +447,9 @@ static int check_resources(const struct gemm *v, const struct hopper_tile *t,
     if (hopper_tile_spills(v, t)) {
         return rejection_resource(
             why, "registers", t->accumulators, HOPPER_ACCUMULATORS_MANY,
-            "what threads keep of the rows that they load, store or skip does "
-            "not fit into registers beside %d sums each: set "
-            "use_tma_store=true, permute_copy=true or skip_rows=false, or "
-            "take a smaller tile",
+            "what threads keep of the rows that they load, store or skip does not fit into "
+            "registers beside %d sums each: set use_tma_store=true, permute_copy=true or "
+            "skip_rows=false, or take a smaller tile",
             t->accumulators);
     }
     return 0;
