@@ -13,6 +13,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,42 +119,40 @@ void modules_count(const char *cache_dir, struct modules_usage *out)
 /* ---- served images -------------------------------------------------------------------------- */
 
 struct served {
-    char (*ids)[HASH_HEX]; /* owned, sorted */
-    size_t n, room;
+    void *ids; /* owned: the ids, as a tree of search.h */
     bool failed;
 };
 
-enum { MARK_MAX = 64 };
-
-/* Makes the mark, which identifies the database file: another container may have another file of
- * that name. */
-static void mark_of(const char *database, char out[MARK_MAX])
+/* The name of a database's list, from its path and the identity of its file: another container may
+ * have another file of that path. */
+static void served_name(const char *database, char out[HASH_HEX])
 {
-    struct stat st = {0};
-    int r = stat(database, &st);
-    snprintf(out, MARK_MAX, "file %llu %llu", r ? 0ull : (unsigned long long)st.st_dev,
-             r ? 0ull : (unsigned long long)st.st_ino);
+    struct stat st;
+    char named[PATH_MAX + 64];
+    if (stat(database, &st) < 0) {
+        memset(&st, 0, sizeof(st));
+    }
+    int n = snprintf(named, sizeof(named), "%s file %llu %llu", database,
+                     (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+    hash128_hex(named, (size_t)n, out);
 }
 
 int modules_serve(const char *cache_dir, const char *database, const char (*ids)[HASH_HEX],
                   size_t n, struct error *err)
 {
-    char folder[PATH_MAX], path[PATH_MAX], name[HASH_HEX], *text = NULL, mark[MARK_MAX],
-                                                           named[PATH_MAX + MARK_MAX];
+    char folder[PATH_MAX], path[PATH_MAX], name[HASH_HEX], *text = NULL;
     size_t size = 0;
-    mark_of(database, mark);
     FILE *f = open_memstream(&text, &size);
     if (!f) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a list of %zu modules", n);
     }
-    fprintf(f, "%s\n%s\n", database, mark);
+    fprintf(f, "%s\n", database);
     for (size_t i = 0; i < n; i++) {
         fprintf(f, "%s\n", ids[i]);
     }
     bool bad = ferror(f);
     bad = fclose(f) != 0 || bad;
-    snprintf(named, sizeof(named), "%s %s", database, mark);
-    hash128_hex(named, strlen(named), name);
+    served_name(database, name);
     int r = bad ? error_set(err, ERROR_NO_MEMORY, "no memory for a list of %zu modules", n)
                 : modules_folder(cache_dir, "serving", true, folder, err);
     r = r ? r : modules_path(path, err, "%s/%s", folder, name);
@@ -162,52 +161,42 @@ int modules_serve(const char *cache_dir, const char *database, const char (*ids)
     return r;
 }
 
-static void add_served(struct served *s, const char *id)
+static int served_compare(const void *a, const void *b)
 {
-    if (s->n == s->room) {
-        size_t room = s->room ? s->room * 2 : 256;
-        char(*more)[HASH_HEX] = realloc(s->ids, room * sizeof(*more));
-        if (!more) {
-            s->failed = true;
-            return;
-        }
-        s->ids = more;
-        s->room = room;
-    }
-    snprintf(s->ids[s->n++], HASH_HEX, "%s", id);
+    return strcmp(a, b);
 }
 
-/* Format of a list: the database's path, the mark of that file, then one id per line. */
+static void served_add(struct served *s, const char *line)
+{
+    char *id = strdup(line), **known = id ? tsearch(id, &s->ids, served_compare) : NULL;
+    s->failed = s->failed || !known;
+    if (!known || *known != id) {
+        free(id);
+    }
+}
+
+/* Format of a list: the database's path, then one id per line. */
 static void read_served(struct served *s, const char *path, bool old)
 {
     struct image file = {0};
-    char *rest = NULL, mark[MARK_MAX] = "";
-    bool gone = false, marked = false;
+    char *rest = NULL, name[HASH_HEX];
     s->failed = s->failed || modules_read_file(path, &file, NULL) != 0;
     if (file.data) {
         ((char *)file.data)[file.size] = '\0';
     }
     char *line = file.size ? strtok_r(file.data, "\n", &rest) : NULL;
-    for (bool first = true; line && !gone; line = strtok_r(NULL, "\n", &rest), first = false) {
-        if (first) {
-            gone = old && access(line, F_OK) < 0 && errno == ENOENT;
-            mark_of(line, mark);
-        } else if (strncmp(line, "file ", 5) == 0) {
-            gone = old && strcmp(line, mark) != 0;
-            marked = true;
-        } else if (modules_is_id(line, strlen(line))) {
-            add_served(s, line);
-        }
-    }
-    if (gone || (old && !marked)) { /* lists of older releases have no mark */
+    served_name(line ? line : "", name);
+    /* the database is gone, or another file has its path */
+    const bool gone = old && strcmp(name, strrchr(path, '/') + 1) != 0;
+    if (gone) {
         unlink(path);
     }
+    while (!gone && line && (line = strtok_r(NULL, "\n", &rest))) {
+        if (modules_is_id(line, strlen(line))) {
+            served_add(s, line);
+        }
+    }
     image_deinit(&file);
-}
-
-static int by_id(const void *a, const void *b)
-{
-    return strcmp(a, b);
 }
 
 static int read_all_served(struct served *s, const char *cache_dir, struct error *err)
@@ -228,22 +217,18 @@ static int read_all_served(struct served *s, const char *cache_dir, struct error
     if (d) {
         closedir(d);
     }
-    if (r == 0 && s->failed) {
-        r = error_set(err, ERROR_IO,
-                      "cannot read which modules are served (%s/serving): none is removed",
-                      cache_dir);
-    }
-    if (s->n) {
-        qsort(s->ids, s->n, sizeof(*s->ids), by_id);
-    }
-    return r;
+    return r || !s->failed ? r
+                           : error_set(err, ERROR_IO,
+                                       "cannot read which modules are served (%s/serving): none "
+                                       "is removed",
+                                       cache_dir);
 }
 
 static bool is_served(const struct served *s, const char *file)
 {
     char id[HASH_HEX];
     snprintf(id, sizeof(id), "%.32s", file); /* without the suffix */
-    return s->n && bsearch(id, s->ids, s->n, sizeof(*s->ids), by_id);
+    return tfind(id, &s->ids, served_compare);
 }
 
 /* ---- removing ------------------------------------------------------------------------------- */
@@ -306,7 +291,7 @@ static int files_trim(struct files *f, const char *cache_dir, int64_t limit, str
         remove_oldest(f, &served, cache_dir, limit - limit / 10);
         forget_dangling(cache_dir);
     }
-    free(served.ids);
+    tdestroy(served.ids, free);
     return r;
 }
 
