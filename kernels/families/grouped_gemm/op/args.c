@@ -36,32 +36,50 @@ static int copy_args(const void *args, struct grouped_gemm_args *out, struct err
     return 0;
 }
 
+/* An array of a launch: a matrix of rows, with n rows for every expert where `expert` is not NULL;
+ * or a list, without strides. */
+struct operand {
+    bool present; /* this problem reads or writes the array */
+    bool always;  /* also without rows */
+    const void *data;
+    const char *name, *why;
+    size_t element;        /* bytes */
+    int64_t *row, *expert; /* strides, in elements */
+    int64_t length;        /* elements of a row */
+};
+enum { OPERANDS = 7 };
+
 /* Without rows operands are not read, and empty tensors often have no address; dW is still
  * zeroed. */
-static int gemm_args_check_pointers(const struct gemm *v, const struct grouped_gemm_args *a,
-                                    struct error *err)
+static void list_operands(const struct gemm *v, struct grouped_gemm_args *a,
+                          struct operand out[OPERANDS])
 {
     static const char *const whys[] = {"mode forward needs it", "mode dX needs it",
                                        "mode dW needs it"};
     const char *mode = whys[v->mode];
-    const bool some = a->rows != 0, dw = v->mode == GEMM_DW;
-    const struct {
-        bool needed;
-        const void *pointer;
-        const char *name, *why;
-    } all[] = {
-        {some || dw, a->out, "out", mode},
-        {some && v->mode != GEMM_DX, a->x, "x", mode},
-        {some && !dw, a->w, "w", mode},
-        {some && v->mode != GEMM_FORWARD, a->dy, "dy", mode},
-        {v->experts > 1, a->m_sizes, "m_sizes", "there is more than one expert"},
-        {some && (v->permute_x || v->permute_y), a->gather_indices, "gather_indices",
-         "the problem permutes"},
-        {some && v->fuse_mul_post, a->topk_weights, "topk_weights",
-         "fuse_mul_post multiplies by them"},
+    const bool dw = v->mode == GEMM_DW, permutes = v->permute_x || v->permute_y;
+    const size_t in = dtype_size(v->in), size = dtype_size((enum dtype)a->m_sizes_dtype),
+                 index = dtype_size((enum dtype)a->gather_dtype),
+                 weight = dtype_size((enum dtype)a->weights_dtype);
+    const struct operand all[OPERANDS] = {
+        {true, dw, a->out, "out", mode, dtype_size(v->out), &a->out_stride,
+         dw ? &a->out_stride_expert : NULL, v->out_cols},
+        {v->mode != GEMM_DX, false, a->x, "x", mode, in, &a->x_stride, NULL, v->k},
+        {!dw, false, a->w, "w", mode, in, &a->w_stride, &a->w_stride_expert, v->k},
+        {v->mode != GEMM_FORWARD, false, a->dy, "dy", mode, in, &a->dy_stride, NULL, v->n},
+        {v->experts > 1, true, a->m_sizes, "m_sizes", "there is more than one expert", size},
+        {permutes, false, a->gather_indices, "gather_indices", "the problem permutes", index},
+        {v->fuse_mul_post, false, a->topk_weights, "topk_weights",
+         "fuse_mul_post multiplies by them", weight},
     };
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (all[i].needed && !all[i].pointer) {
+    memcpy(out, all, sizeof(all));
+}
+
+static int gemm_args_check_pointers(const struct operand all[OPERANDS], bool rows,
+                                    struct error *err)
+{
+    for (int i = 0; i < OPERANDS; i++) {
+        if (all[i].present && (rows || all[i].always) && !all[i].data) {
             return error_set(err, ERROR_INVALID, "args.%s is NULL, but %s", all[i].name,
                              all[i].why);
         }
@@ -107,93 +125,76 @@ static int check_rest(const struct gemm *v, const struct grouped_gemm_args *a, s
 
 /* ---- strides --------------------------------------------------------------------------------- */
 
-struct stride {
-    int64_t *value;
-    const char *name;
-    int64_t dense; /* the stride that 0 means */
-    int64_t least; /* least stride: with a smaller stride rows would overlap */
-    size_t element;
-};
-
-static int set_stride(const struct stride *s, size_t align, struct error *err)
+/* Sets a stride of 0 to `dense`. With a stride below `least` rows would overlap. */
+static int set_stride(const struct operand *o, int64_t *stride, int64_t dense, int64_t least,
+                      size_t align, struct error *err)
 {
-    *s->value = *s->value ? *s->value : s->dense;
-    if (*s->value < s->least) {
+    const char *of = stride == o->expert ? "_expert" : "";
+    *stride = *stride ? *stride : dense;
+    if (*stride < least) {
         return error_set(err, ERROR_INVALID,
-                         "args.%s is %lld: rows would overlap, use %lld or more, or 0 for dense",
-                         s->name, (long long)*s->value, (long long)s->least);
+                         "args.%s_stride%s is %lld: rows would overlap, use %lld or more, or 0 for "
+                         "dense",
+                         o->name, of, (long long)*stride, (long long)least);
     }
-    if (*s->value > GEMM_ELEMENTS_MAX) {
-        return error_set(err, ERROR_INVALID, "args.%s is %lld: at most 2^40 is supported", s->name,
-                         (long long)*s->value);
+    if (*stride > GEMM_ELEMENTS_MAX) {
+        return error_set(err, ERROR_INVALID, "args.%s_stride%s is %lld: at most 2^40 is supported",
+                         o->name, of, (long long)*stride);
     }
-    if ((uint64_t)*s->value * s->element % align != 0) {
+    if ((uint64_t)*stride * o->element % align != 0) {
         return error_set(err, ERROR_INVALID,
-                         "args.%s is %lld elements: this kernel needs a multiple of %zu bytes",
-                         s->name, (long long)*s->value, align);
+                         "args.%s_stride%s is %lld elements: this kernel needs a multiple of %zu "
+                         "bytes",
+                         o->name, of, (long long)*stride, align);
     }
     return 0;
 }
 
-static int check_align(const void *pointer, const char *name, size_t align, struct error *err)
+static int fill_strides(const struct operand *o, int64_t n, size_t align, struct error *err)
 {
-    if ((uintptr_t)pointer % align != 0) {
-        return error_set(err, ERROR_INVALID, "args.%s is %p: this kernel needs %zu-byte alignment",
-                         name, pointer, align);
+    int r = set_stride(o, o->row, o->length, o->length, align, err);
+    if (!r && o->expert && *o->row > GEMM_ELEMENTS_MAX / n) {
+        return error_set(err, ERROR_INVALID,
+                         "args.%s_stride is %lld: an expert's %lld rows would lie within more than "
+                         "2^40 elements",
+                         o->name, (long long)*o->row, (long long)n);
+    }
+    if (!r && o->expert) {
+        r = set_stride(o, o->expert, n * *o->row, (n - 1) * *o->row + o->length, align, err);
+    }
+    if (!r && (uintptr_t)o->data % align != 0) {
+        r = error_set(err, ERROR_INVALID, "args.%s is %p: this kernel needs %zu-byte alignment",
+                      o->name, o->data, align);
+    }
+    return r;
+}
+
+/* A kernel with a demand on rows also reads whole elements of lists. */
+static int check_list(const struct operand *o, size_t align, struct error *err)
+{
+    if (align > 1 && o->element && (uintptr_t)o->data % o->element) {
+        return error_set(err, ERROR_INVALID, "args.%s is %p: align it to its %zu-byte elements",
+                         o->name, o->data, o->element);
     }
     return 0;
-}
-
-/* A matrix of rows; where `expert` is not NULL, n rows for every expert. */
-struct tensor {
-    const void *data;
-    const char *name, *row_name, *expert_name;
-    int64_t *row, *expert;
-    int64_t length; /* elements of a row */
-    size_t element;
-};
-
-static int fill_tensor(const struct tensor *t, int64_t n, size_t align, struct error *err)
-{
-    struct stride row = {t->row, t->row_name, t->length, t->length, t->element};
-    int r = set_stride(&row, align, err);
-    if (!r && t->expert && *t->row > GEMM_ELEMENTS_MAX / (n > 0 ? n : 1)) {
-        return error_set(
-            err, ERROR_INVALID,
-            "args.%s is %lld: an expert's %lld rows would lie within more than 2^40 elements",
-            t->row_name, (long long)*t->row, (long long)n);
-    }
-    if (!r && t->expert) {
-        struct stride expert = {t->expert, t->expert_name, n * *t->row,
-                                (n - 1) * *t->row + t->length, t->element};
-        r = set_stride(&expert, align, err);
-    }
-    return r ? r : check_align(t->data, t->name, align, err);
-}
-
-static int fill_strides(const struct gemm *v, struct grouped_gemm_args *a, size_t align,
-                        struct error *err)
-{
-    size_t in = dtype_size(v->in), out = dtype_size(v->out);
-    struct tensor x = {a->x, "x", "x_stride", NULL, &a->x_stride, NULL, v->k, in};
-    struct tensor dy = {a->dy, "dy", "dy_stride", NULL, &a->dy_stride, NULL, v->n, in};
-    struct tensor w = {a->w, "w", "w_stride", "w_stride_expert", &a->w_stride, &a->w_stride_expert,
-                       v->k, in};
-    struct tensor y = {a->out,         "out",
-                       "out_stride",   "out_stride_expert",
-                       &a->out_stride, v->mode == GEMM_DW ? &a->out_stride_expert : NULL,
-                       v->out_cols,    out};
-    int r = v->mode != GEMM_DX ? fill_tensor(&x, 0, align, err) : 0;
-    r = r || v->mode == GEMM_DW ? r : fill_tensor(&w, v->n, align, err);
-    r = r || v->mode == GEMM_FORWARD ? r : fill_tensor(&dy, 0, align, err);
-    return r ? r : fill_tensor(&y, v->n, align, err);
 }
 
 int gemm_args_read(const struct gemm *v, const void *args, size_t align,
                    struct grouped_gemm_args *out, struct error *err)
 {
+    struct operand all[OPERANDS];
     int r = copy_args(args, out, err);
-    r = r ? r : gemm_args_check_pointers(v, out, err);
+    if (r) {
+        return r;
+    }
+    list_operands(v, out, all);
+    r = gemm_args_check_pointers(all, out->rows != 0, err);
     r = r ? r : check_rest(v, out, err);
-    return r ? r : fill_strides(v, out, align, err);
+    for (int i = 0; i < OPERANDS && r == 0; i++) {
+        const struct operand *o = &all[i];
+        r = !o->row      ? check_list(o, align, err)
+            : o->present ? fill_strides(o, v->n, align, err)
+                         : 0;
+    }
+    return r;
 }

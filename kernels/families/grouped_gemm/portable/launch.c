@@ -31,34 +31,6 @@ void cuda_divide_by(int64_t by, uint32_t *mul, uint32_t *shift)
     *mul = (uint32_t)(((INT64_C(1) << *shift) + by - 1) / by);
 }
 
-static int cuda_check_indices(const struct grouped_gemm_args *a, struct error *err)
-{
-    const struct {
-        const void *data;
-        uint32_t dtype;
-        const char *name;
-    } all[] = {
-        {a->m_sizes, a->m_sizes_dtype, "m_sizes"},
-        {a->gather_indices, a->gather_dtype, "gather_indices"},
-        {a->topk_weights, a->weights_dtype, "topk_weights"},
-    };
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        size_t size = dtype_size((enum dtype)all[i].dtype);
-        if (all[i].data && size && (uintptr_t)all[i].data % size) {
-            return error_set(err, ERROR_INVALID, "args.%s is %p: align it to its %zu-byte elements",
-                             all[i].name, all[i].data, size);
-        }
-    }
-    return 0;
-}
-
-int cuda_args_read(const struct gemm *v, const void *args, size_t row_bytes,
-                   struct grouped_gemm_args *out, struct error *err)
-{
-    int r = gemm_args_read(v, args, row_bytes, out, err);
-    return r ? r : cuda_check_indices(out, err);
-}
-
 bool cuda_args_idle(const struct gemm *v, const struct grouped_gemm_args *a)
 {
     return a->rows == 0 && v->mode != GEMM_DW;
@@ -160,7 +132,7 @@ int portable_plan(const struct problem *p, const struct record *config,
     struct grouped_gemm_args a;
     struct portable_tile t;
     gemm_view(p, &v);
-    int r = cuda_args_read(&v, args, PORTABLE_ROW_BYTES, &a, err);
+    int r = gemm_args_read(&v, args, PORTABLE_ROW_BYTES, &a, err);
     if (r) {
         return r;
     }

@@ -74,10 +74,6 @@ uint32_t cuda_flags_of(const struct grouped_gemm_args *a);
 /* g / by = g * mul >> shift for every g below 2^30. */
 void cuda_divide_by(int64_t by, uint32_t *mul, uint32_t *shift);
 
-/* The completed and checked args of a launch: gemm_args_read, and arrays of indices, sizes
- * and weights aligned to their elements. Every cuda target's plan() begins here. */
-int cuda_args_read(const struct gemm *v, const void *args, size_t row_bytes,
-                   struct grouped_gemm_args *out, struct error *err);
 /* True if nothing is to launch: no rows, and no output to zero. */
 bool cuda_args_idle(const struct gemm *v, const struct grouped_gemm_args *a);
 /* Upper bound of tiles of height x width of the output. Only the device knows the rows of each

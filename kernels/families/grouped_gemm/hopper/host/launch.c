@@ -367,7 +367,7 @@ int hopper_plan(const struct problem *p, const struct record *config,
     gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     out->n = 0;
-    int r = cuda_args_read(&v, args, HOPPER_ROW_BYTES, &a, err);
+    int r = gemm_args_read(&v, args, HOPPER_ROW_BYTES, &a, err);
     if (r) {
         /* after an error `args` must not be read: the caller's struct may be shorter than this
          * version's */
