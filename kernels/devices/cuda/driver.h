@@ -97,13 +97,28 @@ int cuda_driver_open(bool init, struct error *err);
 int cuda_check(CUresult r, struct error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Everything that is known about a device without a context (probe.c). */
+/* ---- probe.c -------------------------------------------------------------------------------- */
+
 struct nvml;
+/* Everything that is known about a device without a context. */
 int cuda_describe(CUdevice device, const struct nvml *nvml, struct device_info *out,
                   struct error *err);
 /* NULL: no NVML, or NVML does not know the GPU. */
 struct nvml *cuda_nvml(CUdevice device);
 /* Finds the device of a spec: "cuda", "cuda:<index>", "cuda:GPU-<uuid>", "cuda:MIG-<uuid>". */
 int cuda_find(const char *spec, CUdevice *out, struct error *err);
+
+/* ---- nvml.c: a GPU's state and clocks by NVML; needs no context and no cuInit --------------- */
+
+/* gpu: "0000:01:00.0" or "GPU-<uuid>". NULL: no NVML, or NVML does not know the GPU. */
+struct nvml *nvml_open(const char *gpu);
+void nvml_close(struct nvml *n); /* NULL is fine */
+
+/* Sets the power limit and the driver version in `info`, where NVML knows them. */
+void nvml_describe(const struct nvml *n, struct device_info *info);
+/* Reads clocks, temperature, power, throttling and memory, which takes a few milliseconds with
+ * slow drivers. busy_percent and processes count all processes, this process included; -1:
+ * unknown. */
+void nvml_sample(const struct nvml *n, struct device_health *out);
 
 #endif

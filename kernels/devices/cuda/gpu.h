@@ -25,7 +25,6 @@
 #include "kernels/device.h"
 #include "kernels/devices/cuda/driver.h"
 #include "kernels/devices/cuda/module.h"
-#include "kernels/devices/cuda/nvml.h"
 #include "kernels/devices/cuda/nvrtc.h"
 #include "kernels/devices/prepared.h"
 

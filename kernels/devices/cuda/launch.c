@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "kernels/devices/cuda/module.h"
-#include "kernels/devices/cuda/nvml.h"
 #include "kernels/launcher.h"
 
 struct loaded {

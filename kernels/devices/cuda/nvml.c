@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The prototypes are here, so that a build needs no nvml.h. $GEMMD_LIBNVML names another file. */
-#include "kernels/devices/cuda/nvml.h"
+#include "kernels/devices/cuda/driver.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>

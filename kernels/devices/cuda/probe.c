@@ -12,7 +12,6 @@
 
 #include "kernels/device.h"
 #include "kernels/devices/cuda/driver.h"
-#include "kernels/devices/cuda/nvml.h"
 #include "kernels/devices/cuda/nvrtc.h"
 #include "proto/uuid.h"
 
