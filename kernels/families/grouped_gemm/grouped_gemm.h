@@ -180,6 +180,16 @@ void gemm_add_ints(struct param out[], uint32_t *n, const char *name, bool run_t
  */
 int gemm_rules_check(const struct gemm *v, const struct record *config, const char *const known[],
                      const char *without_tma, struct rejection *why);
+/*
+ * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The cuda templates think in r (rows of the output
+ * tile), c (its columns) and d (the reduction):
+ *
+ *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
+ */
+enum gemm_role { GEMM_ROWS, GEMM_COLS, GEMM_SUM, GEMM_ROLES };
+extern const enum gemm_role gemm_roles[][GEMM_ROLES];  /* by mode, of BLOCK_SIZE_M, N and K */
+extern const char *const gemm_block_names[GEMM_ROLES]; /* "BLOCK_SIZE_M" ... */
+extern const char *const gemm_block_help[GEMM_ROLES];
 /* The values that an integer parameter may take. */
 struct int_rule {
     int least, most, multiple; /* multiple: 0: any; POWER_OF_TWO */

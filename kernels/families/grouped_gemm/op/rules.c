@@ -26,6 +26,15 @@ static const char *const common[COMMON + 1] = {
     "use_tma_load_w", "use_tma_load_dy", "use_tma_store", "flatten",
 };
 
+const enum gemm_role gemm_roles[][GEMM_ROLES] = {
+    [GEMM_FORWARD] = {GEMM_ROWS, GEMM_COLS, GEMM_SUM},
+    [GEMM_DX] = {GEMM_ROWS, GEMM_SUM, GEMM_COLS},
+    [GEMM_DW] = {GEMM_SUM, GEMM_ROWS, GEMM_COLS},
+};
+const char *const gemm_block_names[GEMM_ROLES] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"};
+const char *const gemm_block_help[GEMM_ROLES] = {"tile of the routed rows", "tile of N",
+                                                 "tile of K"};
+
 struct flags {
     bool said[COMMON], value[COMMON];
 };

@@ -5,11 +5,6 @@
  *   target.c   the tunables, and legal configs
  *   model.c    predicted time, and the analytic default
  *   launch.c   compile-time options, launch geometry and arguments, the reference's launch
- *
- * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile),
- * c (its columns) and d (the reduction):
- *
- *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
  */
 #ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_PORTABLE_PORTABLE_H
 #define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_PORTABLE_PORTABLE_H

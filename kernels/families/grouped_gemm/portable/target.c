@@ -61,25 +61,16 @@ static void estimate_registers(const struct gemm *v, struct portable_tile *t)
     t->blocks = blocks > 0 ? blocks : 1;
 }
 
-/* The dimension that BLOCK_SIZE_M, N and K tile in each mode. */
-enum role { ROWS, COLS, DEPTH, ROLES };
-static const char *const block_names[ROLES] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"};
-static const enum role roles[][ROLES] = {
-    [GEMM_FORWARD] = {ROWS, COLS, DEPTH},
-    [GEMM_DX] = {ROWS, DEPTH, COLS},
-    [GEMM_DW] = {DEPTH, ROWS, COLS},
-};
-
 bool portable_tile_make(const struct gemm *v, const struct record *config, struct portable_tile *t)
 {
-    int size[ROLES];
-    for (int i = 0; i < ROLES; i++) {
-        size[roles[v->mode][i]] = (int)record_int(config, block_names[i], 0);
+    int size[GEMM_ROLES];
+    for (int i = 0; i < GEMM_ROLES; i++) {
+        size[gemm_roles[v->mode][i]] = (int)record_int(config, gemm_block_names[i], 0);
     }
     *t = (struct portable_tile){
-        .r = size[ROWS],
-        .c = size[COLS],
-        .d = size[DEPTH],
+        .r = size[GEMM_ROWS],
+        .c = size[GEMM_COLS],
+        .d = size[GEMM_SUM],
         .warps = (int)record_int(config, "num_warps", 0),
         .stages = (int)record_int(config, "num_stages", 0),
         .group = (int)record_int(config, "GROUP_SIZE_M", 1),
@@ -114,12 +105,13 @@ static const struct {
     int values[6]; /* the values in the space */
     /* a user's config may also have values outside the space */
     struct int_rule rule;
-} role_of_block[ROLES] = {
-    [ROWS] = {{16, 32, 64, 128, 256, -1}, {16, 256, POWER_OF_TWO, true, "16, 32, 64, 128 or 256"}},
-    [COLS] = {{32, 64, 128, 256, -1}, {32, 256, POWER_OF_TWO, true, "32, 64, 128 or 256"}},
-    [DEPTH] = {{32, 64, -1},
-               {32, 128, POWER_OF_TWO, true,
-                "32, 64 or 128 for the dimension that this mode sums over"}},
+} role_of_block[GEMM_ROLES] = {
+    [GEMM_ROWS] = {{16, 32, 64, 128, 256, -1},
+                   {16, 256, POWER_OF_TWO, true, "16, 32, 64, 128 or 256"}},
+    [GEMM_COLS] = {{32, 64, 128, 256, -1}, {32, 256, POWER_OF_TWO, true, "32, 64, 128 or 256"}},
+    [GEMM_SUM] = {{32, 64, -1},
+                  {32, 128, POWER_OF_TWO, true,
+                   "32, 64 or 128 for the dimension that this mode sums over"}},
 };
 static const struct {
     const char *name, *help;
@@ -149,13 +141,12 @@ enum { OTHERS = sizeof(others) / sizeof(others[0]) };
 uint32_t portable_params(const struct problem *p, const struct device_info *info,
                          struct param out[PARAMS_MAX])
 {
-    static const char *const help[ROLES] = {"tile of the routed rows", "tile of N", "tile of K"};
     struct gemm v;
     gemm_view(p, &v);
     uint32_t n = 0;
-    for (int i = 0; i < ROLES; i++) {
-        gemm_add_ints(out, &n, block_names[i], false, role_of_block[roles[v.mode][i]].values,
-                      help[i]);
+    for (int i = 0; i < GEMM_ROLES; i++) {
+        gemm_add_ints(out, &n, gemm_block_names[i], false,
+                      role_of_block[gemm_roles[v.mode][i]].values, gemm_block_help[i]);
     }
     for (int i = 0; i < OTHERS && others[i].help; i++) {
         gemm_add_ints(out, &n, others[i].name, others[i].run_time, others[i].values,
@@ -181,9 +172,9 @@ static int portable_check_values(const struct gemm *v, const struct record *conf
                                  struct rejection *why)
 {
     int r = 0;
-    for (int i = 0; i < ROLES && r == 0; i++) {
-        r = portable_check_value(config, block_names[i], &role_of_block[roles[v->mode][i]].rule,
-                                 why);
+    for (int i = 0; i < GEMM_ROLES && r == 0; i++) {
+        r = portable_check_value(config, gemm_block_names[i],
+                                 &role_of_block[gemm_roles[v->mode][i]].rule, why);
     }
     for (int i = 0; i < OTHERS && r == 0; i++) {
         r = portable_check_value(config, others[i].name, &others[i].rule, why);

@@ -10,12 +10,7 @@
  *   launch.c               compile-time options, launch geometry and arguments
  *   tensor_maps.c          tensor maps.
  *
- * A config as the template sees it:
- *
- * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile),
- * c (its columns) and d (the reduction):
- *
- *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M.
+ * A config as the template sees it, in r, c and d (grouped_gemm.h):
  *
  * "256x192 cooperative" is a tile of 256 r and 192 c. With swap_ab, in forward and dX, r and c
  * change places: c = M. Then a tile has only as many rows as its expert, rounded up to 16, and at
@@ -118,11 +113,7 @@ static inline bool hopper_bool(const struct hopper_values *v, enum hopper_field 
 /* True if the config has this word in the field. */
 bool hopper_says(const struct hopper_values *v, enum hopper_field f, const char *word);
 
-/* The dimension that BLOCK_SIZE_M, N and K tile in each mode: rows of the output, columns of the
- * output, or the reduction. */
-enum hopper_role { HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM, HOPPER_ROLES };
-extern const enum hopper_field hopper_blocks[HOPPER_ROLES];
-extern const enum hopper_role hopper_roles[][HOPPER_ROLES]; /* by mode */
+extern const enum hopper_field hopper_blocks[GEMM_ROLES]; /* BLOCK_SIZE_M, N and K */
 
 /* w_eviction: how long L2 keeps loaded weights. */
 enum hopper_eviction { HOPPER_EVICT_NORMAL, HOPPER_EVICT_FIRST, HOPPER_EVICT_UNCHANGED };

@@ -68,9 +68,7 @@ static const char *const *schedules_of(const struct gemm *v)
                                   : other_schedules;
 }
 
-static const int *const role_values[HOPPER_ROLES] = {rows_values, cols_values, depth_values};
-static const char *const block_help[HOPPER_ROLES] = {"tile of the routed rows", "tile of N",
-                                                     "tile of K"};
+static const int *const role_values[GEMM_ROLES] = {rows_values, cols_values, depth_values};
 
 /* A contiguous operand comes by TMA, and a gathered operand cannot. Users know these parameters,
  * so each is in the space, with a single value. */
@@ -110,14 +108,14 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     gemm_view(p, &v);
     bool gathers = v.gather_x || v.gather_dy;
     uint32_t n = 0;
-    for (int i = 0; i < HOPPER_ROLES; i++) {
-        const enum hopper_role role = hopper_roles[v.mode][i];
-        const bool routed = role == HOPPER_ROWS && v.mode != GEMM_DW;
-        gemm_add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false,
+    for (int i = 0; i < GEMM_ROLES; i++) {
+        const enum gemm_role role = gemm_roles[v.mode][i];
+        const bool routed = role == GEMM_ROWS && v.mode != GEMM_DW;
+        gemm_add_ints(out, &n, gemm_block_names[i], false,
                       !routed                 ? role_values[role]
                       : hopper_defer_pays(&v) ? deferred_rows_values
                                               : routed_rows_values,
-                      block_help[i]);
+                      gemm_block_help[i]);
     }
     if (v.mode != GEMM_DW) {
         add_bool(out, &n, "swap_ab", true, true,

@@ -22,14 +22,8 @@ bool hopper_says(const struct hopper_values *v, enum hopper_field f, const char 
 
 enum { ROW = 128 /* bytes of a row in shared memory */ };
 
-const enum hopper_field hopper_blocks[HOPPER_ROLES] = {FIELD_BLOCK_SIZE_M, FIELD_BLOCK_SIZE_N,
-                                                       FIELD_BLOCK_SIZE_K};
-const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
-    [GEMM_FORWARD] = {HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM},
-    [GEMM_DX] = {HOPPER_ROWS, HOPPER_SUM, HOPPER_COLS},
-    [GEMM_DW] = {HOPPER_SUM, HOPPER_ROWS, HOPPER_COLS},
-};
-
+const enum hopper_field hopper_blocks[GEMM_ROLES] = {FIELD_BLOCK_SIZE_M, FIELD_BLOCK_SIZE_N,
+                                                     FIELD_BLOCK_SIZE_K};
 /* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; a
  * launch that asked for more would wait for ever). These shares avoid nearly all spills. In forward
  * and dX a gathering producer keeps an offset for each row. */
@@ -242,16 +236,16 @@ static int hopper_count_resident_blocks(const struct hopper_tile *t)
 
 void hopper_tile_of(const struct gemm *v, const struct hopper_values *h, struct hopper_tile *t)
 {
-    int size[HOPPER_ROLES];
-    for (int i = 0; i < HOPPER_ROLES; i++) {
-        size[hopper_roles[v->mode][i]] = hopper_int(h, hopper_blocks[i], 0);
+    int size[GEMM_ROLES];
+    for (int i = 0; i < GEMM_ROLES; i++) {
+        size[gemm_roles[v->mode][i]] = hopper_int(h, hopper_blocks[i], 0);
     }
     const bool copy = hopper_bool(h, FIELD_permute_copy, false);
     const bool swap = hopper_bool(h, FIELD_swap_ab, false);
     *t = (struct hopper_tile){
-        .r = size[swap ? HOPPER_COLS : HOPPER_ROWS],
-        .c = size[swap ? HOPPER_ROWS : HOPPER_COLS],
-        .d = size[HOPPER_SUM],
+        .r = size[swap ? GEMM_COLS : GEMM_ROWS],
+        .c = size[swap ? GEMM_ROWS : GEMM_COLS],
+        .d = size[GEMM_SUM],
         .swap_ab = swap,
         .consumers = hopper_int(h, FIELD_num_warps, 0) / 4 - 1,
         .pingpong = hopper_says(h, FIELD_schedule, "pingpong"),

@@ -34,11 +34,11 @@ static int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
                : gemm_rules_refuse(hopper_field_names[f], &h->of[f], "hopper", use, why);
 }
 
-static const struct int_rule role_rules[HOPPER_ROLES] = {
-    [HOPPER_ROWS] = {64, 256, 64, true, "64, 128, 192 or 256"},
-    [HOPPER_COLS] = {64, 256, 64, true, "64, 128, 192 or 256"},
-    [HOPPER_SUM] = {HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
-                    "64 for the dimension that this mode sums over"},
+static const struct int_rule role_rules[GEMM_ROLES] = {
+    [GEMM_ROWS] = {64, 256, 64, true, "64, 128, 192 or 256"},
+    [GEMM_COLS] = {64, 256, 64, true, "64, 128, 192 or 256"},
+    [GEMM_SUM] = {HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
+                  "64 for the dimension that this mode sums over"},
 };
 /* Routed rows, with swap_ab. */
 static const struct int_rule swapped_rows = {32, 256, HOPPER_GRAIN, true,
@@ -73,10 +73,9 @@ static int hopper_check_values(const struct gemm *v, const struct hopper_values 
 {
     const bool swap = hopper_bool(h, FIELD_swap_ab, false);
     int r = 0;
-    for (int i = 0; i < HOPPER_ROLES && r == 0; i++) {
-        const enum hopper_role role = hopper_roles[v->mode][i];
-        const struct int_rule *rule =
-            swap && role == HOPPER_ROWS ? &swapped_rows : &role_rules[role];
+    for (int i = 0; i < GEMM_ROLES && r == 0; i++) {
+        const enum gemm_role role = gemm_roles[v->mode][i];
+        const struct int_rule *rule = swap && role == GEMM_ROWS ? &swapped_rows : &role_rules[role];
         r = rejection_settled(why, hopper_check_int(h, hopper_blocks[i], rule, why), "swap_ab");
     }
     for (size_t i = 0; i < sizeof(int_rules) / sizeof(int_rules[0]) && r == 0; i++) {

@@ -89,11 +89,10 @@ static const struct winner *winners_of(enum gemm_mode mode, int *n)
 
 static void put_tile(const struct gemm *v, const struct winner *w, struct record *config)
 {
-    const int size[HOPPER_ROLES] = {w->r, w->c, HOPPER_DEPTH};
+    const int size[GEMM_ROLES] = {w->r, w->c, HOPPER_DEPTH};
     record_init(config);
-    for (int i = 0; i < HOPPER_ROLES; i++) {
-        record_put_int(config, hopper_field_names[hopper_blocks[i]],
-                       size[hopper_roles[v->mode][i]]);
+    for (int i = 0; i < GEMM_ROLES; i++) {
+        record_put_int(config, gemm_block_names[i], size[gemm_roles[v->mode][i]]);
     }
     record_put_int(config, "num_warps", w->warps);
     record_put_text(config, "schedule", w->schedule);
