@@ -224,13 +224,7 @@ bool hopper_can_pair(const struct gemm *v, const struct hopper_tile *t);
 /* True if `loaders` warps can load blocks in turn (hopper/producer.cu gives the limits). */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders);
 
-/* In dW: the number of tiles of each expert. */
-static inline int64_t hopper_expert_tiles(const struct gemm *v, const struct hopper_tile *t)
-{
-    return (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
-}
-
-/* As hopper_expert_tiles(), but counts clusters of tiles: each thread block of a cluster has a
+/* In dW: the number of clusters of tiles of each expert; each thread block of a cluster has a
  * tile. */
 static inline int64_t hopper_expert_turns(const struct gemm *v, const struct hopper_tile *t)
 {

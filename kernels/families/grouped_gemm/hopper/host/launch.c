@@ -242,22 +242,6 @@ static int add_main(const struct gemm *v, const struct hopper_tile *t,
     return 0;
 }
 
-/* The operand that permute_copy moves to the workspace. */
-struct copied {
-    const void **data;
-    int64_t *stride; /* in elements */
-    int64_t cols;
-    int64_t divisor; /* a gather index divided by this is a row of the operand */
-};
-
-static struct copied copied_of(const struct gemm *v, struct grouped_gemm_args *a)
-{
-    if (v->gather_x) {
-        return (struct copied){&a->x, &a->x_stride, v->k, v->topk};
-    }
-    return (struct copied){&a->dy, &a->dy_stride, v->n, 1};
-}
-
 /* True if rows are copied by token: reading rows from L2 again would take longer than finding the
  * places, 3 microseconds (hopper/permute.cu). */
 static bool copies_by_token(const struct gemm *v, const struct grouped_gemm_args *a)
@@ -280,32 +264,54 @@ static void add_copying(const char *entry, const struct permute_params *p, int64
     memcpy(l->params, p, sizeof(*p));
 }
 
-/* Adds the steps that copy rows into expert order. `places`: NULL, or an int for each row. */
-static void add_permute(const struct gemm *v, const struct grouped_gemm_args *a,
-                        const struct copied *c, void *to, void *places,
-                        const struct device_info *info, struct launch_plan *out)
+/* The workspace, in bytes: counters when tiles are dynamic, then the rows of a copy, then their
+ * places where rows are copied by token. */
+struct workspace {
+    int64_t counters, copy, places;
+};
+
+static struct workspace workspace_of(const struct gemm *v, const struct hopper_tile *t,
+                                     const struct grouped_gemm_args *a)
 {
-    const int64_t in = (int64_t)dtype_size(v->in);
-    struct permute_params p = {
-        .from = *c->data,
-        .to = to,
-        .gather = a->gather_indices,
-        .places = places,
-        .from_stride = *c->stride * in,
-        .rows = (int32_t)a->rows,
-        .chunks = (int32_t)(c->cols * in / 16),
-        .flags = a->gather_dtype == DTYPE_INT64 ? CUDA_GATHER_64 : 0,
-        .topk = places ? (int32_t)v->topk : 0,
-    };
-    cuda_divide_by(c->divisor, &p.row_mul, &p.row_shift);
-    if (places) {
-        add_copying("grouped_gemm_places", &p, a->rows, info, out);
+    struct workspace w = {.counters = t->dynamic ? HOPPER_COUNTERS : 0};
+    if (t->permute_copy) {
+        w.copy = a->rows * (v->gather_x ? v->k : v->n) * (int64_t)dtype_size(v->in);
+        w.places = copies_by_token(v, a) ? a->rows * (int64_t)sizeof(int32_t) : 0;
     }
-    add_copying("grouped_gemm_permute", &p, (places ? a->rows / v->topk + 1 : a->rows) * 32, info,
-                out);
+    return w;
 }
 
-/* The workspace: counters when tiles are dynamic, then the rows of a copy, then their places. */
+/* Adds the steps that copy the gathered operand's rows into expert order; the main kernel then
+ * reads the copy. */
+static void add_permute(const struct gemm *v, const struct workspace *w,
+                        struct grouped_gemm_args *a, const struct device_info *info,
+                        struct launch_plan *out)
+{
+    const int64_t in = (int64_t)dtype_size(v->in), cols = v->gather_x ? v->k : v->n;
+    const void **data = v->gather_x ? &a->x : &a->dy;
+    int64_t *stride = v->gather_x ? &a->x_stride : &a->dy_stride;
+    char *to = (char *)a->workspace + w->counters;
+    struct permute_params p = {
+        .from = *data,
+        .to = to,
+        .gather = a->gather_indices,
+        .places = w->places ? (void *)(to + w->copy) : NULL,
+        .from_stride = *stride * in,
+        .rows = (int32_t)a->rows,
+        .chunks = (int32_t)(cols * in / 16),
+        .flags = a->gather_dtype == DTYPE_INT64 ? CUDA_GATHER_64 : 0,
+        .topk = w->places ? (int32_t)v->topk : 0,
+    };
+    cuda_divide_by(v->gather_x ? v->topk : 1, &p.row_mul, &p.row_shift);
+    if (w->places) {
+        add_copying("grouped_gemm_places", &p, a->rows, info, out);
+    }
+    add_copying("grouped_gemm_permute", &p, (w->places ? a->rows / v->topk + 1 : a->rows) * 32,
+                info, out);
+    *data = to;
+    *stride = cols;
+}
+
 static int check_workspace(const struct grouped_gemm_args *a, int64_t needed, struct error *err)
 {
     enum { ALIGN = 256 };
@@ -317,44 +323,6 @@ static int check_workspace(const struct grouped_gemm_args *a, int64_t needed, st
                          a->workspace, (long long)a->workspace_bytes, (long long)needed, ALIGN);
     }
     return 0;
-}
-
-static int64_t counter_bytes(const struct hopper_tile *t)
-{
-    return t->dynamic ? HOPPER_COUNTERS : 0;
-}
-
-static int64_t copy_bytes(const struct gemm *v, const struct hopper_tile *t,
-                          struct grouped_gemm_args *a)
-{
-    return t->permute_copy ? a->rows * copied_of(v, a).cols * (int64_t)dtype_size(v->in) : 0;
-}
-
-static int64_t workspace_bytes(const struct gemm *v, const struct hopper_tile *t,
-                               struct grouped_gemm_args *a)
-{
-    const bool places = t->permute_copy && copies_by_token(v, a);
-    return counter_bytes(t) + copy_bytes(v, t, a) +
-           (places ? a->rows * (int64_t)sizeof(int32_t) : 0);
-}
-
-/* Adds the steps before the main kernel; after a copy, the main kernel reads the copied rows. */
-static void add_first(const struct gemm *v, const struct hopper_tile *t,
-                      struct grouped_gemm_args *a, const struct device_info *info,
-                      struct launch_plan *out)
-{
-    if (t->dynamic) {
-        out->steps[out->n++] =
-            (struct launch){.zero = a->workspace, .zero_bytes = sizeof(uint32_t)};
-    }
-    if (t->permute_copy) {
-        struct copied c = copied_of(v, a);
-        char *to = (char *)a->workspace + counter_bytes(t);
-        add_permute(v, a, &c, to, copies_by_token(v, a) ? to + copy_bytes(v, t, a) : NULL, info,
-                    out);
-        *c.data = to;
-        *c.stride = c.cols;
-    }
 }
 
 int hopper_plan(const struct problem *p, const struct record *config,
@@ -378,7 +346,8 @@ int hopper_plan(const struct problem *p, const struct record *config,
     if (r) {
         return r;
     }
-    out->workspace_bytes = a.rows > 0 ? workspace_bytes(&v, &t, &a) : 0;
+    const struct workspace w = workspace_of(&v, &t, &a);
+    out->workspace_bytes = a.rows > 0 ? w.counters + w.copy + w.places : 0;
     if (cuda_args_idle(&v, &a)) {
         return 0;
     }
@@ -386,8 +355,11 @@ int hopper_plan(const struct problem *p, const struct record *config,
     if (r) {
         return r;
     }
-    if (a.rows > 0) {
-        add_first(&v, &t, &a, info, out);
+    if (a.rows > 0 && t.dynamic) {
+        out->steps[out->n++] = (struct launch){.zero = a.workspace, .zero_bytes = sizeof(uint32_t)};
+    }
+    if (a.rows > 0 && t.permute_copy) {
+        add_permute(&v, &w, &a, info, out);
     }
     struct hopper_operands o = operands_of(&v, &a, t.gather);
     int64_t gathered_rows = v.gather_x ? a.rows / v.topk : a.rows;

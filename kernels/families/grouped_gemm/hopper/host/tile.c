@@ -183,7 +183,7 @@ int hopper_usual_ahead(const struct gemm *v, const struct hopper_tile *t)
         return hopper_count_burst_experts(v);
     }
     return !t->gather && t->loaders > 1 && few_rows(v, BLOCKS_MOST) &&
-           hopper_expert_tiles(v, t) <= TILES_MOST;
+           (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c) <= TILES_MOST;
 }
 
 /*
