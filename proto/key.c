@@ -9,42 +9,17 @@
 #include "proto/device.h"
 #include "proto/limits.h"
 #include "proto/op.h"
-#include "proto/pack.h"
 #include "proto/pull.h"
 #include "proto/scan.h"
 
 enum { CLASS_SIZE = sizeof(((struct device_info *)0)->class) };
 
-_Static_assert(4 * PACK_HEAD_MAX + OP_NAME_MAX + CLASS_SIZE +
-                       RECORD_FIELDS_MAX * (RECORD_NAME_MAX + 2 * PACK_HEAD_MAX) +
-                       RECORD_TEXT_MAX <=
+enum { HEAD_MAX = 9 }; /* bytes of the longest head or number */
+
+_Static_assert(4 * HEAD_MAX + OP_NAME_MAX + CLASS_SIZE +
+                       RECORD_FIELDS_MAX * (RECORD_NAME_MAX + 2 * HEAD_MAX) + RECORD_TEXT_MAX <=
                    KEY_BYTES_MAX,
                "the largest problem fits into a key");
-
-static uint8_t *key_put_text(uint8_t *p, const char *s)
-{
-    size_t n = strlen(s);
-    p = pack_str_head(p, n);
-    memcpy(p, s, n);
-    return p + n;
-}
-
-static uint8_t *key_put_value(uint8_t *p, const struct value *v)
-{
-    switch (v->type) {
-    case VALUE_BOOL:
-        return pack_bool(p, v->flag);
-    case VALUE_INT:
-        return pack_int(p, v->integer);
-    case VALUE_REAL:
-        return pack_real(p, v->real);
-    case VALUE_TEXT:
-        return key_put_text(p, v->text);
-    case VALUE_NONE:
-        break;
-    }
-    return pack_nil(p);
-}
 
 int key_make(struct key *k, const struct problem *bucket, const char *device_class,
              struct error *err)
@@ -53,18 +28,13 @@ int key_make(struct key *k, const struct problem *bucket, const char *device_cla
         return error_set(err, ERROR_INVALID, "a device class is at most %d bytes: '%.40s...'",
                          CLASS_SIZE - 1, device_class);
     }
-    const struct record *r = &bucket->fields;
-    uint8_t *p = pack_array_head(k->bytes, 4);
-    p = pack_uint(p, KEY_VERSION);
-    p = key_put_text(p, bucket->op_name);
-    p = pack_map_head(p, r->n);
-    for (size_t i = 0; i < r->n; i++) {
-        p = key_put_text(p, r->fields[i].name);
-        struct value v = record_at(r, i);
-        p = key_put_value(p, &v);
-    }
-    p = key_put_text(p, device_class);
-    k->len = (size_t)(p - k->bytes);
+    struct wire_buf b = {.data = k->bytes, .cap = sizeof(k->bytes)}; /* never grows */
+    wire_put_array(&b, 4);
+    wire_put_int(&b, KEY_VERSION);
+    wire_put_str(&b, bucket->op_name);
+    record_pack(&b, &bucket->fields);
+    wire_put_str(&b, device_class);
+    k->len = b.len;
     k->hash = hash128_front(k->bytes, k->len);
     k->id[0] = 0;
     return 0;

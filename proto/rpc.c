@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "proto/pack.h"
 #include "proto/rpc.h"
 #include "proto/text.h"
 
@@ -108,11 +107,10 @@ void rpc_put_request(struct wire_buf *b, uint32_t id, const char *method)
 
 void rpc_put_result(struct wire_buf *b, uint32_t id)
 {
-    uint8_t head[PACK_HEAD_MAX + 3], *p = pack_array_head(head, 4);
-    p = pack_uint(p, RPC_RESPONSE);
-    p = pack_uint(p, id);
-    p = pack_nil(p);
-    wire_put_raw(b, head, (size_t)(p - head));
+    wire_put_array(b, 4);
+    wire_put_uint(b, RPC_RESPONSE);
+    wire_put_uint(b, id);
+    wire_put_nil(b);
 }
 
 void rpc_put_notify(struct wire_buf *b, const char *method)

@@ -50,7 +50,7 @@ static void put_member(struct wire_buf *b, const struct schema_field *f, const v
 void schema_encode_fields(struct wire_buf *b, const struct schema *s, const void *object)
 {
     for (size_t i = 0; i < s->n; i++) {
-        wire_put_str(b, s->fields[i].name);
+        wire_put_strn(b, s->fields[i].name, s->fields[i].name_n);
         put_member(b, &s->fields[i], (const char *)object + s->fields[i].offset);
     }
 }

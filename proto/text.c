@@ -224,26 +224,28 @@ static size_t utf8_at(const unsigned char *s, size_t n)
     return overlong || surrogate || beyond ? 0 : need;
 }
 
-/* Length of the ASCII at the front of s, found eight bytes at a time: most text is ASCII. */
-static size_t ascii_prefix(const char *s, size_t n)
+/* Most text is ASCII. Reads eight or four bytes at a time, the last of them again if need be. */
+static bool text_is_ascii(const char *s, size_t n)
 {
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        uint64_t eight;
-        memcpy(&eight, s + i, 8);
-        if (eight & UINT64_C(0x8080808080808080)) {
-            break;
-        }
+    uint64_t eight, all = 0;
+    uint32_t four;
+    for (size_t i = 0; n >= 8 && i < n; i += 8) {
+        memcpy(&eight, s + (i + 8 <= n ? i : n - 8), 8);
+        all |= eight;
     }
-    while (i < n && (unsigned char)s[i] < 0x80) {
-        i++;
+    for (size_t i = 0; n >= 4 && n < 8 && i < n; i += 4) {
+        memcpy(&four, s + (i + 4 <= n ? i : n - 4), 4);
+        all |= four;
     }
-    return i;
+    for (size_t i = 0; n < 4 && i < n; i++) {
+        all |= (unsigned char)s[i];
+    }
+    return !(all & UINT64_C(0x8080808080808080));
 }
 
 bool text_utf8(const char *s, size_t n)
 {
-    for (size_t i = ascii_prefix(s, n); i < n;) {
+    for (size_t i = text_is_ascii(s, n) ? n : 0; i < n;) {
         size_t step = utf8_at((const unsigned char *)s + i, n - i);
         if (step == 0) {
             return false;
@@ -255,7 +257,7 @@ bool text_utf8(const char *s, size_t n)
 
 void text_utf8_clean(char *s, size_t n)
 {
-    for (size_t i = ascii_prefix(s, n); i < n;) {
+    for (size_t i = text_is_ascii(s, n) ? n : 0; i < n;) {
         size_t step = utf8_at((const unsigned char *)s + i, n - i);
         if (step == 0) {
             s[i] = '?';

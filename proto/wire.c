@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing. Text on the wire is always UTF-8 (strict readers exist in every language): wire_put_strn
- * replaces invalid bytes by '?' for all senders. Reading is in wire_read.c. */
+/* Writing, by msgpack-c. Text on the wire is always UTF-8 (strict readers exist in every language):
+ * wire_put_strn replaces invalid bytes by '?' for all senders. Reading is in wire_read.c. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/pack.h"
 #include "proto/text.h"
-#include "proto/wire.h"
+#include "proto/wire_inner.h"
 
 enum { FIRST_CAPACITY = 256 };
+
+/* msgpack-c's writer into a buffer. Writes items in their shortest forms. */
+#define PACKER(b) (&(msgpack_packer){(b), wire_append})
 
 void wire_buf_deinit(struct wire_buf *b)
 {
@@ -22,7 +24,7 @@ void wire_buf_clear(struct wire_buf *b)
     b->failed = false;
 }
 
-static bool wire_grow_buffer(struct wire_buf *b, size_t need)
+static __attribute__((noinline)) bool wire_grow_buffer(struct wire_buf *b, size_t need)
 {
     size_t cap = b->cap ? b->cap : FIRST_CAPACITY;
     while (cap - b->len < need) {
@@ -40,61 +42,58 @@ static bool wire_grow_buffer(struct wire_buf *b, size_t need)
     return true;
 }
 
-/* Room for n more bytes, or NULL. */
-static uint8_t *wire_reserve_bytes(struct wire_buf *b, size_t n)
+/* The msgpack_packer_write of PACKER. Inline, because most items have few bytes. */
+static inline __attribute__((always_inline)) int wire_append(void *buf, const char *bytes, size_t n)
 {
-    if (b->failed) {
-        return NULL;
+    struct wire_buf *b = buf;
+    b->failed = b->failed || (b->cap - b->len < n && !wire_grow_buffer(b, n));
+    if (!b->failed && n > 0) {
+        memcpy(b->data + b->len, bytes, n);
+        b->len += n;
     }
-    if (b->cap - b->len < n && !wire_grow_buffer(b, n)) {
-        b->failed = true;
-        return NULL;
-    }
-    return b->data + b->len;
+    return 0;
+}
+
+void wire_put_raw(struct wire_buf *b, const void *packed, size_t n)
+{
+    wire_append(b, packed, n);
 }
 
 void wire_put_nil(struct wire_buf *b)
 {
-    uint8_t head[PACK_HEAD_MAX];
-    wire_put_raw(b, head, (size_t)(pack_nil(head) - head));
+    msgpack_pack_nil(PACKER(b));
 }
 
 void wire_put_bool(struct wire_buf *b, bool v)
 {
-    uint8_t head[PACK_HEAD_MAX];
-    wire_put_raw(b, head, (size_t)(pack_bool(head, v) - head));
+    v ? msgpack_pack_true(PACKER(b)) : msgpack_pack_false(PACKER(b));
 }
 
 void wire_put_int(struct wire_buf *b, int64_t v)
 {
-    uint8_t head[PACK_HEAD_MAX];
-    wire_put_raw(b, head, (size_t)(pack_int(head, v) - head));
+    msgpack_pack_int64(PACKER(b), v);
 }
 
 void wire_put_uint(struct wire_buf *b, uint64_t v)
 {
-    uint8_t head[PACK_HEAD_MAX];
-    wire_put_raw(b, head, (size_t)(pack_uint(head, v) - head));
+    msgpack_pack_uint64(PACKER(b), v);
 }
 
 void wire_put_real(struct wire_buf *b, double v)
 {
-    uint8_t head[PACK_HEAD_MAX];
-    wire_put_raw(b, head, (size_t)(pack_real(head, v) - head));
+    msgpack_pack_double(PACKER(b), v);
 }
 
 void wire_put_array(struct wire_buf *b, size_t n)
 {
-    uint8_t head[PACK_HEAD_MAX];
     b->failed = b->failed || n > UINT32_MAX;
-    wire_put_raw(b, head, (size_t)(pack_array_head(head, n) - head));
+    msgpack_pack_array(PACKER(b), n);
 }
 
 void wire_put_map(struct wire_buf *b, size_t n)
 {
-    uint8_t head[PACK_HEAD_MAX];
     b->failed = b->failed || n > UINT32_MAX;
-    wire_put_raw(b, head, (size_t)(pack_map_head(head, n) - head));
+    msgpack_pack_map(PACKER(b), n);
 }
 
 void wire_put_str(struct wire_buf *b, const char *v)
@@ -108,38 +107,22 @@ void wire_put_str(struct wire_buf *b, const char *v)
 
 void wire_put_strn(struct wire_buf *b, const char *v, size_t n)
 {
-    uint8_t *p = n <= UINT32_MAX ? wire_reserve_bytes(b, PACK_HEAD_MAX + n) : NULL;
-    if (!p) {
-        b->failed = true;
-        return;
+    b->failed = b->failed || n > UINT32_MAX;
+    msgpack_pack_str(PACKER(b), n);
+    wire_put_raw(b, v, n);
+    if (!b->failed) {
+        text_utf8_clean((char *)b->data + b->len - n, n);
     }
-    p = pack_str_head(p, n);
-    if (n > 0) {
-        memcpy(p, v, n);
-        text_utf8_clean((char *)p, n);
-    }
-    b->len = (size_t)(p + n - b->data);
 }
 
 void wire_put_bin(struct wire_buf *b, const void *v, size_t n)
 {
-    uint8_t *p = n <= UINT32_MAX ? wire_reserve_bytes(b, PACK_HEAD_MAX + n) : NULL;
-    if (!p) {
-        b->failed = true;
-        return;
-    }
-    p = pack_bin_head(p, n);
-    if (n > 0) {
-        memcpy(p, v, n);
-    }
-    b->len = (size_t)(p + n - b->data);
+    b->failed = b->failed || n > UINT32_MAX;
+    msgpack_pack_bin(PACKER(b), n);
+    wire_put_raw(b, v, n);
 }
 
-void wire_put_raw(struct wire_buf *b, const void *packed, size_t n)
+void wire_put_obj(struct wire_buf *b, const struct wire_obj *o)
 {
-    uint8_t *p = wire_reserve_bytes(b, n);
-    if (p && n > 0) {
-        memcpy(p, packed, n);
-        b->len = (size_t)(p + n - b->data);
-    }
+    msgpack_pack_object(PACKER(b), *wire_in(o));
 }

@@ -204,34 +204,3 @@ bool wire_copy_str(const struct wire_obj *o, char *out, size_t size)
     out[n] = 0;
     return true;
 }
-
-void wire_put_obj(struct wire_buf *b, const struct wire_obj *o)
-{
-    struct value v;
-    size_t n = wire_count(o);
-    const void *bytes;
-    if (wire_type_of(o) == WIRE_ARRAY) {
-        wire_put_array(b, n);
-        for (size_t i = 0; i < n; i++) {
-            wire_put_obj(b, wire_at(o, i));
-        }
-    } else if (wire_type_of(o) == WIRE_MAP) {
-        wire_put_map(b, n);
-        for (size_t i = 0; i < n; i++) {
-            const struct wire_obj *key, *value;
-            wire_pair(o, i, &key, &value);
-            wire_put_obj(b, key);
-            wire_put_obj(b, value);
-        }
-    } else if (wire_get_bin(o, &bytes, &n)) {
-        wire_put_bin(b, bytes, n);
-    } else if (!value_unpack(
-                   o, &v,
-                   &n)) { /* nil, or an integer beyond int64_t; the scan refuses other types */
-        wire_type_of(o) == WIRE_INT ? wire_put_uint(b, wire_uint(o)) : wire_put_nil(b);
-    } else if (v.type == VALUE_TEXT) {
-        wire_put_strn(b, v.text, n);
-    } else {
-        value_pack(b, &v);
-    }
-}
