@@ -134,62 +134,25 @@ void text_put_choices(struct text_out *o, const char *const *choices)
     }
 }
 
-static size_t digits_at(const char *s, size_t n, size_t at)
-{
-    size_t from = at;
-    while (at < n && s[at] >= '0' && s[at] <= '9') {
-        at++;
-    }
-    return at - from;
-}
-
-/* -?digits, a decimal real, or neither; decides by form only. */
-static enum text_number number_form(const char *s, size_t n)
-{
-    size_t at = n > 0 && s[0] == '-';
-    size_t whole = digits_at(s, n, at);
-    at += whole;
-    if (at == n) {
-        return whole > 0 ? TEXT_INT : TEXT_NOT_NUMBER;
-    }
-    size_t part = 0;
-    if (s[at] == '.') {
-        part = digits_at(s, n, at + 1);
-        at += 1 + part;
-    }
-    if (whole + part == 0) {
-        return TEXT_NOT_NUMBER;
-    }
-    if (at < n && (s[at] == 'e' || s[at] == 'E')) {
-        at++;
-        at += at < n && (s[at] == '+' || s[at] == '-');
-        size_t power = digits_at(s, n, at);
-        if (power == 0) {
-            return TEXT_NOT_NUMBER;
-        }
-        at += power;
-    }
-    return at == n ? TEXT_REAL : TEXT_NOT_NUMBER;
-}
-
 enum text_number text_number(const char *s, size_t n, int64_t *integer, double *real)
 {
-    char copy[64];
-    enum text_number form = number_form(s, n);
-    if (form == TEXT_NOT_NUMBER || n >= sizeof(copy)) { /* no number needs so many digits */
-        return form == TEXT_NOT_NUMBER ? form : TEXT_NUMBER_RANGE;
-    }
-    memcpy(copy, s, n);
-    copy[n] = 0;
-    errno = 0;
-    if (form == TEXT_INT) {
-        *integer = strtoll(copy, NULL, 10);
-        return errno ? TEXT_NUMBER_RANGE : TEXT_INT;
+    enum { DIGITS_MAX = 63 }; /* no number needs more */
+    char *end = NULL;
+    if (n == 0 || s[0] == '+' || strspn(s, "0123456789+-.eE") < n) {
+        return TEXT_NOT_NUMBER;
     }
     locale_t old = c_locale_enter();
-    *real = strtod(copy, NULL);
+    *real = strtod(s, &end);
     c_locale_leave(old);
-    return isfinite(*real) ? TEXT_REAL : TEXT_NUMBER_RANGE;
+    if (end != s + n) {
+        return TEXT_NOT_NUMBER;
+    }
+    errno = 0;
+    bool is_integer = strcspn(s, ".eE") >= n;
+    *integer = is_integer ? strtoll(s, NULL, 10) : 0;
+    return errno || !isfinite(*real) || n > DIGITS_MAX ? TEXT_NUMBER_RANGE
+           : is_integer                                ? TEXT_INT
+                                                       : TEXT_REAL;
 }
 
 bool text_real_is_int(double v, int64_t *out)

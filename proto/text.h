@@ -34,7 +34,7 @@ int text_find(const char *const *list, const char *s, size_t n);
 /* A NULL-terminated list as "a, b or c". */
 void text_put_choices(struct text_out *o, const char *const *choices);
 
-/* The type of a bare word: an integer, a real, or text. */
+/* The type of a bare word: an integer, a real, or text. A number cannot go on with s[n]. */
 enum text_number { TEXT_NOT_NUMBER, TEXT_INT, TEXT_REAL, TEXT_NUMBER_RANGE /* fits neither */ };
 enum text_number text_number(const char *s, size_t n, int64_t *integer, double *real);
 
