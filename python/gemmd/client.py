@@ -12,8 +12,6 @@ waiters. Other calls, and waiting for another thread's call on the same Client, 
 import contextlib
 import functools
 import os
-import threading
-import weakref
 from collections.abc import Mapping
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, sizeof
 from operator import index
@@ -32,7 +30,6 @@ _WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHE
 _OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
 STEP_MS = 100  # a signal handler runs after at most this time
 HELLO_MS = 1000  # a daemon answers `hello` in this time, also while tuning
-_clients = weakref.WeakSet()
 
 
 def to_bytes(value):
@@ -165,6 +162,17 @@ def _generation_text(generation):
 
 # ---- the client ----------------------------------------------------------------------------------
 
+class _Handle:
+    """libgemmd's connection. Closed with the last reference: the Client has one until close(), and
+    each running call has its own."""
+
+    def __init__(self, library):
+        self.library, self.pointer = library, c_void_p()
+
+    def __del__(self):
+        self.library.dll.gemmd_close(self.pointer)
+
+
 class Client:
     """A connection to the daemon of a device. Ends with close(), or with the `with` block.
 
@@ -192,58 +200,27 @@ class Client:
                  library: Optional[ffi.Library] = None,
                  generation: Union[int, str, None] = None):
         self.library = library or ffi.shared_library()
-        self._handle, self._lock = c_void_p(), threading.RLock()
-        self._users = []  # the thread id of each running call
-        self._closing = False
-        self._to_close = []  # the handle; the thread that pops it closes it
         self._options = {"socket": socket, "device": device, "deadline_ms": deadline_ms,
                          "lazy": lazy, "autostart": autostart,
                          "generation": _generation_text(generation)}
         options = ffi.Options(size=sizeof(ffi.Options), step_ms=STEP_MS)
         for field in ("socket", "device", "deadline_ms", "autostart", "generation"):
             ffi.set_field(options, field, self._options[field])
-        self._to_close.append(self._handle)  # close() needs it if Ctrl-C stops connecting
-        self.library.run("open_lazy" if lazy else "connect", byref(self._handle), byref(options))
-        _clients.add(self)
+        self._handle = _Handle(self.library)
+        self.library.run("open_lazy" if lazy else "connect", byref(self._handle.pointer), byref(options))
 
     @contextlib.contextmanager
     def _use(self):
-        with self._lock:
-            # Count this call before `closed` is read: a signal handler of this thread may close the
-            # Client at any point here.
-            self._users.append(threading.get_ident())
-            closed = self._closing
+        handle = self._handle
+        if handle is None:
+            raise invalid("client", "this Client is closed")
         try:
-            if closed:
-                raise invalid("client", "this Client is closed")
-            yield self._handle
+            yield handle.pointer
         finally:
-            with self._lock:
-                self._users.remove(threading.get_ident())
-                last = self._closing and not self._users
-            if last:
-                self._free()
-
-    def _free(self):
-        try:
-            handle = self._to_close.pop()
-        except IndexError:
-            return
-        self._handle = c_void_p()
-        self.library.dll.gemmd_close(handle)
-
-    def _forked(self):
-        """Runs in the child, which lacks the other threads: drops the lock and their calls. Calls of
-        this thread, which forked in a callback or a signal handler, end in the child too."""
-        me = threading.get_ident()
-        self._lock, self._users = threading.RLock(), [user for user in self._users if user == me]
+            del handle  # an error that is kept has this frame: it would keep the connection
 
     def close(self) -> None:
-        with self._lock:
-            self._closing = True
-            idle = not self._users
-        if idle:
-            self._free()
+        self._handle = None
 
     def __enter__(self) -> "Client":
         return self
@@ -253,7 +230,7 @@ class Client:
 
     def __repr__(self):
         given = ", ".join(f"{name}={value!r}" for name, value in self._options.items() if value)
-        return f"<gemmd.Client({given}){'' if self._handle else ', closed'}>"
+        return f"<gemmd.Client({given}){', closed' if self._handle is None else ''}>"
 
     def __reduce__(self):
         """Unpickles, as by multiprocessing, to a new connection with the same options. A Client
@@ -270,10 +247,6 @@ class Client:
         except GemmdError:  # closed, or lazy without a daemon: not pinned yet
             return given
         return "" if pinned is None else str(pinned)  # "": ignores $GEMMD_GENERATION
-
-    def __del__(self):
-        if getattr(self, "_handle", None):
-            self.close()
 
     # ---- calls
 
@@ -458,15 +431,6 @@ class Client:
         out = c_void_p()
         self._run("kernel_load", byref(make_problem(problem)), byref(_write_answer(answer)), byref(out))
         return Kernel(self.library, out)
-
-
-def _after_fork():
-    for client in list(_clients):
-        client._forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # ---- without a daemon ----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -469,47 +470,39 @@ def test_a_child_of_a_fork_does_not_hold_the_lock_of_a_start(folder, monkeypatch
 
 def test_a_fork_inside_a_call(cpu):
     """The callback `progress` forks. The child returns from the call, too, and close() takes effect in the
-    child only after that. Calls of threads that only the parent has do not count in the child."""
+    child only after that."""
     g, children, too_early = client(cpu), [], []
+    connection = weakref.ref(g._handle)
 
     def fork(_):
         if not children:
             children.append(os.fork())
             if children == [0]:
                 g.close()
-                too_early.append(not g._handle)
+                too_early.append(connection() is None)
 
-    with a_call_of_another_thread(g):
-        try:
-            g.tune(SMALL, budget=2, progress=fork)
-        except gemmd.GemmdError:  # in the child the call fails: its connection is cut off
-            assert children == [0]
-        finally:
-            if children == [0]:
-                os._exit(0 if too_early == [False] and not g._handle else 1)
-        assert os.waitpid(children[0], 0)[1] == 0
+    try:
+        g.tune(SMALL, budget=2, progress=fork)
+    except gemmd.GemmdError:  # in the child the call fails: its connection is cut off
+        assert children == [0]
+    finally:
+        if children == [0]:
+            os._exit(0 if too_early == [False] and connection() is None else 1)
+    assert os.waitpid(children[0], 0)[1] == 0
     assert g.status()["pid"] == cpu.process.pid
     g.close()
-    assert not g._handle
+    assert connection() is None
 
 
-@contextlib.contextmanager
-def a_call_of_another_thread(g):
-    began, enough = threading.Event(), threading.Event()
-
-    def call():
-        with g._use():
-            began.set()
-            enough.wait()
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    assert began.wait(20)
-    try:
-        yield
-    finally:
-        enough.set()
-        thread.join()
+def test_an_error_that_is_kept_keeps_no_connection(cpu):
+    g = client(cpu)
+    connection = weakref.ref(g._handle)
+    with pytest.raises(gemmd.GemmdError) as error:
+        g.call("nothing")
+    with pytest.raises(gemmd.GemmdError) as other:
+        g.module("no hash")
+    g.close()
+    assert connection() is None and error.value and other.value
 
 
 # ---- a program's start ---------------------------------------------------------------------------

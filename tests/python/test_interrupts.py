@@ -204,7 +204,7 @@ def run_closing_at(n):
     def trace(frame, event, _):
         if frame.f_code.co_filename != gemmd.client.__file__:
             return None
-        frame.f_trace_opcodes = frame.f_code.co_name in ("_use", "_free")
+        frame.f_trace_opcodes = frame.f_code.co_name in ("_use", "close")
         if event == "opcode":
             seen.append(frame)
             if len(seen) == n:
@@ -238,4 +238,4 @@ def test_closed_by_a_handler():
         if not reached:
             break
         n += 1
-    assert n > 20 and results == {"closed", "Answer"}
+    assert n > 10 and results == {"closed", "Answer"}
