@@ -59,11 +59,8 @@ void family_stamp(const struct family *f, const struct family_target *t,
 {
     assert(t->source);
     char hash[HASH_HEX];
-    struct hash_state *h = hash_new();
-    hash_add_str(h, f->name);
-    hash_add_str(h, t->label);
-    hash_add_str(h, t->source);
-    hash_end_hex(h, hash);
+    const char *const texts[] = {f->name, t->label, t->source};
+    hash128_texts(texts, sizeof(texts) / sizeof(texts[0]), hash);
     snprintf(out, STAMP_MAX, "src=%.12s abi=%d target=%s compiler=%s", hash, LAUNCH_ABI_VERSION,
              t->label, info->compiler[0] ? info->compiler : "none");
 }
@@ -88,15 +85,9 @@ void variant_set_source(struct variant *v, const char *source)
 
 void variant_hash(const struct variant *v, const char *compiler, char out[HASH_HEX])
 {
-    struct hash_state *h = hash_new();
-    hash_add_str(h, v->family);
-    hash_add_str(h, v->kind);
-    hash_add_str(h, v->arch);
-    hash_add_str(h, v->entry);
-    hash_add_str(h, v->options);
-    hash_add_str(h, v->source_hash);
-    hash_add_str(h, compiler);
-    hash_end_hex(h, out);
+    const char *const texts[] = {v->family,  v->kind,        v->arch, v->entry,
+                                 v->options, v->source_hash, compiler};
+    hash128_texts(texts, sizeof(texts) / sizeof(texts[0]), out);
 }
 
 double family_floor_us(const struct family *f, const struct problem *p,

@@ -47,39 +47,12 @@ bool hash_is_hex(const char *text)
     return n == HASH_HEX - 1 && !text[n];
 }
 
-/* hash_state is XXH3's state under another name */
-static XXH3_state_t *hash_get_state(struct hash_state *h)
+void hash128_texts(const char *const *texts, size_t n, char out[HASH_HEX])
 {
-    return (XXH3_state_t *)(void *)h;
-}
-
-struct hash_state *hash_new(void)
-{
-    XXH3_state_t *h = XXH3_createState();
-    if (h) {
-        XXH3_128bits_reset(h);
+    XXH3_state_t state;
+    XXH3_128bits_reset(&state);
+    for (size_t i = 0; i < n; i++) {
+        XXH3_128bits_update(&state, texts[i], strlen(texts[i]) + 1);
     }
-    return (struct hash_state *)(void *)h;
-}
-
-void hash_add(struct hash_state *h, const void *data, size_t n)
-{
-    if (h && n > 0) {
-        XXH3_128bits_update(hash_get_state(h), data, n);
-    }
-}
-
-void hash_add_str(struct hash_state *h, const char *text)
-{
-    hash_add(h, text, strlen(text) + 1);
-}
-
-void hash_end_hex(struct hash_state *h, char out[HASH_HEX])
-{
-    if (!h) {
-        out[0] = 0;
-        return;
-    }
-    to_hex(XXH3_128bits_digest(hash_get_state(h)), out);
-    XXH3_freeState(hash_get_state(h));
+    to_hex(XXH3_128bits_digest(&state), out);
 }
