@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,45 +15,34 @@ void nearest_begin(struct nearest *t, const char *given, size_t n)
     t->known[0] = '\0';
 }
 
-static unsigned char nearest_lower_letter(char c)
+static bool nearest_is_same(char a, char b)
 {
-    return (unsigned char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
 enum { NEAREST_MAX = 40 };
 
-static unsigned nearest_pick_least(unsigned a, unsigned b, unsigned c)
-{
-    unsigned ab = a < b ? a : b;
-    return ab < c ? ab : c;
-}
-
 /* Edits (insert, drop, change, swap of neighbours) between two short words, letter case aside. */
 static unsigned nearest_count_edits(const char *a, size_t na, const char *b, size_t nb)
 {
-    unsigned rows[3][NEAREST_MAX + 1];
-    unsigned *before = rows[0], *last = rows[1], *now = rows[2];
-    for (size_t j = 0; j <= nb; j++) {
-        before[j] = last[j] = (unsigned)j;
-    }
-    for (size_t i = 1; i <= na; i++) {
-        now[0] = (unsigned)i;
-        for (size_t j = 1; j <= nb; j++) {
-            unsigned change = nearest_lower_letter(a[i - 1]) != nearest_lower_letter(b[j - 1]);
-            now[j] = nearest_pick_least(last[j] + 1, now[j - 1] + 1, last[j - 1] + change);
-            if (i > 1 && j > 1 &&
-                nearest_lower_letter(a[i - 1]) == nearest_lower_letter(b[j - 2]) &&
-                nearest_lower_letter(a[i - 2]) == nearest_lower_letter(b[j - 1]) &&
-                before[j - 2] + 1 < now[j]) {
-                now[j] = before[j - 2] + 1;
+    unsigned edits[NEAREST_MAX + 1][NEAREST_MAX + 1]; /* of the first i and j letters */
+    for (size_t i = 0; i <= na; i++) {
+        for (size_t j = 0; j <= nb; j++) {
+            unsigned least = (unsigned)(i + j);
+            if (i > 0 && j > 0) {
+                unsigned drop = edits[i - 1][j] + 1, insert = edits[i][j - 1] + 1;
+                unsigned change = edits[i - 1][j - 1] + !nearest_is_same(a[i - 1], b[j - 1]);
+                least = drop < insert ? drop : insert;
+                least = change < least ? change : least;
             }
+            if (i > 1 && j > 1 && nearest_is_same(a[i - 1], b[j - 2]) &&
+                nearest_is_same(a[i - 2], b[j - 1]) && edits[i - 2][j - 2] + 1 < least) {
+                least = edits[i - 2][j - 2] + 1;
+            }
+            edits[i][j] = least;
         }
-        unsigned *spare = before;
-        before = last;
-        last = now;
-        now = spare;
     }
-    return last[nb];
+    return edits[na][nb];
 }
 
 void nearest_offer(struct nearest *t, const char *known)

@@ -86,11 +86,6 @@ static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error
         if (s->owed + s->head_need - 1 > s->limit - s->taken) {
             return too_large(s, err);
         }
-        if (s->head_need <= n) { /* the usual case: complete and in place */
-            s->taken += s->head_need;
-            int r = take_head(s, data, err);
-            return r < 0 ? r : (int)s->head_need;
-        }
     }
     uint32_t want = s->head_need - s->head_have;
     uint32_t take = n < want ? (uint32_t)n : want;
