@@ -10,7 +10,7 @@ from gemmd.errors import invalid
 
 Value = Union[bool, int, float, str]
 
-INT_DIGITS, REAL_DIGITS = 19, 63  # no number needs more digits
+DIGITS_MAX = 63  # no number needs more
 _SEPARATORS = " ,\t\n\r"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*")
 _WORD = re.compile(rf"""(?P<name>{_NAME.pattern})=
@@ -19,36 +19,25 @@ _WORD = re.compile(rf"""(?P<name>{_NAME.pattern})=
                         (?=[{_SEPARATORS}]|\Z)""", re.VERBOSE)
 _ESCAPE = re.compile(rb'\\(?:x(..)|(.))')
 _INT = re.compile(r"-?[0-9]+")
-_REAL = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_BARE = re.compile(r'[\x00-\x20\x7f"\\=,]')
 _ESCAPED = re.compile(r'[\x00-\x1f\x7f"\\]')
 
 
 # ---- reading -------------------------------------------------------------------------------------
 
-def _integer(word):
-    digits = word.lstrip("-0") or "0"
-    if len(digits) > INT_DIGITS:
-        raise OverflowError
-    value = -int(digits) if word[0] == "-" else int(digits)
-    if not -2 ** 63 <= value < 2 ** 63:
+def _number(word):
+    value = (int if _INT.fullmatch(word) else float)(word) if len(word) <= DIGITS_MAX else math.inf
+    if not fits(value):
         raise OverflowError
     return value
-
-
-def _real(word):
-    if len(word) > REAL_DIGITS or not math.isfinite(float(word)):
-        raise OverflowError
-    return float(word)
 
 
 def _bare_value(word):
     """OverflowError: a number that fits no type."""
     if word.lower() in ("true", "false"):
         return word.lower() == "true"
-    if _INT.fullmatch(word):
-        return _integer(word)
-    return _real(word) if _REAL.fullmatch(word) else word
+    return _number(word) if _NUMBER.fullmatch(word) else word
 
 
 def _unquoted(text):
