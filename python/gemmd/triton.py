@@ -24,7 +24,6 @@ import sys
 import threading
 import time
 import warnings
-import weakref
 
 import triton
 
@@ -41,28 +40,9 @@ from gemmd.triton_source import computed_by, constants_of, hook_hash, source_has
 QUIET_S = 30.0  # pause after a daemon did not answer; lifetime of a stopgap
 _autotune = triton.autotune  # users may replace triton.autotune by this module's
 _CHOOSES = ("configs", "key", "prune_configs_by", "cache_results")  # choose among configs
-_guards = weakref.WeakSet()
 _of_thread = threading.local()  # Clients for each thread: a waiting call blocks its Client
 _quiet_until = {}  # {(socket, device): end of the pause}
 _warned = False
-
-
-class Guard:
-    """The lock of a tuner: while the tuner decides, its arguments belong to a single call."""
-
-    def __init__(self):
-        self.lock = threading.RLock()
-        _guards.add(self)
-
-
-def _forked():
-    """Replaces the locks in a child: the child lacks the thread that held a lock."""
-    for guard in list(_guards):
-        guard.lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 
 def _device():
@@ -342,13 +322,19 @@ class SharedCache(dict):
         self.stopgaps = {}  # {key: end time of the stopgap}
         # given: keys answered by gemmd; failed: {key: {line: status}} of answers that failed here.
         self.given, self.failed = set(), {}
-        self.guard, self.call = Guard(), threading.local()
+        self.locks, self.call = {}, threading.local()  # {process id: lock}
 
     @functools.cached_property
     def hooks(self):
         """The hooks of the arguments. Read at first use, because the source may define a hook's
         functions below the kernel."""
         return hooks_of(self.arguments)
+
+    def lock(self):
+        """While the tuner decides, its arguments belong to a single call. The child of a fork has a
+        lock of its own: the child lacks the thread that may hold the parent's."""
+        pid = os.getpid()
+        return self.locks.get(pid) or self.locks.setdefault(pid, threading.RLock())
 
     def __contains__(self, key):
         return dict.__contains__(self, key) and not self._is_over(key) or self._ask(key)
@@ -466,7 +452,7 @@ def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
                         raise
 
         def shared_run(*args, **kwargs):
-            lock, outer = cache.guard.lock, vars(call).copy()
+            lock, outer = cache.lock(), vars(call).copy()
             with lock:  # other calls must not replace nargs while the tuner decides
                 vars(call).clear()
                 call.args, call.kwargs, call.lock = args, kwargs, lock

@@ -221,15 +221,15 @@ def test_a_holder_that_dies_leaves_what_it_timed(cpu):
 def test_a_child_of_a_fork_does_not_inherit_a_held_lock():
     """Another thread decides while the process forks: the child lacks this thread."""
     import gemmd.triton
-    guard, exits = gemmd.triton.Guard(), []
+    cache, exits = gemmd.triton.SharedCache(None, None, 0), []
 
     def fork():
         child = os.fork()
         if child == 0:
-            os._exit(0 if guard.lock.acquire(timeout=2) else 1)
+            os._exit(0 if cache.lock().acquire(timeout=2) else 1)
         exits.append(os.waitpid(child, 0)[1])
 
-    with guard.lock:
+    with cache.lock():
         thread = threading.Thread(target=fork)
         thread.start()
         thread.join()
