@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/nearest.h"
 #include "proto/op.h"
 #include "proto/record.h"
 

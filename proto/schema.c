@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "proto/nearest.h"
 #include "proto/pull.h"
 #include "proto/text.h"
 

@@ -6,7 +6,6 @@
 
 #include "daemon/daemon.h"
 #include "daemon/methods/call.h"
-#include "proto/nearest.h"
 #include "proto/text.h"
 
 static int call_refuse_name(const char *const *names, const char *given, size_t n,

@@ -5,7 +5,6 @@
 #include "daemon/base/log.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/daemon_parts.h"
-#include "proto/nearest.h"
 #include "proto/text.h"
 
 struct row {
