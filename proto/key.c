@@ -10,7 +10,6 @@
 #include "proto/limits.h"
 #include "proto/op.h"
 #include "proto/pull.h"
-#include "proto/scan.h"
 
 enum { CLASS_SIZE = sizeof(((struct device_info *)0)->class) };
 
@@ -74,21 +73,14 @@ static int key_decode_problem(struct wire_doc *doc, const void *bytes, size_t n,
 
 int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, struct error *err)
 {
-    struct scan scan;
-    size_t used = 0;
-    scan_init(&scan, KEY_BYTES_MAX);
-    int r = scan_feed(&scan, bytes, n, &used, err);
-    if (r < 0) {
-        return r;
-    }
-    if (r == SCAN_MORE || used != n) {
+    if (n > KEY_BYTES_MAX || span_of(bytes, n) != n) {
         return key_refuse_malformed(err);
     }
     struct wire_doc *doc = wire_doc_new();
     if (!doc) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to decode a key");
     }
-    r = key_decode_problem(doc, bytes, n, p, class_out, err);
+    int r = key_decode_problem(doc, bytes, n, p, class_out, err);
     wire_doc_free(doc);
     return r;
 }

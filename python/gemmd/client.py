@@ -55,10 +55,6 @@ def _from_json(data):
     return json.loads(data)
 
 
-def _known(value):
-    return None if value != value else value  # NaN: not known
-
-
 # ---- Python's form and C's -----------------------------------------------------------------------
 
 def make_problem(problem=None, **fields):
@@ -96,14 +92,17 @@ def _read_problem(problem, fields):
     return Problem(**fields)
 
 
+def _read_fields(struct):
+    """The fields of a struct after its size. NaN becomes None: not known."""
+    values = {name: getattr(struct, name) for name, _ in struct._fields_[1:]}
+    return {name: (v or b"").decode(errors="replace") if v is None or isinstance(v, bytes)
+            else None if v != v else v for name, v in values.items()}
+
+
 def _read_progress(p):
     """Makes a Progress from struct gemmd_progress."""
-    def text(value):
-        return value.decode(errors="replace") if value else ""
-
-    return Progress(text(p.phase), p.done, p.total, p.failed, _known(p.best_us),
-                    _known(p.reference_us), _known(p.elapsed_ms), _known(p.eta_ms),
-                    read_config(text(p.config)))
+    values = _read_fields(p)
+    return Progress(**{**values, "config": read_config(values["config"])})
 
 
 def make_query(wait="tuned", fallback=False, table=True, again=False, offline=False, restrict=None,
@@ -131,14 +130,8 @@ _QUERY_FIELDS = {"deadline_ms", "strategy", "budget", "budget_ms", "wall_ms", "i
 
 def read_answer(a):
     """Makes an Answer from struct gemmd_answer."""
-    values = {}
-    for name, _ in a._fields_[1:]:
-        value = getattr(a, name)
-        if isinstance(value, bytes):
-            value = value.decode(errors="replace")
-        values["config_text" if name == "config" else name] = (
-            _known(value) if isinstance(value, float) else value)
-    return Answer(**values)
+    values = _read_fields(a)
+    return Answer(config_text=values.pop("config"), **values)
 
 
 def _write_answer(answer):
