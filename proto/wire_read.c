@@ -2,7 +2,7 @@
 /*
  * Reading: msgpack-c decodes into a zone that is cleared, not freed, between messages, so a stream
  * of ordinary messages costs no malloc. A `struct wire_obj` is a msgpack_object under another name,
- * which hides msgpack from users of proto/.
+ * and a `struct wire_doc` a msgpack_zone, which hides msgpack from users of proto/.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,41 +13,32 @@
 /* Objects have 24 bytes: a chunk holds the objects of any ordinary request. */
 enum { ZONE_CHUNK = 16 * 1024 };
 
-struct wire_doc {
-    msgpack_zone zone;
-    msgpack_object root;
-};
+static msgpack_zone *wire_zone(struct wire_doc *d)
+{
+    return (msgpack_zone *)(void *)d;
+}
 
 struct wire_doc *wire_doc_new(void)
 {
-    struct wire_doc *d = malloc(sizeof(*d));
-    if (!d) {
-        return NULL;
-    }
-    if (!msgpack_zone_init(&d->zone, ZONE_CHUNK)) {
-        free(d);
-        return NULL;
-    }
-    return d;
+    return (struct wire_doc *)(void *)msgpack_zone_new(ZONE_CHUNK);
 }
 
 struct wire_doc *wire_doc_free(struct wire_doc *d)
 {
-    if (d) {
-        msgpack_zone_destroy(&d->zone);
-        free(d);
-    }
+    msgpack_zone_free(wire_zone(d));
     return NULL;
 }
 
 int wire_decode(struct wire_doc *d, const void *data, size_t n, const struct wire_obj **out,
                 struct error *err)
 {
-    msgpack_zone_clear(&d->zone);
     size_t used = 0;
-    switch (msgpack_unpack(data, n, &used, &d->zone, &d->root)) {
+    msgpack_zone_clear(wire_zone(d));
+    msgpack_object *root = msgpack_zone_malloc(wire_zone(d), sizeof(*root));
+    *out = wire_out(root);
+    switch (root ? msgpack_unpack(data, n, &used, wire_zone(d), root)
+                 : MSGPACK_UNPACK_NOMEM_ERROR) {
     case MSGPACK_UNPACK_SUCCESS:
-        *out = wire_out(&d->root);
         return 0;
     case MSGPACK_UNPACK_EXTRA_BYTES:
         return error_set(err, ERROR_MALFORMED,

@@ -28,14 +28,14 @@ void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t n);
 char *__real_strndup(const char *s, size_t n);
-bool __real_msgpack_zone_init(msgpack_zone *zone, size_t chunk);
+msgpack_zone *__real_msgpack_zone_new(size_t chunk);
 msgpack_unpack_return __real_msgpack_unpack(const char *data, size_t len, size_t *off,
                                             msgpack_zone *zone, msgpack_object *out);
 void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 char *__wrap_strndup(const char *s, size_t n);
-bool __wrap_msgpack_zone_init(msgpack_zone *zone, size_t chunk);
+msgpack_zone *__wrap_msgpack_zone_new(size_t chunk);
 msgpack_unpack_return __wrap_msgpack_unpack(const char *data, size_t len, size_t *off,
                                             msgpack_zone *zone, msgpack_object *out);
 
@@ -59,9 +59,9 @@ char *__wrap_strndup(const char *s, size_t n)
     return fails() ? NULL : __real_strndup(s, n);
 }
 
-bool __wrap_msgpack_zone_init(msgpack_zone *zone, size_t chunk)
+msgpack_zone *__wrap_msgpack_zone_new(size_t chunk)
 {
-    return !fails() && __real_msgpack_zone_init(zone, chunk);
+    return fails() ? NULL : __real_msgpack_zone_new(chunk);
 }
 
 msgpack_unpack_return __wrap_msgpack_unpack(const char *data, size_t len, size_t *off,
@@ -224,7 +224,7 @@ static void test_read(void **state)
     assert_true(fail_each(unpack_request) >= 7);
     assert_true(fail_each(unpack_order) >= 8);
     assert_true(fail_each(to_json) >= 4);
-    assert_true(fail_each(decode_key) >= 3);
+    assert_true(fail_each(decode_key) >= 2);
 }
 
 /* ---- the steady path ------------------------------------------------------------------------- */
