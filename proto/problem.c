@@ -179,12 +179,9 @@ size_t problem_format(const struct problem *p, char *out, size_t size)
 {
     struct text_out o = text_out_begin(out, size);
     text_puts(&o, p->op_name);
-    if (p->fields.n == 0) {
-        return o.len;
-    }
-    text_putc(&o, ' ');
-    size_t room = o.len < size ? size - o.len : 0;
-    return o.len + record_format(&p->fields, room > 0 ? out + o.len : NULL, room);
+    text_puts(&o, p->fields.n > 0 ? " " : "");
+    record_put(&o, &p->fields);
+    return o.len;
 }
 
 int problem_parse(struct problem *p, const char *text, struct error *err)

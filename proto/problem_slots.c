@@ -81,18 +81,13 @@ static int slots_refuse(const char *what, const struct op_field *f, struct error
 
 static int slots_refuse_value(const struct op_field *f, const struct slot *s, struct error *err)
 {
-    char what[200];
-    struct text_out o = text_out_begin(what, sizeof(what));
-    text_puts(&o, f->name);
-    text_puts(&o, " is ");
+    char value[80], what[200];
     if (s->v.type == VALUE_TEXT) {
-        text_putc(&o, '\'');
-        text_puts(&o, text_show(s->v.text, s->text_n).text);
-        text_putc(&o, '\'');
+        snprintf(value, sizeof(value), "'%s'", text_show(s->v.text, s->text_n).text);
     } else {
-        value_put(&o, &s->v);
+        value_format(&s->v, value, sizeof(value));
     }
-    text_puts(&o, ", but takes");
+    snprintf(what, sizeof(what), "%s is %s, but takes", f->name, value);
     return slots_refuse(what, f, err);
 }
 

@@ -129,6 +129,7 @@ static inline bool record_has_n(const struct record *r, const char *name, size_t
 bool record_push(struct record *r, const char name[RECORD_NAME_MAX], const struct value *v,
                  size_t text_n);
 void value_put(struct text_out *o, const struct value *v); /* the one-line form */
+void record_put(struct text_out *o, const struct record *r);
 
 /* A scalar of the wire; its text points into the message. False: not a scalar, or too large. */
 bool value_unpack(const struct wire_obj *o, struct value *v, size_t *text_n);

@@ -106,16 +106,21 @@ size_t value_format(const struct value *v, char *out, size_t size)
     return o.len < size ? o.len : size > 0 ? size - 1 : 0;
 }
 
+void record_put(struct text_out *o, const struct record *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        struct value v = record_at(r, i);
+        text_puts(o, i > 0 ? " " : "");
+        text_puts(o, r->fields[i].name);
+        text_putc(o, '=');
+        value_put(o, &v);
+    }
+}
+
 size_t record_format(const struct record *r, char *out, size_t size)
 {
     struct text_out o = text_out_begin(out, size);
-    for (size_t i = 0; i < r->n; i++) {
-        struct value v = record_at(r, i);
-        text_puts(&o, i > 0 ? " " : "");
-        text_puts(&o, r->fields[i].name);
-        text_putc(&o, '=');
-        value_put(&o, &v);
-    }
+    record_put(&o, r);
     return o.len;
 }
 
