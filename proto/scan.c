@@ -37,36 +37,29 @@ static int too_large(const struct scan *s, struct error *err)
                      s->limit);
 }
 
-static int open_container(struct scan *s, uint64_t n, struct error *err)
-{
-    if (s->depth == MESSAGE_DEPTH_MAX) {
-        return error_set(err, ERROR_MALFORMED,
-                         "the message nests arrays and maps deeper than %d levels",
-                         MESSAGE_DEPTH_MAX);
-    }
-    s->owed += n;
-    if (s->owed > s->limit - s->taken) {
-        return too_large(s, err);
-    }
-    s->left[s->depth++] = n;
-    return 0;
-}
-
 /* Takes a complete head: opens its container or payload. */
 static int take_head(struct scan *s, const uint8_t *head, struct error *err)
 {
+    const uint64_t n = span_count(head);
+    const bool opens = span_kinds[head[0]] >= SPAN_ITEMS;
     s->owed--;
     if (s->depth > 0) {
         s->left[s->depth - 1]--;
     }
-    const uint64_t n = span_count(head);
-    if (span_kinds[head[0]] >= SPAN_ITEMS) {
-        return open_container(s, n, err);
+    if (opens && s->depth == MESSAGE_DEPTH_MAX) {
+        return error_set(err, ERROR_MALFORMED,
+                         "the message nests arrays and maps deeper than %d levels",
+                         MESSAGE_DEPTH_MAX);
     }
     if (n + s->owed > s->limit - s->taken) {
         return too_large(s, err);
     }
-    s->skip = (size_t)n;
+    if (opens) {
+        s->owed += n;
+        s->left[s->depth++] = n;
+    } else {
+        s->skip = (size_t)n;
+    }
     return 0;
 }
 

@@ -61,17 +61,11 @@ static void c_locale_make(void)
     c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
 
+/* Returns the locale to go back to. uselocale(0), without memory, changes nothing. */
 static locale_t c_locale_enter(void)
 {
     pthread_once(&c_locale_once, c_locale_make);
-    return c_locale ? uselocale(c_locale) : (locale_t)0;
-}
-
-static void c_locale_leave(locale_t old)
-{
-    if (old) {
-        uselocale(old);
-    }
+    return uselocale(c_locale);
 }
 
 void text_put_real(struct text_out *o, double v)
@@ -87,7 +81,7 @@ void text_put_real(struct text_out *o, double v)
     if (strchr(s, 'e') && fabs(v) >= 1 && fabs(v) < 1e16) {
         snprintf(s, sizeof(s), "%.0f", v); /* whole and short: 1000.0 instead of 1e+03 */
     }
-    c_locale_leave(old);
+    uselocale(old);
     text_puts(o, s);
     if (!strpbrk(s, ".e")) {
         text_puts(o, ".0");
@@ -144,7 +138,7 @@ enum text_number text_number(const char *s, size_t n, int64_t *integer, double *
     }
     locale_t old = c_locale_enter();
     *real = strtod(s, &end);
-    c_locale_leave(old);
+    uselocale(old);
     if (end != s + n) {
         return TEXT_NOT_NUMBER;
     }
