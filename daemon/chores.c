@@ -47,7 +47,7 @@ static void chores_on_timer(uv_timer_t *timer)
     struct daemon_parts *p = c->parts;
     struct ledger *l = p->daemon.ledger;
     struct error err = ERROR_NULL;
-    if (p->daemon.stopping || !p->server.listening) {
+    if (p->daemon.stopping || p->server.fd < 0) {
         return;
     }
     /* binds the path anew when the runtime directory was removed, for example at a logout */

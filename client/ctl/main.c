@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "client/ctl/ctl.h"
-#include "proto/nearest.h"
 #include "proto/std_files.h"
 #include "proto/text.h"
 

@@ -30,6 +30,7 @@ struct precompile_setup {    /* borrowed */
     bool openings;             /* only the first variants of a search, before any measurement */
     /* module cache whose compiled variants come first, as in a search; NULL: no preference */
     const char *cache_dir;
+    unsigned threads; /* that compile */
 };
 
 /* ERROR_NO_CONFIG: no target of the device takes the problem, the requested target does not, or the
