@@ -5,6 +5,7 @@ PyTorch's allocator, so their memory is safe on the stream and in a graph's pool
 Decisions from shapes, strides and types are made once and kept as a Route. A later launch with the
 same shapes copies the Route's arguments and fills in the pointers.
 """
+import contextlib
 import threading
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ OPERANDS = {"forward": ("x", "w"), "dX": ("dy", "w"), "dW": ("dy", "x")}
 ROUTES_MOST = 4096  # limit, for a job whose sizes always change
 _routes = {}
 _bound = threading.local()
+_NOWHERE = contextlib.nullcontext()
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
@@ -40,6 +42,10 @@ class Route(NamedTuple):
     lie_well: list
     args: ffi.Args
 
+    def calls_of_a_step(self):
+        """The calls of all three modes, which a training step makes of this product."""
+        return [self.call._replace(mode=mode, mul=False) for mode in OPERANDS]
+
 
 def _set_strides(args, name, shape, stride):
     setattr(args, f"{name}_stride", stride[-2])
@@ -47,12 +53,13 @@ def _set_strides(args, name, shape, stride):
         setattr(args, f"{name}_stride_expert", stride[0])
 
 
-def _new_route(mode, flags, rows, a, b, m_sizes, gather, weights):
+def new_route(mode, flags, rows, a, b, m_sizes, gather=None, weights=None, ends=False):
+    """ends: m_sizes holds the experts' ends, not their sizes."""
     if a.dtype != b.dtype:
         raise ValueError(f"{mode}: {OPERANDS[mode][0]} is {a.dtype} and {OPERANDS[mode][1]} {b.dtype}: one type for both")
     call = Call(mode, a.device, a.dtype, rows, *sizes(mode, a, b, m_sizes), flags.meant(),
                 weights is not None)
-    args = ffi.Args(rows=rows, m_sizes_dtype=INDEX[m_sizes.dtype])
+    args = ffi.Args(rows=rows, m_sizes_dtype=INDEX[m_sizes.dtype], flags=ffi.ENDS if ends else 0)
     for name, t in zip(OPERANDS[mode], (a, b)):
         _set_strides(args, name, t.shape, t.stride())
     lie_well = [lies_well(t.shape, t.stride(), t.element_size()) for t in (a, b)]
@@ -71,11 +78,32 @@ def _route(mode, flags, rows, a, b, m_sizes, gather, weights):
     if route is None:
         if len(_routes) >= ROUTES_MOST:
             _routes.clear()
-        route = _routes[key] = _new_route(mode, flags, rows, a, b, m_sizes, gather, weights)
+        route = _routes[key] = new_route(mode, flags, rows, a, b, m_sizes, gather, weights)
+        if a.requires_grad or b.requires_grad:
+            plans.prepare(route.calls_of_a_step())
     return route
 
 
 # ---- launches ------------------------------------------------------------------------------------
+
+def on_device(device):
+    """A context in which `device` is this thread's device and its CUDA context is current."""
+    if device.type != "cuda":
+        return _NOWHERE
+    if torch.cuda.current_device() == device.index:
+        _bind(device)
+        return _NOWHERE
+    _bound.index = None
+    return _on_other(device)
+
+
+@contextlib.contextmanager
+def _on_other(device):
+    with torch.cuda.device(device):
+        _bind(device)
+        yield
+    _bound.index = None
+
 
 def _bind(device):
     """Makes the device's context current in this thread. The device is already this thread's
@@ -98,19 +126,13 @@ def _stream(device):
 def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None):
     """True: a kernel wrote `out`, or on a GPU will write `out`. False: the caller uses plain
     PyTorch. a, b: the operands of OPERANDS[mode]; rows: T."""
-    device = a.device
-    if device.type == "cuda":
-        if torch.cuda.current_device() != device.index:
-            _bound.index = None
-            with torch.cuda.device(device):
-                return launch(mode, flags, rows, out, a, b, m_sizes, gather, weights)
-        _bind(device)
     m_sizes = m_sizes.contiguous()
     gather = gather.contiguous() if flags.permute_x or flags.permute_y else None
     weights = None if weights is None else _weights(weights, a.dtype)
-    route = _route(mode, flags, rows, a, b, m_sizes, gather, weights)
-    plan = plans.find(route.call)
-    return plan.kernel is not None and _launch(plan, route, out, a, b, m_sizes, gather, weights)
+    with on_device(a.device):
+        route = _route(mode, flags, rows, a, b, m_sizes, gather, weights)
+        plan = plans.find(route.call)
+        return plan.kernel is not None and run(plan, route, out, a, b, m_sizes, gather, weights)
 
 
 def _operand(args, name, t, well):
@@ -124,8 +146,10 @@ def _operand(args, name, t, well):
     return t
 
 
-def _launch(plan, route, out, a, b, m_sizes, gather, weights):
-    """The operands live until the launch is queued. After that, PyTorch's allocator reuses their
+def run(plan, route, out, a, b, m_sizes, gather=None, weights=None):
+    """Launches the plan's kernel on the current device. False: the kernel refuses the launch.
+
+    The operands live until the launch is queued. After that, PyTorch's allocator reuses their
     memory only for later work on the stream."""
     args = ffi.Args.from_buffer_copy(route.args)
     a = _operand(args, route.names[0], a, route.lie_well[0])

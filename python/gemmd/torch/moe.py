@@ -16,14 +16,16 @@ def route(logits, topk, normalise=True):
 
 def sort_by_expert(ids, experts):
     """Returns (m_sizes [experts], gather_indices [tokens * topk]), int32. ids: [tokens, topk] of
-    any integer type. Does not wait for the device."""
+    any integer type. An id from `experts` on, an expert of another rank, counts for no expert, and
+    its row comes last. Does not wait for the device."""
     flat = ids.reshape(-1)
     # A GPU sorts in passes over the bytes of a key, so shorter keys are faster.
     keys = flat.to(torch.int16) if experts <= 1 << 15 else flat
     gather = torch.argsort(keys, stable=True).to(torch.int32)
-    m_sizes = torch.zeros(experts, dtype=torch.int32, device=ids.device)
-    m_sizes = m_sizes.scatter_add(0, flat.long(), torch.ones_like(flat, dtype=torch.int32))
-    return m_sizes, gather
+    m_sizes = torch.zeros(experts + 1, dtype=torch.int32, device=ids.device)
+    m_sizes = m_sizes.scatter_add(0, flat.long().clamp(max=experts),
+                                  torch.ones_like(flat, dtype=torch.int32))
+    return m_sizes[:experts], gather
 
 
 class _Gathered(Function):

@@ -71,13 +71,19 @@ def _grads(dy, x, w, *rest):
 
 # ---- on the CPU ----------------------------------------------------------------------------------
 
+def check_sizes(rows, m_sizes, partial):
+    """Refuses m_sizes that are no sizes of `rows` rows; `partial`: of some of them."""
+    sizes = m_sizes.tolist()
+    total, least = sum(sizes), min(sizes, default=0)
+    if total > rows or least < 0 or (total < rows and not partial):
+        raise ValueError(f"m_sizes is {total} rows in all, {least} at least: numbers from 0 on, whose "
+                         f"sum is the {rows} routed rows")
+
+
 def _check_values(rows, m_sizes, gather, flags):
     """Refuses values with which a CPU kernel would access foreign memory. The gradients get the
     same values, already checked. On a GPU the host would have to wait for the numbers."""
-    sizes = m_sizes.tolist()
-    if sum(sizes) != rows or min(sizes, default=0) < 0:
-        raise ValueError(f"m_sizes is {sum(sizes)} rows in all, {min(sizes, default=0)} at least: "
-                         f"numbers from 0 on, whose sum is the {rows} routed rows")
+    check_sizes(rows, m_sizes, partial=True)
     if flags.permute_x or flags.permute_y:
         least, most = (int(i) for i in gather.aminmax())
         if least < 0 or most >= rows:
@@ -96,6 +102,16 @@ def _checked(run):
             _check_values(routed_rows(x, flags), m_sizes, gather, flags)
         return run(x, *rest)
     return run_checked
+
+
+def _dx_checked(dy, w, m_sizes, gather, topk, permute_x, permute_y):
+    """Products with weights [experts, K, N] run this mode in forward, with values of a user."""
+    rows = dy.shape[0]
+    if rows and (permute_x or permute_y):
+        least, most = (int(i) for i in gather.aminmax())
+        if least < 0 or most >= rows:
+            raise ValueError(f"gather_indices is from {least} to {most}: there are {rows} rows")
+    return _dx(dy, w, m_sizes, gather, topk, permute_x, permute_y)
 
 
 # ---- for torch.compile ---------------------------------------------------------------------------
@@ -120,12 +136,13 @@ def _fake_grads(dy, x, w, *rest):
     return _fake_dx(dy, w, *rest), _fake_dw(dy, x, *rest)
 
 
-for _name, _run, _fake in (("grouped_gemm", _forward, _fake_forward),
-                           ("grouped_gemm_mul", _forward_mul, _fake_forward_mul),
-                           ("grouped_gemm_dx", _dx, _fake_dx),
-                           ("grouped_gemm_dw", _dw, _fake_dw),
-                           ("grouped_gemm_grads", _grads, _fake_grads)):
-    _lib.impl(_name, _checked(_run) if _run in (_forward, _forward_mul) else _run, "CPU")
+for _name, _run, _on_cpu, _fake in (
+        ("grouped_gemm", _forward, _checked(_forward), _fake_forward),
+        ("grouped_gemm_mul", _forward_mul, _checked(_forward_mul), _fake_forward_mul),
+        ("grouped_gemm_dx", _dx, _dx_checked, _fake_dx),
+        ("grouped_gemm_dw", _dw, _dw, _fake_dw),
+        ("grouped_gemm_grads", _grads, _grads, _fake_grads)):
+    _lib.impl(_name, _on_cpu, "CPU")
     _lib.impl(_name, _run, "CUDA")
     torch.library.register_fake(f"gemmd::{_name}", _fake, lib=_lib)
 

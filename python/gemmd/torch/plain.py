@@ -9,6 +9,7 @@ import functools
 
 import torch
 
+from gemmd.torch import own
 from gemmd.torch.layout import laid_well
 from gemmd.torch.shapes import Flags
 
@@ -42,7 +43,7 @@ def _rows_by_expert(rows, w, m_sizes, transposed=False):
         rows, w = laid_well(rows), laid_well(w)
     w = w.transpose(1, 2) if transposed else w
     if group:
-        return torch._grouped_mm(rows, w, offs=_ends(m_sizes))
+        return own.grouped_mm(rows, w, _ends(m_sizes))
     parts = [part @ w[e] for e, part in enumerate(rows.split(_sizes(m_sizes)))]
     return torch.cat(parts) if parts else rows.new_empty((0, w.shape[-1]))
 
@@ -75,7 +76,7 @@ def dw(dy, x, m_sizes, gather, flags: Flags):
     dy = dy.index_select(0, gather.long()) if flags.permute_y else dy
     x = x.index_select(0, gather.long() // flags.topk) if flags.permute_x else x
     if _can_group(dy, x) and x.shape[0]:
-        out = torch._grouped_mm(laid_well(dy).t(), laid_well(x), offs=_ends(m_sizes))
+        out = own.grouped_mm(laid_well(dy).t(), laid_well(x), _ends(m_sizes))
         return torch.where((m_sizes == 0).reshape(-1, 1, 1), out.new_zeros(()), out)
     sizes = _sizes(m_sizes)
     parts = [d.t() @ part for d, part in zip(dy.split(sizes), x.split(sizes))]

@@ -180,6 +180,29 @@ class Plans:
         finally:
             lock.release()
 
+    def prepare(self, calls):
+        """Makes the missing plans of several calls. All are asked for at once, so that the daemon,
+        and the daemons of idle devices, tune the keys side by side."""
+        with self._lock:
+            new = [call for call in calls if call not in self._plans]
+            if not new or _is_capturing(new[0].device):
+                return
+            if len(new) > 1 and self.settings.enabled and self.settings.wait == "tuned":
+                self._announce(new)
+            for call in new:
+                self.find(call)
+
+    def _announce(self, calls):
+        """Puts the calls' keys into the daemon's queue."""
+        device, deadline_ms = calls[0].device, min(self.settings.deadline_ms, HELLO_MS)
+        if time.monotonic() < self._quiet_until.get(_device_name(device), 0.0):
+            return
+        try:
+            self._client(device).get_many([call.problem() for call in calls], wait="now",
+                                          deadline_ms=max(1, deadline_ms))
+        except (GemmdError, OSError):
+            pass  # find() asks again, and says why
+
     def _keep(self, plan):
         """When the plans are too many, drops the least recently used half."""
         if len(self._plans) >= PLANS_MOST and plan.call not in self._plans:

@@ -6,6 +6,7 @@ from torch.autograd import Function, forward_ad
 from gemmd.torch import ops, plain
 from gemmd.torch.launch import INDEX
 from gemmd.torch.once import once_differentiable
+from gemmd.torch.rows import clear_rest
 from gemmd.torch.shapes import DTYPES, Flags
 from gemmd.torch.sums import sum_of_slots
 
@@ -26,11 +27,24 @@ def _save(ctx, x, w, m_sizes, gather):
     ctx.save_for_backward(x if want_w else None, w if want_x else None, m_sizes, gather)
 
 
+def _token(gather, topk):
+    """The token of each routed row."""
+    return torch.div(gather, topk, rounding_mode="floor")
+
+
+def _sum_rows(rows, m_sizes, gather, topk, partial):
+    """The sum over each token's rows, in token order. `partial`: some rows belong to no expert, and
+    no product wrote them."""
+    if partial:
+        clear_rest(rows, gather, m_sizes)
+    return sum_of_slots(rows, topk)
+
+
 class _Product(Function):
     @staticmethod
-    def forward(ctx, x, w, m_sizes, gather, topk, permute_x, permute_y):
+    def forward(ctx, x, w, m_sizes, gather, topk, permute_x, permute_y, partial=False):
         _save(ctx, x, w, m_sizes, gather)
-        ctx.flags = topk, permute_x, permute_y
+        ctx.flags, ctx.partial = (topk, permute_x, permute_y), partial
         return ops.forward(x, w, m_sizes, gather, topk, permute_x, permute_y)
 
     @staticmethod
@@ -40,8 +54,8 @@ class _Product(Function):
         topk, permute_x, _ = ctx.flags
         dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags))
         if permute_x and dx is not None:  # a token's gradient is the sum over its experts
-            dx = sum_of_slots(dx, topk)
-        return dx, dw, None, None, None, None, None
+            dx = _sum_rows(dx, m_sizes, gather, topk, ctx.partial)
+        return dx, dw, None, None, None, None, None, None
 
 
 class _Sum(Function):
@@ -49,19 +63,55 @@ class _Sum(Function):
     [tokens, N], without a [T, N]."""
 
     @staticmethod
-    def forward(ctx, x, w, m_sizes, gather, topk):
+    def forward(ctx, x, w, m_sizes, gather, topk, partial):
         _save(ctx, x, w, m_sizes, gather)
         ctx.topk = topk
         y = ops.forward(x, w, m_sizes, gather, topk, False, True)
-        return sum_of_slots(y, topk)
+        return _sum_rows(y, m_sizes, gather, topk, partial)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, saved, dy):
         x, w, m_sizes, gather = saved
-        token = torch.div(gather, ctx.topk, rounding_mode="floor")
-        dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, token, ctx.topk, False, True))
-        return dx, dw, None, None, None
+        rest = m_sizes, _token(gather, ctx.topk), ctx.topk, False, True
+        dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, rest)
+        return dx, dw, None, None, None, None
+
+
+# ---- weights as [experts, K, N] -------------------------------------------------------------------
+
+class _Swapped(Function):
+    """A product with weights [experts, K, N], by the modes of the other direction: the maths of
+    forward is the maths of dX for weights [experts, N, K] whose names N and K are exchanged, and
+    back. dW exchanges its operands. Of the permutes, one that gathers x now gathers dy, and so on.
+
+    With `summed`, the rows of a token are added up, and dy has a row for each token."""
+
+    @staticmethod
+    def forward(ctx, x, w, m_sizes, gather, topk, permute_x, permute_y, summed, partial):
+        _save(ctx, x, w, m_sizes, gather)
+        ctx.flags = topk, permute_x, permute_y, summed, partial
+        if permute_x:
+            return ops.dx(x, w, m_sizes, _token(gather, topk), topk, False, True)
+        y = ops.dx(x, w, m_sizes, gather, topk, permute_y, False)
+        return _sum_rows(y, m_sizes, gather, topk, partial) if summed else y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, saved, dy):
+        x, w, m_sizes, gather = saved
+        topk, permute_x, permute_y, summed, partial = ctx.flags
+        want_x, want_w = ctx.needs_input_grad[:2]
+        dx = dw = None
+        slots = topk if summed else 1  # rows of x for each row of dy, in the gathers below
+        if want_x:
+            dx = ops.forward(dy, w, m_sizes, gather, slots if permute_y else topk, permute_y, permute_x)
+            dx = _sum_rows(dx, m_sizes, gather, topk, partial) if permute_x else dx
+        if want_w and permute_x:
+            dw = ops.dw(x, dy, m_sizes, _token(gather, topk), topk, False, True)
+        elif want_w:
+            dw = ops.dw(x, dy, m_sizes, gather, slots, permute_y, False)
+        return dx, dw, None, None, None, None, None, None, None
 
 
 # ---- the functions -------------------------------------------------------------------------------
@@ -93,12 +143,12 @@ def _refuse_others(**operands):
             raise ValueError(f"{name} is {'missing' if t is None else f'a {type(t).__name__}'}: it is a tensor")
 
 
-def _check(x, w, m_sizes, gather, flags):
+def _check(x, w, m_sizes, gather, flags, transposed=False, partial=False):
     if forward_ad._current_level >= 0:
         _refuse_tangents(x, w)
-    if w.dim() != 3 or x.shape[-1] != w.shape[2]:
-        raise ValueError(f"w is {tuple(w.shape)} and x {tuple(x.shape)}: w is [experts, N, K], x "
-                         "[rows, K]")
+    if w.dim() != 3 or x.shape[-1] != w.shape[1 if transposed else 2]:
+        raise ValueError(f"w is {tuple(w.shape)} and x {tuple(x.shape)}: w is [experts, "
+                         f"{'K, N' if transposed else 'N, K'}], x [rows, K]")
     if x.dtype != w.dtype or x.dtype not in DTYPES:
         raise ValueError(f"x is {x.dtype} and w {w.dtype}: use bfloat16, float16 or float32 for "
                          "both")
@@ -114,6 +164,8 @@ def _check(x, w, m_sizes, gather, flags):
         _check_gather(x, gather, flags)
     _check_device("w", w, x)
     _check_device("m_sizes", m_sizes, x)
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        ops.check_sizes(ops.routed_rows(x, flags), m_sizes, partial)
 
 
 def _check_device(name, t, x):
@@ -147,7 +199,7 @@ def _check_gather(x, gather, flags):
 
 def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, permute_x=False,
                  permute_y=False, topk_weights=None, fuse_mul_post=False, *, X=None, W=None,
-                 dX_only=False, dW_only=False, **tuning):
+                 dX_only=False, dW_only=False, transposed=False, partial=False, **tuning):
     """y = x w[e]^T for the rows of each expert, with gradients of x and w.
 
     x: [T, K], T routed rows in expert order; with permute_x [tokens, K], T = tokens * topk. Further
@@ -160,6 +212,9 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
     permute_x: gathers x's rows into expert order (the first GEMM of a layer); permute_y: scatters
         y's rows back to token order (the second); fuse_mul_post (needs permute_y): multiplies by
         topk_weights ([T], token order; otherwise ignored), fused when no gradient is wanted.
+    transposed: w is [experts, K, N]. Not together with fuse_mul_post.
+    partial: m_sizes sum to less than T, because the other rows are for experts of other ranks. The
+        rows that these would be stay unwritten in the output; their gradients are zeros.
     Returns [T, N]. ValueError for invalid arguments; a missing daemon is never an error.
 
     Replaces Unsloth's grouped_gemm by import. The keywords X, W, dX_only and dW_only mean the same
@@ -176,11 +231,17 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
     flags = Flags(topk, permute_x, permute_y)
     _refuse_others(x=x, w=w, m_sizes=m_sizes)
     x, w = _autocast(x.reshape(-1, x.shape[-1]), w)
-    _check(x, w, m_sizes, gather_indices, flags)
+    _check(x, w, m_sizes, gather_indices, flags, transposed, partial)
     x = x.detach() if dW_only else x
     w = w.detach() if dX_only else w
+    if transposed:
+        if fuse_mul_post:
+            raise ValueError("fuse_mul_post and transposed are both true: multiply the rows yourself")
+        return _Swapped.apply(x, w, m_sizes, gather_indices, *flags, False, partial)
     if fuse_mul_post:
         return _multiplied(x, w, m_sizes, gather_indices, flags, topk_weights)
+    if partial:
+        return _Product.apply(x, w, m_sizes, gather_indices, *flags, True)
     return _differentiable(_Product, ops.forward, x, w, m_sizes, gather_indices, *flags)
 
 
@@ -204,17 +265,19 @@ def _multiplied(x, w, m_sizes, gather, flags, weights):
     return ops.forward_mul(x, w, weights.reshape(-1), m_sizes, gather, *flags)
 
 
-def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk):
+def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk, *, transposed=False, partial=False):
     """A layer's second product with the sum over each token's experts, with gradients of x and w.
 
     x: [T, K], T = tokens * topk routed rows in expert order, already multiplied by their routing
-        weights; w, m_sizes, gather_indices: as for grouped_gemm().
+        weights; w, m_sizes, gather_indices, transposed, partial: as for grouped_gemm().
     Returns [tokens, N]. Unlike grouped_gemm(permute_y=True) and a sum, keeps no [T, N] for the
     gradients and makes no [T, N] of the output's gradient. ValueError for invalid arguments.
     """
     _refuse_others(x=x, w=w, m_sizes=m_sizes)
     x, w = _autocast(x.reshape(-1, x.shape[-1]), w)
-    _check(x, w, m_sizes, gather_indices, Flags(topk, False, True))
+    _check(x, w, m_sizes, gather_indices, Flags(topk, False, True), transposed, partial)
     if x.shape[0] % topk:
         raise ValueError(f"x has {x.shape[0]} rows: topk = {topk} for each token")
-    return _Sum.apply(x, w, m_sizes, gather_indices, topk)
+    if transposed:
+        return _Swapped.apply(x, w, m_sizes, gather_indices, topk, False, True, True, partial)
+    return _Sum.apply(x, w, m_sizes, gather_indices, topk, partial)

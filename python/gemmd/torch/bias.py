@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bias for each expert, added to the expert's rows."""
+from torch.autograd import Function
+
+from gemmd.torch.once import once_differentiable
+from gemmd.torch.rows import sum_of_experts
+
+
+class _AddBias(Function):
+    @staticmethod
+    def forward(ctx, h, bias, m_sizes, expert):
+        ctx.save_for_backward(m_sizes)
+        ctx.dtype = bias.dtype
+        return h + bias.index_select(0, expert).to(h.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, saved, dy):
+        m_sizes, = saved
+        dbias = sum_of_experts(dy, m_sizes).to(ctx.dtype) if ctx.needs_input_grad[1] else None
+        return dy, dbias, None, None
+
+
+def add_bias(h, bias, m_sizes, ids, gather):
+    """h [T, N] in expert order plus bias [experts, N] of each row's expert. ids: [T] in token order;
+    an id from the number of experts on takes the last bias, in a row that nobody reads."""
+    expert = ids.clamp(max=bias.shape[0] - 1).index_select(0, gather)
+    return _AddBias.apply(h, bias, m_sizes, expert)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small ops on routed rows: sums over an expert's rows, and zeros in rows that no product writes.
+
+A Triton kernel on a GPU, else plain PyTorch. The rows are in expert order, m_sizes[e] for expert e;
+the rows after the sum of m_sizes belong to no expert of this rank.
+"""
+import functools
+
+import torch
+
+_lib = torch.library.Library("gemmd", "FRAGMENT")
+_lib.define("sum_of_experts(Tensor rows, Tensor m_sizes) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+_lib.define("clear_rest(Tensor(a!) rows, Tensor gather_indices, Tensor m_sizes) -> ()",
+            tags=(torch.Tag.pt2_compliant_tag,))
+
+
+@functools.cache
+def _find_kernels():
+    try:
+        from gemmd.torch import rows_kernel
+    except ImportError:  # a PyTorch without Triton
+        return None
+    return rows_kernel
+
+
+def _new_sums(rows, m_sizes):
+    return rows.new_empty((m_sizes.shape[0], rows.shape[1]), dtype=torch.float32)
+
+
+def _plain_sums(rows, m_sizes):
+    sizes = m_sizes.tolist()
+    parts = rows[:sum(sizes)].split(sizes)
+    return torch.stack([part.sum(0, dtype=torch.float32) for part in parts])
+
+
+def _cuda_sums(rows, m_sizes):
+    kernels = _find_kernels()
+    if kernels is None:
+        return _plain_sums(rows, m_sizes)
+    rows, out = rows.contiguous(), _new_sums(rows, m_sizes)
+    with torch.cuda.device_of(rows):
+        kernels.sum_of_experts(rows, m_sizes, out)
+    return out
+
+
+def _plain_clear(rows, gather, m_sizes):
+    rows[gather[int(m_sizes.sum()):].long()] = 0
+
+
+def _cuda_clear(rows, gather, m_sizes):
+    kernels = _find_kernels()
+    if kernels is None:
+        return _plain_clear(rows, gather, m_sizes)
+    with torch.cuda.device_of(rows):
+        kernels.clear_rest(rows, gather, m_sizes)
+
+
+_lib.impl("sum_of_experts", _plain_sums, "CPU")
+_lib.impl("sum_of_experts", _cuda_sums, "CUDA")
+_lib.impl("clear_rest", _plain_clear, "CPU")
+_lib.impl("clear_rest", _cuda_clear, "CUDA")
+torch.library.register_fake("gemmd::sum_of_experts", _new_sums, lib=_lib)
+torch.library.register_fake("gemmd::clear_rest", lambda rows, gather, m_sizes: None, lib=_lib)
+
+sum_of_experts = torch.ops.gemmd.sum_of_experts.default
+"""rows [T, N] in expert order, m_sizes [experts] -> [experts, N] in fp32, in a fixed order of sums."""
+
+clear_rest = torch.ops.gemmd.clear_rest.default
+"""Writes zeros to rows[gather_indices[i]] for each i from the sum of m_sizes on. rows: [T, N], contiguous."""

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Triton kernels of gemmd::sum_of_experts and gemmd::clear_rest."""
+import triton
+import triton.language as tl
+
+ROWS, COLUMNS = 16, 128  # a step of sum_of_experts
+PROGRAMS_MOST = 264  # of clear_rest: usually no row is left to clear
+
+
+@triton.jit
+def _sum_of_experts(rows, m_sizes, out, width, experts, EXPERTS: tl.constexpr, ROWS: tl.constexpr,
+                    COLUMNS: tl.constexpr):
+    expert = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    index = tl.arange(0, EXPERTS)
+    sizes = tl.load(m_sizes + index, mask=index < experts, other=0).to(tl.int64)
+    first = tl.sum(tl.where(index < expert, sizes, 0))
+    end = first + tl.sum(tl.where(index == expert, sizes, 0))
+    total = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
+    for row in range(first, end, ROWS):
+        at = row + tl.arange(0, ROWS)
+        there = (at < end)[:, None] & (column < width)[None, :]
+        total += tl.load(rows + at[:, None] * width + column[None, :], mask=there, other=0.0).to(tl.float32)
+    tl.store(out + expert.to(tl.int64) * width + column, tl.sum(total, axis=0), mask=column < width)
+
+
+@triton.jit
+def _clear_rest(rows, gather, m_sizes, count, width, experts, programs, EXPERTS: tl.constexpr,
+                COLUMNS: tl.constexpr):
+    index = tl.arange(0, EXPERTS)
+    first = tl.sum(tl.load(m_sizes + index, mask=index < experts, other=0).to(tl.int64))
+    for i in range(first + tl.program_id(0), count, programs):
+        row = tl.load(gather + i).to(tl.int64)
+        for begin in range(0, width, COLUMNS):
+            column = begin + tl.arange(0, COLUMNS)
+            tl.store(rows + row * width + column, tl.zeros([COLUMNS], rows.dtype.element_ty),
+                     mask=column < width)
+
+
+def sum_of_experts(rows, m_sizes, out):
+    """rows [T, N] contiguous, m_sizes [experts]; out [experts, N] fp32."""
+    experts, width = out.shape
+    if not width:
+        return
+    _sum_of_experts[(experts, triton.cdiv(width, COLUMNS))](
+        rows, m_sizes, out, width, experts, EXPERTS=triton.next_power_of_2(experts), ROWS=ROWS,
+        COLUMNS=COLUMNS, num_warps=4)
+
+
+def clear_rest(rows, gather, m_sizes):
+    """rows [T, N] contiguous, gather [T], m_sizes [experts]."""
+    count, width = rows.shape
+    programs = min(count, PROGRAMS_MOST)
+    if not count or not width:
+        return
+    _clear_rest[(programs,)](rows, gather, m_sizes, count, width, m_sizes.shape[0], programs,
+                             EXPERTS=triton.next_power_of_2(m_sizes.shape[0]), COLUMNS=1024, num_warps=4)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmd for Hugging Face transformers: `import gemmd.transformers`, then
+experts_implementation="gemmd" for from_pretrained(), from_config() or a config.
+
+All experts modules that transformers can dispatch are served: with and without bias and gate,
+weights [experts, out, in] and [experts, in, out], routing weights per slot or per expert in any
+floating type, and ids of other ranks' experts. The permutes and the sum over a token's experts are
+part of the products, as in gemmd.torch.MoEMLP.
+"""
+import torch
+from transformers.integrations import moe
+
+from gemmd.torch.activation import swiglu
+from gemmd.torch.bias import add_bias
+from gemmd.torch.moe import in_expert_order, sort_by_expert
+from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
+
+NAME = "gemmd"
+
+
+def _is_swiglu(module):
+    """True when the module's gate is silu(first half) * second half."""
+    return (type(module)._apply_gate is moe._default_apply_gate and module.is_concatenated
+            and type(module.act_fn).__name__ in ("SiLU", "SiLUActivation"))
+
+
+def _weights_of_slots(weights, ids, experts):
+    """Routing weights [tokens, topk]; zeros for experts of other ranks, so that their rows, which
+    nobody computes, count for nothing in the weights' gradient. weights: one for each slot or one for
+    each expert of the token."""
+    if weights.shape[1] != ids.shape[1]:
+        weights = weights.gather(1, ids.clamp(max=weights.shape[1] - 1))
+    return torch.where(ids < experts, weights, torch.zeros_like(weights))
+
+
+def _activate(module, h, column):
+    if module.has_gate and _is_swiglu(module):
+        return swiglu(h, column)
+    a = module._apply_gate(h) if module.has_gate else module.act_fn(h)
+    return a * column.to(a.dtype)
+
+
+def _sum_of_biases(bias, weights, ids):
+    """The routed sum of the second product's biases, as a product: [tokens, experts] [experts, N]."""
+    dense = weights.new_zeros((ids.shape[0], bias.shape[0] + 1), dtype=torch.float32)
+    dense = dense.scatter_add(1, ids.clamp(max=bias.shape[0]), weights.float())
+    return dense[:, :-1].to(bias.dtype) @ bias
+
+
+def experts_forward(self, hidden_states, top_k_index, top_k_weights):
+    """An experts module's forward. hidden_states [tokens, hidden], top_k_index [tokens, topk], ids
+    from the number of this rank's experts on are other ranks'; returns [tokens, hidden]."""
+    first = self.gate_up_proj if self.has_gate else self.up_proj
+    experts, topk = first.shape[0], top_k_index.shape[1]
+    ids = top_k_index.long()
+    weights = _weights_of_slots(top_k_weights, ids, experts)
+    m_sizes, gather = sort_by_expert(ids, experts)
+    how = {"transposed": self.is_transposed, "partial": True}
+    h = grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how)
+    if self.has_bias:
+        h = add_bias(h, self.gate_up_proj_bias if self.has_gate else self.up_proj_bias, m_sizes,
+                     ids.reshape(-1), gather)
+    a = _activate(self, h, in_expert_order(weights, gather))
+    out = grouped_gemm_sum(a, self.down_proj, m_sizes, gather, topk, **how)
+    if self.has_bias:
+        out = out + _sum_of_biases(self.down_proj_bias, weights, ids)
+    return out.to(hidden_states.dtype)
+
+
+moe.ALL_EXPERTS_FUNCTIONS.register(NAME, experts_forward)
