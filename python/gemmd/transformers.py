@@ -10,7 +10,7 @@ part of the products, as in gemmd.torch.MoEMLP.
 import torch
 from transformers.integrations import moe
 
-from gemmd.torch.activation import swiglu
+from gemmd.torch.activation import SWIGLU, Kind, gated
 from gemmd.torch.bias import add_bias
 from gemmd.torch.moe import in_expert_order, sort_by_expert
 from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
@@ -18,10 +18,16 @@ from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
 NAME = "gemmd"
 
 
-def _is_swiglu(module):
-    """True when the module's gate is silu(first half) * second half."""
-    return (type(module)._apply_gate is moe._default_apply_gate and module.is_concatenated
-            and type(module.act_fn).__name__ in ("SiLU", "SiLUActivation"))
+def _fused_kind(module):
+    """The module's activation as a Kind of gemmd.torch.activation; None: PyTorch computes it."""
+    gate = type(module)._apply_gate
+    if not module.has_gate:
+        return None
+    if gate is moe._default_apply_gate and type(module.act_fn).__name__ in ("SiLU", "SiLUActivation"):
+        return SWIGLU
+    if gate.__qualname__ == "GptOssExperts._apply_gate":
+        return Kind(True, float(module.alpha), float(module.limit))
+    return None
 
 
 def _weights_of_slots(weights, ids, experts):
@@ -33,9 +39,12 @@ def _weights_of_slots(weights, ids, experts):
     return torch.where(ids < experts, weights, torch.zeros_like(weights))
 
 
-def _activate(module, h, column):
-    if module.has_gate and _is_swiglu(module):
-        return swiglu(h, column)
+def _activate(module, h, column, bias, expert, m_sizes):
+    """The activation of h [T, ...] plus the bias, times the routing weights `column`."""
+    kind = _fused_kind(module)
+    if kind is not None:
+        return gated(h, column, kind, bias, expert, m_sizes)
+    h = h if bias is None else add_bias(h, bias, expert, m_sizes)
     a = module._apply_gate(h) if module.has_gate else module.act_fn(h)
     return a * column.to(a.dtype)
 
@@ -57,10 +66,11 @@ def experts_forward(self, hidden_states, top_k_index, top_k_weights):
     m_sizes, gather = sort_by_expert(ids, experts)
     how = {"transposed": self.is_transposed, "partial": True}
     h = grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how)
+    bias = expert = None
     if self.has_bias:
-        h = add_bias(h, self.gate_up_proj_bias if self.has_gate else self.up_proj_bias, m_sizes,
-                     ids.reshape(-1), gather)
-    a = _activate(self, h, in_expert_order(weights, gather))
+        bias = self.gate_up_proj_bias if self.has_gate else self.up_proj_bias
+        expert = ids.reshape(-1).clamp(max=experts - 1).index_select(0, gather)
+    a = _activate(self, h, in_expert_order(weights, gather), bias, expert, m_sizes)
     out = grouped_gemm_sum(a, self.down_proj, m_sizes, gather, topk, **how)
     if self.has_bias:
         out = out + _sum_of_biases(self.down_proj_bias, weights, ids)

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed for this P
 if not hasattr(torch.library, "register_fake"):
     pytest.skip(f"PyTorch {torch.__version__} is older than 2.4", allow_module_level=True)
 
+from gemmd.torch import activation  # noqa: E402
 from gemmd.torch.activation import swiglu  # noqa: E402
 
 
@@ -105,21 +106,49 @@ def test_what_cannot_be_meant():
             swiglu(*args)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_clamped_gate_with_a_bias(weighted):
+    """gpt-oss: against PyTorch's own derivatives, with values on both sides of the limit."""
+    torch.manual_seed(3)
+    sizes, kind = torch.tensor([4, 0, 9, 3]), activation.Kind(True, 1.702, 0.7)
+    expert = torch.repeat_interleave(torch.arange(4), sizes)
+    h, bias = torch.randn(16, 24, requires_grad=True), torch.randn(4, 24, requires_grad=True)
+    weights = torch.rand(16, 1, requires_grad=True) if weighted else None
+    inputs = [h, bias, weights][:3 if weighted else 2]
+    got = activation.gated(h, weights, kind, bias, expert, sizes)
+    right = activation.plain_gate(h, bias, expert, weights, kind)
+    torch.testing.assert_close(got, right)
+    da = torch.randn(16, 12)
+    for a, b in zip(torch.autograd.grad(got, inputs, da), torch.autograd.grad(right, inputs, da)):
+        torch.testing.assert_close(a, b)
+
+
 INTERPRETED = """
-import sys
+import itertools
 import torch
-from gemmd.torch.activation import _cuda_grads, _plain_grads
+from gemmd.torch.activation import Kind, _cuda_gate, _cuda_grads, _plain_gate_op, _plain_grads
 empty = torch.Tensor.new_empty
-torch.Tensor.new_empty = lambda *args, **options: empty(*args, **options).fill_(float("nan"))
-torch.empty_like = lambda t: torch.full_like(t, float("nan"))
-for rows, inter, dtype, weighted in ((9, 96, torch.float32, torch.float32), (5, 40, torch.bfloat16, None),
-                                     (3, 768, torch.float16, torch.bfloat16), (17, 8, torch.bfloat16, torch.float64)):
+poison = lambda t: t.fill_(float("nan")) if t.is_floating_point() else t
+torch.Tensor.new_empty = lambda *args, **options: poison(empty(*args, **options))
+like = torch.empty_like
+torch.empty_like = lambda t, **options: poison(like(t, **options))
+cases = ((9, 96, torch.float32, torch.float32), (5, 40, torch.bfloat16, None),
+         (3, 768, torch.float16, torch.bfloat16), (17, 8, torch.bfloat16, torch.float64))
+for (rows, inter, dtype, weighted), kind, biased in itertools.product(
+        cases, (Kind(), Kind(True, 1.702, 0.8)), (False, True)):
     torch.manual_seed(rows)
     h, da = torch.randn(rows, 2 * inter).to(dtype), torch.randn(rows, inter).to(dtype)
+    bias, expert = (torch.randn(3, 2 * inter).to(dtype), torch.randint(0, 3, (rows,))) if biased else (None, None)
     weights = torch.rand(rows, 1).to(weighted) if weighted else None
-    strided = [None if t is None else torch.stack((t, t), -1)[..., 0] for t in (h, weights, da)]
-    for a, b in (*zip(_cuda_grads(h, weights, da), _plain_grads(h, weights, da)),
-                 *zip(_cuda_grads(*strided), _plain_grads(h, weights, da))):
+    operands = h, bias, expert, weights
+    strided = [None if t is None else torch.stack((t, t), -1)[..., 0] for t in (*operands, da)]
+    wide = [t.float() if t is not None and t.is_floating_point() else t for t in operands]
+    if weights is not None:
+        wide[3] = weights.to(dtype).float()
+    right = _plain_gate_op(*wide, *kind).to(dtype)
+    for a, b in ((_cuda_gate(*operands, *kind), right), (_cuda_gate(*strided[:-1], *kind), right),
+                 *zip(_cuda_grads(*operands, da, *kind), _plain_grads(*operands, da, *kind)),
+                 *zip(_cuda_grads(*strided, *kind), _plain_grads(*operands, da, *kind))):
         # The interpreter cuts where a GPU rounds.
         torch.testing.assert_close(a, b, atol=1e-6, rtol={torch.float32: 1e-5, torch.float16: 2e-3,
                                                          torch.bfloat16: 1.6e-2}[dtype])

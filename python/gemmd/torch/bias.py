@@ -8,7 +8,7 @@ from gemmd.torch.rows import sum_of_experts
 
 class _AddBias(Function):
     @staticmethod
-    def forward(ctx, h, bias, m_sizes, expert):
+    def forward(ctx, h, bias, expert, m_sizes):
         ctx.save_for_backward(m_sizes)
         ctx.dtype = bias.dtype
         return h + bias.index_select(0, expert).to(h.dtype)
@@ -21,8 +21,7 @@ class _AddBias(Function):
         return dy, dbias, None, None
 
 
-def add_bias(h, bias, m_sizes, ids, gather):
-    """h [T, N] in expert order plus bias [experts, N] of each row's expert. ids: [T] in token order;
-    an id from the number of experts on takes the last bias, in a row that nobody reads."""
-    expert = ids.clamp(max=bias.shape[0] - 1).index_select(0, gather)
-    return _AddBias.apply(h, bias, m_sizes, expert)
+def add_bias(h, bias, expert, m_sizes):
+    """h [T, N] in expert order plus bias [experts, N] of each row's expert, expert [T]; m_sizes
+    [experts]. Rows after the sum of m_sizes count for no bias's gradient."""
+    return _AddBias.apply(h, bias, expert, m_sizes)

@@ -28,6 +28,7 @@ DEVICE_TYPES = ("cuda", "cpu")
 NO_PERMUTE = Flags(1, False, False)
 PRODUCTS_MOST = 4096  # limit, for a job whose sizes always change
 _UNKNOWN = object()
+_others = 0  # calls without a Product
 _products = {}  # (operands' shapes, strides, types): Product, or None for PyTorch's kernel
 _library = None
 
@@ -120,6 +121,8 @@ def _ends_are_good(offs, rows):
 
 
 def _grouped_mm(keys, a, b, offs=None, bias=None, out_dtype=None):
+    global _others
+    product = None
     if offs is not None and bias is None and out_dtype in (None, a.dtype):
         product = _product(a, b, offs)
         if product is not None and (offs.is_cuda or _ends_are_good(offs, product.route.call.m)):
@@ -128,6 +131,7 @@ def _grouped_mm(keys, a, b, offs=None, bias=None, out_dtype=None):
                 product.launches += 1
                 return out
             product.left += 1
+    _others += product is None
     return own.call(keys, a, b, offs, bias, out_dtype)
 
 
@@ -170,3 +174,8 @@ def uninstall():
 def products():
     """The products that were met since install()."""
     return [p for p in _products.values() if p is not None]
+
+
+def others():
+    """How many calls had operands that gemmd does not take."""
+    return _others

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m gemmd.torch [options] train.py ...: runs an unchanged script on gemmd's kernels.
+
+install() comes first, then the script runs as Python would run it. torchrun starts it so:
+
+    torchrun --nproc-per-node 8 -m gemmd.torch train.py ...
+"""
+import argparse
+import os
+import runpy
+import sys
+
+
+def _parse(arguments):
+    p = argparse.ArgumentParser(prog="python -m gemmd.torch", description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--wait", choices=("tuned", "now", "cached"),
+                   help="tune a new product before its first call (tuned), in the background (now), "
+                   "or never (cached)")
+    p.add_argument("--deadline-ms", type=float, help="wait this long for a product")
+    p.add_argument("--socket", help="the daemon's socket")
+    p.add_argument("--autostart", action="store_true", default=None, help="start a daemon when none answers")
+    p.add_argument("--report", action="store_true",
+                   help="print at the end which products ran on what (also GEMMD_TORCH_REPORT=1)")
+    p.add_argument("-m", dest="module", action="store_true", help="the script is a module's name")
+    p.add_argument("script")
+    p.add_argument("arguments", nargs=argparse.REMAINDER)
+    return p.parse_args(arguments)
+
+
+def _run(options):
+    if options.module:
+        sys.path[0] = os.getcwd()
+        sys.argv = [options.script, *options.arguments]
+        runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+        return
+    if not os.path.exists(options.script):
+        sys.exit(f"python -m gemmd.torch: there is no {options.script}")
+    sys.path[0] = os.path.dirname(os.path.abspath(options.script))
+    sys.argv = [options.script, *options.arguments]
+    runpy.run_path(options.script, run_name="__main__")
+
+
+def main(arguments=None):
+    options = _parse(arguments)
+    from gemmd.torch import install_report, override
+    settings = {name: getattr(options, name) for name in ("wait", "deadline_ms", "socket", "autostart")}
+    override.install(**{name: value for name, value in settings.items() if value is not None})
+    if options.report or install_report.asked_for():
+        install_report.print_at_exit()
+    _run(options)
+
+
+if __name__ == "__main__":
+    main()

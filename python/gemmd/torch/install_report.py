@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What install() served: a table of the products, by which kernel each ran, and the time saved.
+
+The times are measured when the report is made: gemmd's and PyTorch's kernel in turns, over operands
+of the product's shapes and strides, with rows spread evenly over the experts.
+"""
+import atexit
+import os
+import statistics
+import sys
+import time
+
+import torch
+
+from gemmd.torch import override, own
+
+TURNS = 8
+PRODUCTS_MOST = 32  # that are timed: the ones with most launches
+
+
+def _operands(product):
+    call, layout = product.route.call, product.layout
+    a, b = (torch.empty_strided(shape, stride, dtype=call.dtype, device=call.device).normal_()
+            for shape, stride in (layout[:2], layout[2:]))
+    ends = torch.arange(1, call.experts + 1, device=call.device) * call.m // call.experts
+    return a, b, ends.to(torch.int32)
+
+
+def _time(run, device):
+    """Microseconds of a call."""
+    if device.type != "cuda":
+        began = time.perf_counter()
+        run()
+        return (time.perf_counter() - began) * 1e6
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    began.record()
+    run()
+    ended.record()
+    ended.synchronize()
+    return began.elapsed_time(ended) * 1e3
+
+
+def _measure(product):
+    """(gemmd's, PyTorch's) median in microseconds, or None: no memory for the operands, say."""
+    device = product.route.call.device
+    try:
+        a, b, ends = _operands(product)
+        ways = (lambda: product.run(a, b, ends)), (lambda: own.grouped_mm(a, b, ends))
+        times = [[_time(way, device) for way in ways] for _ in range(TURNS + 1)][1:]
+    except RuntimeError:
+        return None
+    return tuple(statistics.median(column) for column in zip(*times))
+
+
+def _row(product, measured):
+    call = product.route.call
+    ours, theirs = measured or (None, None)
+    saved = (theirs - ours) * product.launches / 1e3 if measured else None
+    return {"mode": call.mode, "M": call.m, "N": call.n, "K": call.k, "experts": call.experts,
+            "dtype": str(call.dtype)[6:], "gemmd": product.launches, "pytorch": product.left,
+            "gemmd_us": ours, "pytorch_us": theirs, "saved_ms": saved}
+
+
+def report():
+    """Rows of dicts, one for each product that install() has served: mode, sizes, the number of calls
+    that gemmd's and PyTorch's kernel ran, microseconds of a call by each, and the milliseconds that
+    gemmd saved. Uses the device. None for a time that could not be measured."""
+    products = sorted(override.products(), key=lambda p: -p.launches)
+    with torch.no_grad():
+        return [_row(p, _measure(p) if p.launches and i < PRODUCTS_MOST else None)
+                for i, p in enumerate(products)]
+
+
+def _text(value):
+    return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def print_report(file=None):
+    """Prints report() as a table, and how many calls gemmd did not take."""
+    file = file or sys.stderr
+    rows = report()
+    others = override.others()
+    if not rows:
+        print(f"gemmd: no product was served ({others} calls of torch._grouped_mm, all by PyTorch)", file=file)
+        return
+    table = [list(rows[0])] + [[_text(v) for v in row.values()] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    for line in table:
+        print("gemmd:", " ".join(cell.rjust(width) for cell, width in zip(line, widths)), file=file)
+    saved = sum(row["saved_ms"] or 0 for row in rows)
+    print(f"gemmd: {saved:.1f} ms saved in this process; {others} further calls of torch._grouped_mm "
+          "had operands that gemmd does not take", file=file)
+
+
+def print_at_exit():
+    """Prints the report when this process ends."""
+    atexit.register(print_report)
+
+
+def asked_for():
+    """True when the environment asks for a report (GEMMD_TORCH_REPORT=1)."""
+    return os.environ.get("GEMMD_TORCH_REPORT", "") not in ("", "0")
