@@ -142,6 +142,12 @@ int write_known_parent(struct store *s, enum table_id table, void *object, struc
 /* Checks the log of a file that no process has open, and reports damage, which SQLite ignores. */
 void log_look(struct store *s);
 
+/* ---- the list portfolio (portfolio.c) -------------------------------------------------------- */
+
+/* Makes the temporary table `portfolio` anew when the database has changed since the last call, or
+ * the filter has another `bound` (percent, default 5). The table is kept for the next page. */
+int portfolio_refresh(struct store *s, const struct record *filter, struct error *err);
+
 /* ---- salvage (salvage.c) --------------------------------------------------------------------- */
 
 /* Sets the (closed) file aside and makes a new file of all readable rows. The notice quotes `why`.

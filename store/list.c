@@ -15,7 +15,7 @@
 #include <time.h>
 
 #include "proto/limits.h"
-#include "store/portfolio.h"
+#include "store/inner.h"
 
 enum column_kind { COLUMN_NUMBER, COLUMN_TEXT, COLUMN_JSON, COLUMN_ANY };
 

@@ -1,123 +1,106 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The list `portfolio` (portfolio.h). SQL gathers the evidence into temporary tables. Shapes are
- * numbered in the order of groups, configs in the order of texts, so that ties do not depend on the
- * order of measurements. Each pair of shape and config keeps the newest trial. The members of each
- * group are chosen from arrays.
+ * The list `portfolio` (docs/store.md): for each group of shapes, a small set of configs, so that
+ * no shape takes longer than its best time plus a bound in percent. A group shares device class,
+ * op, mode, types, and the stamp (kernel version) of the trials: times of other kernel versions are
+ * left out. The evidence is good trials, as time ratios to the reference kernel of the run; only
+ * the newest trial of a key and config is used.
+ *
+ * Finding the smallest set is set cover, which is hard. The greedy algorithm takes the config that
+ * covers most uncovered shapes, again and again. Its set is at most 1 + ln(shapes) times larger.
+ * Then superfluous members are dropped. Ties go to the smaller sum of regrets, then to the config
+ * whose text is lower, so that the result does not depend on the order of measurements.
+ *
+ * SQL does the work in temporary tables, for all groups at once: a round finds the next member of
+ * each group that has uncovered shapes.
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "store/portfolio.h"
+#include "store/inner.h"
 
 enum { BOUND_PERCENT = 5, BOUND_PERCENT_MAX = 1000 };
 
-static int portfolio_fail_memory(struct error *err)
-{
-    return error_set(err, ERROR_NO_MEMORY, "no memory for a portfolio");
-}
-
-/* ---- gathering ------------------------------------------------------------------------------- */
-
 #define GROUP "class, op, mode, dtype_in, dtype_out, stamp"
 
+/* portfolio_good has the pairs within the bound, portfolio_open the uncovered shapes. */
 static const char gather_sql[] =
-    "DROP VIEW IF EXISTS temp.portfolio;"
     "DROP VIEW IF EXISTS temp.portfolio_trial;"
     "DROP TABLE IF EXISTS temp.portfolio_shape;"
     "DROP TABLE IF EXISTS temp.portfolio_config;"
-    "DROP TABLE IF EXISTS temp.portfolio_pair;"
+    "DROP TABLE IF EXISTS temp.portfolio_good;"
+    "DROP TABLE IF EXISTS temp.portfolio_open;"
+    "DROP TABLE IF EXISTS temp.portfolio_member;"
+    "DROP TABLE IF EXISTS temp.portfolio;"
     "CREATE TEMP VIEW portfolio_trial AS SELECT id, key, stamp, config, ratio FROM trial"
     " WHERE status = 'ok' AND ratio > 0 AND id NOT IN"
     " (SELECT row FROM bad_row WHERE tbl = 'trial');"
     "CREATE TEMP TABLE portfolio_shape(number INTEGER PRIMARY KEY, grp INTEGER, " GROUP ","
-    " key TEXT, best INTEGER, config INTEGER, place INTEGER, members INTEGER, regret REAL,"
-    " time REAL, bound_percent REAL, UNIQUE (key, stamp));"
+    " key TEXT, problem TEXT, UNIQUE (key, stamp));"
     "INSERT INTO portfolio_shape SELECT row_number() OVER (ORDER BY " GROUP ", key),"
-    " dense_rank() OVER (ORDER BY " GROUP "), " GROUP ", key, generation, 0, 0, 0, 0, 0, 0 FROM"
+    " dense_rank() OVER (ORDER BY " GROUP "), " GROUP ", key, problem FROM"
     " (SELECT b.*, t.stamp AS stamp, coalesce(json_extract(problem, '$.mode'), '') AS mode,"
     " coalesce(json_extract(problem, '$.dtype_in'), '') AS dtype_in,"
     " coalesce(json_extract(problem, '$.dtype_out'), '') AS dtype_out"
-    " FROM (SELECT key, generation, class, op, problem FROM current_best"
+    " FROM (SELECT key, class, op, problem FROM current_best"
     " WHERE generation NOT IN (SELECT row FROM bad_row WHERE tbl = 'best')) AS b"
     " JOIN (SELECT DISTINCT key, stamp FROM portfolio_trial) AS t USING (key));"
     "CREATE TEMP TABLE portfolio_config(number INTEGER PRIMARY KEY, config TEXT UNIQUE);"
     "INSERT INTO portfolio_config SELECT row_number() OVER (ORDER BY config), config FROM"
     " (SELECT DISTINCT config FROM portfolio_trial);"
-    "CREATE TEMP TABLE portfolio_pair(shape INTEGER, config INTEGER, time REAL, trial INTEGER,"
-    " PRIMARY KEY (shape, config)) WITHOUT ROWID;"
-    "INSERT INTO portfolio_pair SELECT s.number, c.number, t.ratio, max(t.id) FROM"
-    " portfolio_trial AS t JOIN portfolio_shape AS s USING (key, stamp)"
-    " JOIN portfolio_config AS c ON c.config = t.config GROUP BY 1, 2;"
-    "CREATE TEMP VIEW portfolio AS SELECT s.number, grp, s.class, s.op, mode, dtype_in, dtype_out,"
-    " s.stamp, bound_percent, count(*) OVER (PARTITION BY grp) AS shapes, members,"
-    " place AS member, c.config AS config, s.key, problem, 100 * regret AS regret_percent,"
-    " time AS ratio FROM portfolio_shape AS s JOIN portfolio_config AS c ON c.number = s.config"
-    " JOIN best AS b ON b.generation = s.best";
+    "CREATE TEMP TABLE portfolio_good(grp INTEGER, shape INTEGER, config INTEGER, time REAL,"
+    " trial INTEGER, regret REAL, PRIMARY KEY (shape, config)) WITHOUT ROWID;"
+    "CREATE TEMP TABLE portfolio_open(shape INTEGER PRIMARY KEY);"
+    "INSERT INTO portfolio_open SELECT number FROM portfolio_shape;"
+    "CREATE TEMP TABLE portfolio_member(grp INTEGER, config INTEGER, place INTEGER,"
+    " PRIMARY KEY (grp, config)) WITHOUT ROWID;";
 
-/* ---- members --------------------------------------------------------------------------------- */
+/* A row for each shape: of the members, the one with the least regret. */
+static const char assign_sql[] =
+    "CREATE TEMP TABLE portfolio AS SELECT s.number, s.grp, " GROUP ", ?1 AS bound_percent,"
+    " count(*) OVER (PARTITION BY s.grp) AS shapes, members, member, c.config AS config, key,"
+    " problem, 100 * regret AS regret_percent, time AS ratio, g.config AS chosen"
+    " FROM portfolio_shape AS s JOIN"
+    " (SELECT shape, config, time, regret, members, member,"
+    " row_number() OVER (PARTITION BY shape ORDER BY regret, member) AS rank"
+    " FROM portfolio_good JOIN (SELECT grp, config, count(*) OVER (PARTITION BY grp) AS members,"
+    " row_number() OVER (PARTITION BY grp ORDER BY place) AS member FROM portfolio_member)"
+    " USING (grp, config)) AS g ON g.shape = s.number AND rank = 1"
+    " JOIN portfolio_config AS c ON c.number = g.config";
 
-struct choosing {
-    struct portfolio_pair *pairs;     /* owned; pairs of a group; shape 0 is the group's first */
-    struct portfolio_choice *choices; /* owned */
-    int64_t n_configs;
-    double bound_percent;
-};
-
-static int portfolio_choose_group(struct store *s, struct choosing *x, int64_t first,
-                                  int64_t shapes, struct error *err)
+static int portfolio_choose_members(struct store *s, double bound_percent, struct error *err)
 {
-    DB_STMT_AUTO *st = NULL;
-    size_t n = 0;
-    uint32_t members;
-    int r = db_query(&s->db, &st, err,
-                     "SELECT shape, config, time FROM portfolio_pair WHERE shape >= ?1 AND"
-                     " shape < ?2",
-                     "ii", first, first + shapes);
-    while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
-        x->pairs[n++] = (struct portfolio_pair){(uint32_t)(sqlite3_column_int64(st, 0) - first),
-                                                (uint32_t)sqlite3_column_int64(st, 1) - 1,
-                                                sqlite3_column_double(st, 2)};
-        r = 0;
+    int64_t added = 1, place = 0;
+    int r = db_run(&s->db, NULL, err,
+                   "INSERT INTO portfolio_good SELECT * FROM"
+                   " (SELECT *, time / min(time) OVER (PARTITION BY shape) - 1 AS regret FROM"
+                   " (SELECT s.grp, s.number AS shape, c.number AS config, t.ratio AS time,"
+                   " max(t.id) AS trial FROM portfolio_trial AS t"
+                   " JOIN portfolio_shape AS s USING (key, stamp)"
+                   " JOIN portfolio_config AS c ON c.config = t.config GROUP BY 2, 3))"
+                   " WHERE regret <= ?1 / 100",
+                   "r", bound_percent);
+    for (; r == 0 && added > 0; place++) {
+        r = db_run(&s->db, &added, err,
+                   "INSERT INTO portfolio_member SELECT grp, config, ?1 FROM (SELECT grp, config,"
+                   " row_number() OVER (PARTITION BY grp ORDER BY count(*) DESC, sum(regret),"
+                   " config) AS rank FROM portfolio_good WHERE shape IN portfolio_open"
+                   " GROUP BY grp, config) WHERE rank = 1",
+                   "i", place);
+        r = r ? r
+              : db_run(&s->db, NULL, err,
+                       "DELETE FROM portfolio_open WHERE shape IN (SELECT shape FROM portfolio_good"
+                       " JOIN portfolio_member USING (grp, config) WHERE place = ?1)",
+                       "i", place);
     }
-    r = r ? r
-          : portfolio_choose_members(x->pairs, n, (uint32_t)shapes, (uint32_t)x->n_configs,
-                                     x->bound_percent / 100, x->choices, &members, err);
-    for (int64_t i = 0; r == 0 && i < shapes; i++) {
-        const struct portfolio_choice *c = &x->choices[i];
+    /* Drops superfluous members, the last first: late members were chosen for few shapes. A shape
+     * with a single member needs that member. */
+    while (r == 0 && place-- > 0) {
         r = db_run(&s->db, NULL, err,
-                   "UPDATE portfolio_shape SET config = ?1, place = ?2, members = ?3, regret = ?4,"
-                   " time = ?5, bound_percent = ?6 WHERE number = ?7",
-                   "iiirrri", (int64_t)c->config + 1, (int64_t)c->place + 1, (int64_t)members,
-                   c->regret, c->time, x->bound_percent, first + i);
+                   "DELETE FROM portfolio_member WHERE place = ?1 AND (grp, config) NOT IN"
+                   " (SELECT grp, config FROM portfolio_good JOIN portfolio_member"
+                   " USING (grp, config) GROUP BY shape HAVING count(*) = 1)",
+                   "i", place);
     }
     return r;
 }
-
-static int portfolio_choose_groups(struct store *s, double bound_percent, struct error *err)
-{
-    DB_STMT_AUTO *st = NULL;
-    struct choosing x = {.bound_percent = bound_percent};
-    int64_t pairs = 0, shapes = 0;
-    int r = db_int(&s->db, "SELECT count(*) FROM portfolio_pair", &pairs, err);
-    r = r ? r : db_int(&s->db, "SELECT count(*) FROM portfolio_shape", &shapes, err);
-    r = r ? r : db_int(&s->db, "SELECT count(*) FROM portfolio_config", &x.n_configs, err);
-    x.pairs = malloc(((size_t)pairs + 1) * sizeof(*x.pairs));
-    x.choices = malloc(((size_t)shapes + 1) * sizeof(*x.choices));
-    r = r || (x.pairs && x.choices) ? r : portfolio_fail_memory(err);
-    r = r ? r
-          : db_query(&s->db, &st, err,
-                     "SELECT min(number), count(*) FROM portfolio_shape GROUP BY grp", "");
-    while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
-        r = portfolio_choose_group(s, &x, sqlite3_column_int64(st, 0), sqlite3_column_int64(st, 1),
-                                   err);
-    }
-    free(x.pairs);
-    free(x.choices);
-    return r;
-}
-
-/* ---- cache ----------------------------------------------------------------------------------- */
 
 /* Checks only the checksums of the deciding trials, afterwards: each shape's fastest trial and its
  * member's. A database may have hundreds of thousands of trials. */
@@ -127,13 +110,12 @@ static int portfolio_make_good(struct store *s, double bound_percent, int64_t *b
     int r = rows_check(s, TABLE_BEST, "current_best", "", bad, err);
     *bad = 0;
     r = r ? r : db_exec(&s->db, gather_sql, err);
-    r = r ? r : portfolio_choose_groups(s, bound_percent, err);
+    r = r ? r : portfolio_choose_members(s, bound_percent, err);
+    r = r ? r : db_run(&s->db, NULL, err, assign_sql, "r", bound_percent);
     return r ? r
              : rows_check(s, TABLE_TRIAL, NULL,
-                          "WHERE id IN (SELECT trial FROM portfolio_pair AS p JOIN"
-                          " portfolio_shape AS s ON s.number = p.shape JOIN (SELECT"
-                          " shape, min(time) AS least FROM portfolio_pair GROUP BY shape)"
-                          " USING (shape) WHERE p.config = s.config OR p.time = least)",
+                          "WHERE id IN (SELECT trial FROM portfolio_good WHERE regret = 0 OR"
+                          " (shape, config) IN (SELECT number, chosen FROM temp.portfolio))",
                           bad, err);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The portfolio (store/portfolio.h) of this device class in memory, for the tier `portfolio`. The
+ * The portfolio (store/portfolio.c) of this device class in memory, for the tier `portfolio`. The
  * store makes the portfolio from all trials; the daemon fetches it again some time after new
  * results. Rows measured with other kernels or another compiler (whose stamp is not today's) are
  * left out: their times say nothing about today's kernels.

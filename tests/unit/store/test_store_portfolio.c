@@ -171,6 +171,159 @@ static void pages_and_filters(void **state)
     store_close(s);
 }
 
+/* ---- members --------------------------------------------------------------------------------- */
+
+enum { MOST = 40 };
+
+/* Serial number of config `i`: the texts of these configs have the order of the numbers. */
+static int serial_of(int i)
+{
+    return 100 + 12 * i;
+}
+
+struct pair {
+    int shape, config;
+    double time;
+};
+
+/* Lists the portfolio of these pairs in a new database. Rows come in the order of keys, so each
+ * row's shape is found by its key. */
+static void make(struct fixture *f, const struct pair *pairs, size_t n, const char *filter)
+{
+    struct store *s = fixture_open(f);
+    bool known[MOST] = {false};
+    assert_ok(store_begin(s, &err));
+    assert_ok(db_exec(&s->db, "DELETE FROM best; DELETE FROM trial", &err));
+    for (size_t i = 0; i < n; i++) {
+        if (!known[pairs[i].shape]) {
+            add_best(s, 3 * pairs[i].shape); /* a mode */
+        }
+        known[pairs[i].shape] = true;
+        add_trial(s, 3 * pairs[i].shape, serial_of(pairs[i].config), pairs[i].time, "now");
+    }
+    assert_ok(store_commit(s, &err));
+    assert_ok(list(s, filter));
+    store_close(s);
+}
+
+/* The row of a shape. */
+static size_t row_of(int shape)
+{
+    char key[HASH_HEX], text[HASH_HEX];
+    fixture_best(&best, 3 * shape, 0);
+    snprintf(key, sizeof(key), "%s", best.key);
+    for (size_t i = 0; i < wire_count(rows); i++) {
+        assert_true(wire_copy_str(wire_find(wire_at(rows, i), "key"), text, sizeof(text)));
+        if (strcmp(text, key) == 0) {
+            return i;
+        }
+    }
+    fail_msg("shape %d has no row", shape);
+    return 0;
+}
+
+static int64_t config_of_shape(int shape)
+{
+    return (config_of(row_of(shape)) - serial_of(0)) / 12;
+}
+
+static void one_config_that_is_good_enough_for_all(void **state)
+{
+    struct pair pairs[8];
+    for (int s = 0; s < 4; s++) { /* each shape's own best, and config 4 that is 4 % slower */
+        pairs[2 * s] = (struct pair){s, s, 100};
+        pairs[2 * s + 1] = (struct pair){s, 4, 104};
+    }
+    make(*state, pairs, 8, "bound=5");
+    assert_int_equal(int_of(0, "members"), 1);
+    for (int s = 0; s < 4; s++) {
+        assert_int_equal(config_of_shape(s), 4);
+        assert_true(fabs(regret_of(row_of(s)) - 4) < 1e-9);
+    }
+    make(*state, pairs, 8, "bound=3");
+    assert_int_equal(int_of(0, "members"), 4);
+    make(*state, pairs, 8, "bound=0");
+    for (int s = 0; s < 4; s++) {
+        assert_int_equal(config_of_shape(s), s);
+        assert_true(regret_of(row_of(s)) == 0);
+    }
+}
+
+static void an_unmeasured_config_is_no_answer_for_a_shape(void **state)
+{
+    static const struct pair pairs[] = {{0, 0, 1}, {1, 1, 1}};
+    make(*state, pairs, 2, "bound=1000");
+    assert_int_equal(int_of(0, "members"), 2);
+}
+
+/* Greedy takes {0,1,2,3} first, then needs both other sets, which make the first superfluous. */
+static void superfluous_members_are_dropped(void **state)
+{
+    static const struct pair pairs[] = {{1, 0, 1}, {2, 0, 1}, {3, 0, 1}, {4, 0, 1}, {0, 1, 1},
+                                        {1, 1, 1}, {2, 1, 1}, {3, 2, 1}, {4, 2, 1}, {5, 2, 1}};
+    make(*state, pairs, 10, "bound=0");
+    for (int s = 0; s < 6; s++) {
+        assert_int_equal(int_of(row_of(s), "members"), 2);
+        assert_int_equal(int_of(row_of(s), "member"), s < 3 ? 1 : 2);
+        assert_int_equal(config_of_shape(s), s < 3 ? 1 : 2);
+    }
+}
+
+static void ties_go_to_the_smaller_regret_then_the_first(void **state)
+{
+    static const struct pair pairs[] = {{0, 0, 104}, {0, 1, 102}, {0, 3, 100}, {0, 2, 100}};
+    make(*state, pairs, 4, "bound=5");
+    assert_int_equal(int_of(0, "members"), 1);
+    assert_int_equal(config_of_shape(0), 2);
+}
+
+/* low..high, both included */
+static int draw(unsigned *seed, int low, int high)
+{
+    *seed = *seed * 1103515245 + 12345;
+    return low + (int)(*seed >> 16) % (high - low + 1);
+}
+
+/* Portfolios of random times cover every shape within the bound, without a superfluous member, and
+ * do not depend on the order of measurements. */
+static void random_portfolios_cover_every_shape(void **state)
+{
+    static struct pair pairs[MOST * MOST], reversed[MOST * MOST];
+    unsigned seed = 7;
+    for (int round = 0; round < 12; round++) {
+        int shapes = draw(&seed, 1, 20), configs = draw(&seed, 1, 15);
+        int bound = draw(&seed, 0, 20);
+        char filter[32];
+        size_t n = 0;
+        for (int s = 0; s < shapes; s++) {
+            int sure = draw(&seed, 0, configs - 1);
+            for (int c = 0; c < configs; c++) {
+                if (c == sure || draw(&seed, 0, 2) == 0) {
+                    pairs[n++] = (struct pair){s, c, draw(&seed, 100, 130)};
+                }
+            }
+        }
+        for (size_t i = 0; i < n; i++) {
+            reversed[i] = pairs[n - 1 - i];
+        }
+        snprintf(filter, sizeof(filter), "bound=%d", bound);
+        make(*state, pairs, n, filter);
+        int64_t members = int_of(0, "members"), chosen[MOST], seen[MOST] = {0}, used = 0;
+        for (int s = 0; s < shapes; s++) {
+            size_t row = row_of(s);
+            assert_true(regret_of(row) >= 0 && regret_of(row) <= bound + 1e-9);
+            assert_in_range(int_of(row, "member"), 1, members);
+            chosen[s] = config_of_shape(s);
+            used += seen[chosen[s]]++ == 0;
+        }
+        assert_int_equal(used, members);
+        make(*state, reversed, n, filter);
+        for (int s = 0; s < shapes; s++) {
+            assert_int_equal(config_of_shape(s), chosen[s]);
+        }
+    }
+}
+
 static void nothing_known(void **state)
 {
     struct store *s = fixture_open(*state);
@@ -202,6 +355,11 @@ int main(void)
         TEST(pages_and_filters),
         TEST(nothing_known),
         TEST(damaged_trials_do_not_count),
+        TEST(one_config_that_is_good_enough_for_all),
+        TEST(an_unmeasured_config_is_no_answer_for_a_shape),
+        TEST(superfluous_members_are_dropped),
+        TEST(ties_go_to_the_smaller_regret_then_the_first),
+        TEST(random_portfolios_cover_every_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
