@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the trials and the quarantine of a key; load.c reads the current bests. */
+/* Reads the trials and the quarantine of a key, and the modules of bests; load.c reads the current
+ * bests. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/hash.h"
 #include "store/inner.h"
 
 /* Makes room for another element. */
@@ -74,5 +76,24 @@ int store_avoid(struct store *s, const char *class_, const char *driver, char (*
     }
     *out = array;
     *n = count;
+    return r;
+}
+
+/* Does not check the rows: a wrong id in the list does no harm. */
+int store_modules_of_bests(struct store *s, char (**out)[HASH_HEX], uint32_t *n, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    void *array = NULL;
+    *n = 0;
+    int r = db_query(&s->db, &st, err,
+                     "SELECT DISTINCT module FROM current_best WHERE module <> ''", "");
+    while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
+        const char *id = (const char *)sqlite3_column_text(st, 0);
+        r = read_grow_array(&array, *n, HASH_HEX, err);
+        if (r == 0 && id && hash_is_hex(id)) {
+            memcpy(((char(*)[HASH_HEX])array)[(*n)++], id, HASH_HEX);
+        }
+    }
+    *out = array;
     return r;
 }

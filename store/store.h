@@ -88,9 +88,6 @@ int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32
                     struct error *err);
 int store_load_find(struct store_load *l, const char *key, struct best *out, struct error *err);
 struct store_load *store_load_end(struct store_load *l); /* NULL in, NULL out */
-/* All pages in a single call; a callback's return != 0 stops. */
-int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
-                    struct error *err);
 
 int store_add_run(struct store *s, struct run *r, struct error *err); /* sets r->id */
 int store_end_run(struct store *s, const struct run *r, struct error *err);
@@ -137,6 +134,9 @@ int store_trials_of(struct store *s, const char *key, const char *stamp, struct 
 /* Variants in quarantine on this device class and driver. */
 int store_avoid(struct store *s, const char *class_, const char *driver, char (**out)[HASH_HEX],
                 uint32_t *n, struct error *err);
+
+/* Ids of the modules that current bests name. */
+int store_modules_of_bests(struct store *s, char (**out)[HASH_HEX], uint32_t *n, struct error *err);
 
 /* ---- other gemmds of the file (change.c) ----------------------------------------------------- */
 

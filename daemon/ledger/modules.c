@@ -15,56 +15,30 @@
 
 enum { EVERY_MS = 3600 * 1000, AGAIN_MS = MODULES_YOUNG_S * 1000, COUNT_MS = 5000 };
 
-struct serving {
-    char (*ids)[HASH_HEX]; /* owned */
-    size_t n, room;
-    bool failed; /* there was no memory for all names */
-};
-
-static int ledger_modules_add_best(void *ctx, const struct best *b)
+/* Writes the list of modules that bests name, also bests that are not saved yet. */
+static int ledger_modules_write_list(struct local *l, struct error *err)
 {
-    struct serving *s = ctx;
-    if (!b->module[0]) {
-        return 0;
+    char(*ids)[HASH_HEX] = NULL, (*all)[HASH_HEX] = NULL;
+    uint32_t n;
+    int r = store_modules_of_bests(l->store, &ids, &n, err);
+    if (r == 0 && !(all = realloc(ids, (n + (size_t)l->n_unsaved + 1) * HASH_HEX))) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory for %u modules", n);
     }
-    if (s->n == s->room) {
-        size_t room = s->room ? s->room * 2 : 256;
-        char(*more)[HASH_HEX] = realloc(s->ids, room * sizeof(*more));
-        if (!more) {
-            s->failed = true;
-            return 1;
-        }
-        s->ids = more;
-        s->room = room;
-    }
-    memcpy(s->ids[s->n++], b->module, HASH_HEX);
-    return 0;
-}
-
-/* Collects the modules that bests name, also bests that are not saved yet. */
-static int ledger_modules_collect_bests(struct local *l, struct serving *s, struct error *err)
-{
-    int r = store_each_best(l->store, ledger_modules_add_best, s, err);
     for (const struct unsaved *u = l->unsaved; u && r == 0; u = u->next) {
         r = writer_decode(l, &u->row, &best_schema, l->object, err);
-        r = r ? r : ledger_modules_add_best(s, &l->object->best);
+        if (r == 0 && l->object->best.module[0]) {
+            memcpy(all[n++], l->object->best.module, HASH_HEX);
+        }
     }
-    return s->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for %zu modules", s->n) : r;
-}
-
-static int tell_what_serves(struct local *l, struct error *err)
-{
-    struct serving s = {0};
-    int r = ledger_modules_collect_bests(l, &s, err);
-    r = r ? r : modules_serve(l->cache_dir, l->database, (const char(*)[HASH_HEX])s.ids, s.n, err);
-    free(s.ids);
+    r = r ? r : modules_serve(l->cache_dir, l->database, (const char(*)[HASH_HEX])all, n, err);
+    free(all ? all : ids);
     return r;
 }
 
 void ledger_modules_trim(struct local *l)
 {
     struct error err = ERROR_NULL;
-    int r = tell_what_serves(l, &err);
+    int r = ledger_modules_write_list(l, &err);
     r = r ? r : modules_trim(l->cache_dir, l->cache_max_bytes, &l->cache, &err);
     uint64_t now = writer_now_ms();
     bool above = l->cache_max_bytes > 0 && l->cache.bytes > l->cache_max_bytes;

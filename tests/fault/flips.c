@@ -242,13 +242,13 @@ static bool is_reported(struct fixture *f, const struct original *o, struct serv
     if (store_open(&options, &s, &err)) {
         return true;
     }
-    store_each_best(s, see_best, x, NULL);
+    fixture_each_best(s, see_best, x, NULL);
     see_trials(s, o);
     if (store_check(s, &bad, &err) && store_damaged(s)) {
         assert_ok(store_repair(s, &err));
     }
     *x = (struct served){.o = o};
-    assert_ok(store_each_best(s, see_best, x, &err));
+    assert_ok(fixture_each_best(s, see_best, x, &err));
     see_trials(s, o);
     store_close(s);
     return f->notices > 0;
@@ -270,7 +270,7 @@ static void of_the_database(void **state)
     struct store *s = fixture_open(f);
     fixture_fill(s); /* adds a few rows to each table, for keys 0 to 11 */
     fill_more(s);
-    assert_ok(store_each_best(s, keep_best, o, &err));
+    assert_ok(fixture_each_best(s, keep_best, o, &err));
     keep_trials(s, o);
     store_close(s);
     struct bytes file = read_bytes(f->path);
@@ -392,7 +392,7 @@ static void of_the_log(void **state)
         }
         changing += !harmless;
         damage += strcmp(f->kind, "corrupt_log") == 0 && f->notices > 0;
-        assert_ok(store_each_best(s, see_row_of_history, &x, &err));
+        assert_ok(fixture_each_best(s, see_row_of_history, &x, &err));
         assert_int_equal(x.wrong, 0);
         store_close(s);
     }

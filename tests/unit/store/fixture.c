@@ -329,6 +329,23 @@ bool fixture_equal(const struct schema *s, const void *a, const void *b)
     return true;
 }
 
+int fixture_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
+                      struct error *err)
+{
+    struct store_load *l;
+    struct best *b = malloc(sizeof(*b));
+    uint32_t n;
+    int r = b ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for a best");
+    r = r ? r : store_load_begin(s, &l, err);
+    if (r == 0) {
+        while ((r = store_load_page(l, b, 1, &n, err)) == 0 && n > 0 && !row(ctx, b)) {
+        }
+        store_load_end(l);
+    }
+    free(b);
+    return r;
+}
+
 struct wanted {
     char key[HASH_HEX];
     struct best *out; /* borrowed */
@@ -349,6 +366,6 @@ int fixture_find_best(struct store *s, int key, struct best *out)
 {
     struct wanted w = {.out = out};
     fixture_key(key, w.key);
-    assert_int_equal(store_each_best(s, keep_wanted, &w, NULL), 0);
+    assert_int_equal(fixture_each_best(s, keep_wanted, &w, NULL), 0);
     return w.there ? 0 : STORE_MISS;
 }

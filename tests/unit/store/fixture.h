@@ -47,6 +47,9 @@ void fixture_event(struct event *e, int i);
 /* Puts some rows of each kind, as after a day of use. */
 void fixture_fill(struct store *s);
 
+/* Loads all current bests; a callback's return != 0 stops. */
+int fixture_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
+                      struct error *err);
 /* Finds the best that serves a key. Returns 0, or STORE_MISS. */
 int fixture_find_best(struct store *s, int key, struct best *out);
 

@@ -95,7 +95,7 @@ static void bests_survive_reopening(void **state)
     store_close(s);
     s = fixture_open(f);
     struct seen *seen = calloc(1, sizeof(*seen));
-    assert_ok(store_each_best(s, see, seen, &err));
+    assert_ok(fixture_each_best(s, see, seen, &err));
     assert_int_equal(seen->n, 20);
     assert_true(seen->sorted);
     free(seen);
@@ -121,7 +121,7 @@ static void each_best_stops_when_told(void **state)
     struct store *s = fixture_open(*state);
     fixture_fill(s);
     int n = 0;
-    assert_int_equal(store_each_best(s, stop_at_second, &n, NULL), 0);
+    assert_int_equal(fixture_each_best(s, stop_at_second, &n, NULL), 0);
     assert_int_equal(n, 2);
     store_close(s);
 }

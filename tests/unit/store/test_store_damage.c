@@ -193,7 +193,7 @@ static void read_all(struct fixture *f, const struct originals *o, struct readin
     if (try_open(f, &s, &err)) {
         return;
     }
-    store_each_best(s, see_best, r, NULL);
+    fixture_each_best(s, see_best, r, NULL);
     see_pages(s, r);
     see_trials(s, r);
     see_list(s, o);
@@ -718,7 +718,7 @@ static void a_snapshot_gives_back_only_unchanged_keys(void **state)
     spoil_table(f, "trial"); /* opening repairs the table `best` first */
     struct store *s = fixture_open(f);
     assert_non_null(strstr(f->text, "or in its snapshot"));
-    assert_ok(store_each_best(s, see_best, &r, &err));
+    assert_ok(fixture_each_best(s, see_best, &r, &err));
     assert_int_equal(r.bests, 10);
     see_trials(s, &r);
     assert_int_equal(r.trials, (10 * TRIALS) / 12);
@@ -797,6 +797,61 @@ static void a_snapshot_is_made_when_the_database_was_written_to(void **state)
     store_close(s);
 }
 
+/* Runs SQL that SQLite does not bring into the index best_key. */
+static void change_without_index(struct fixture *f, const char *sql)
+{
+    struct error err = ERROR_NULL;
+    char text[1024];
+    struct db db;
+    assert_ok(db_open(&db, f->path, SQLITE_OPEN_READWRITE, &err));
+    snprintf(text, sizeof(text),
+             "PRAGMA writable_schema=ON;"
+             "CREATE TEMP TABLE kept AS SELECT * FROM main.sqlite_schema WHERE name = 'best_key';"
+             "DELETE FROM main.sqlite_schema WHERE name = 'best_key';"
+             "PRAGMA writable_schema=RESET; %s; PRAGMA writable_schema=ON;"
+             "INSERT INTO main.sqlite_schema SELECT * FROM temp.kept",
+             sql);
+    assert_ok(db_exec(&db, text, &err));
+    db_close(&db);
+}
+
+/* Else the row before the newest would serve. */
+static void an_index_that_contradicts_the_rows_is_damage(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const changes[] = {
+        "DELETE FROM best WHERE generation = 14", /* the index has a newer row */
+        "INSERT INTO best SELECT 1000, key, op, family, problem, class, source, config, module,"
+        " trial, time_us, spread, reference_us, flops, bytes, floor_us, atol, rtol, measured,"
+        " stamp, uid, created_s, checksum, doubt FROM best WHERE generation = 13",
+    };
+    for (size_t i = 0; i < 2; i++) {
+        struct error err = ERROR_NULL;
+        struct store_load *l;
+        struct best *b = calloc(1, sizeof(*b));
+        remove_all(f);
+        struct store *s = fixture_open(f);
+        for (int row = 0; row < 14; row++) {
+            fixture_best(b, row % 7, row);
+            assert_ok(store_publish(s, b, &err));
+        }
+        store_close(s);
+        change_without_index(f, changes[i]);
+        s = fixture_open(f);
+        int r = store_load_begin(s, &l, &err);
+        if (i == 0) {
+            assert_int_equal(r, ERROR_STORE);
+            assert_true(store_damaged(s));
+        } else { /* the copy of a row has another number, and so a wrong checksum: no damage */
+            assert_ok(r);
+            assert_string_equal(f->kind, "corrupt_row");
+            store_load_end(l);
+        }
+        store_close(s);
+        free(b);
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -819,6 +874,7 @@ int main(void)
         T(a_snapshot_gives_back_only_unchanged_keys),
         T(a_snapshot_is_not_used_when_changes_since_are_unknown),
         T(a_snapshot_is_made_when_the_database_was_written_to),
+        T(an_index_that_contradicts_the_rows_is_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,7 @@ static void use(struct fixture *f, struct outcome *o, struct best *b, struct tri
     met(o, store_trials_of(s, t->key, t->stamp, &trials, &n, &err), &err);
     free(trials);
     met(o, store_list(s, "trials", NULL, RESPONSE_BYTES_MAX, &page, &total, &err), &err);
-    met(o, store_each_best(s, count_best, &bests, &err), &err);
+    met(o, fixture_each_best(s, count_best, &bests, &err), &err);
     fixture_key(5, key);
     o->evicted = met(o, store_evict(s, key, NULL, &err), &err) == 0;
     store_close(s);
@@ -106,7 +106,7 @@ static void verify(struct fixture *f, const struct outcome *o, struct best *b)
     assert_ok(store_check(s, &bad, &err));
     assert_int_equal(bad, 0);
     assert_int_equal(f->notices, 0); /* no notice says that a file was set aside or a row was bad */
-    assert_ok(store_each_best(s, count_best, &n, &err));
+    assert_ok(fixture_each_best(s, count_best, &n, &err));
     if (o->generation) {
         assert_ok(
             rows_first(s, TABLE_BEST, b, &err, NULL, "WHERE generation = ?1", "i", o->generation));
@@ -201,7 +201,7 @@ static void every_allocation_of_a_rebuild_fails(void **state)
         int n = 0;
         int64_t trials;
         s = fixture_open(f);
-        assert_ok(store_each_best(s, count_best, &n, &err));
+        assert_ok(fixture_each_best(s, count_best, &n, &err));
         assert_int_equal(n, 12);
         assert_ok(db_int(&s->db, "SELECT count(*) FROM trial", &trials, &err));
         assert_int_equal(trials, 96);

@@ -169,7 +169,7 @@ static void verify(struct fixture *f, const struct outcome *o, struct best *b)
             expected++;
         }
     }
-    assert_ok(store_each_best(s, count_best, &n, &err));
+    assert_ok(fixture_each_best(s, count_best, &n, &err));
     assert_int_equal(n, expected);
     store_close(s);
 }

@@ -743,7 +743,7 @@ static void a_full_disk(void **state)
     assert_in_range(saved, 1, 999);
     assert_int_equal(b->generation, 0);
     assert_int_equal(store_publish(s, b, &err), ERROR_DISK_FULL);
-    assert_ok(store_each_best(s, count_best, &n, &err)); /* reading goes on */
+    assert_ok(fixture_each_best(s, count_best, &n, &err)); /* reading goes on */
     assert_int_equal(n, saved);
     char path[128];
     fixture_path(f, ".copy", path);
@@ -763,7 +763,7 @@ static void a_full_disk(void **state)
     store_close(s);
     s = fixture_open(f);
     n = 0;
-    assert_ok(store_each_best(s, count_best, &n, &err));
+    assert_ok(fixture_each_best(s, count_best, &n, &err));
     assert_int_equal(n, saved + 2);
     free(b);
     store_close(s);
