@@ -8,10 +8,15 @@ floating type, and ids of other ranks' experts. The permutes and the sum over a 
 part of the products, as in gemmd.torch.MoEMLP.
 """
 import torch
-from transformers.integrations import moe
+
+try:
+    from transformers.integrations import moe
+except ImportError as e:
+    raise ImportError(f"gemmd.transformers needs transformers 5 or newer: {e}") from e
 
 from gemmd.torch.activation import SWIGLU, Kind, gated
 from gemmd.torch.bias import add_bias
+from gemmd.torch.launch import prepare_layer
 from gemmd.torch.moe import in_expert_order, sort_by_expert
 from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
 
@@ -63,6 +68,8 @@ def experts_forward(self, hidden_states, top_k_index, top_k_weights):
     experts, topk = first.shape[0], top_k_index.shape[1]
     ids = top_k_index.long()
     weights = _weights_of_slots(top_k_weights, ids, experts)
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        prepare_layer(hidden_states, first, self.down_proj, topk, self.is_transposed)
     m_sizes, gather = sort_by_expert(ids, experts)
     how = {"transposed": self.is_transposed, "partial": True}
     h = grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how)

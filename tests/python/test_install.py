@@ -44,6 +44,15 @@ def step(x, w, offs, stored, product=torch._grouped_mm):
     return y[:offs[-1]].detach(), dx[:offs[-1]], dw
 
 
+def pytorchs(*arguments):
+    """The step by PyTorch alone."""
+    gt.uninstall()
+    try:
+        return step(*arguments)
+    finally:
+        gt.install()
+
+
 def assert_same(got, right):
     for a, b in zip(got, right):
         torch.testing.assert_close(a, b, atol=0.02, rtol=0.02)
@@ -56,19 +65,10 @@ def served():
 @pytest.mark.parametrize("stored", ["nk", "kn"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_step_is_pytorchs_step(installed, stored, dtype):
-    right = step(*operands(stored, dtype), stored, override_off)
+    right = pytorchs(*operands(stored, dtype), stored)
     got = step(*operands(stored, dtype), stored)
     assert served() == {"forward": (1, 0), "dX": (1, 0), "dW": (1, 0)}
     assert_same(got, right)
-
-
-def override_off(x, w, offs):
-    """The product by PyTorch alone."""
-    gt.uninstall()
-    try:
-        return torch._grouped_mm(x, w, offs=offs)
-    finally:
-        gt.install()
 
 
 def test_uninstalled_nothing_is_served(installed):
@@ -85,7 +85,7 @@ def test_switched_off_pytorchs_kernel_runs(installed):
     gt.configure(enabled=False)
     got = step(*operands("nk"), "nk")
     assert served() == {"forward": (0, 1), "dX": (0, 1), "dW": (0, 1)}
-    assert_same(got, step(*operands("nk"), "nk", override_off))
+    assert_same(got, pytorchs(*operands("nk"), "nk"))
 
 
 @pytest.mark.parametrize("ends", [[10, 5, 30, 50], [10, 20, 30, 60], [0, 0, 0, 0]])
@@ -127,17 +127,17 @@ def test_compiled_without_a_break(installed):
                              fullgraph=True)
     got = step(x, w, offs, "kn", lambda x, w, offs: compiled(x, w, offs))
     assert {mode: n for mode, (n, _) in served().items()} == {"forward": 1, "dX": 1, "dW": 1}
-    right = step(*operands("nk"), "kn", lambda x, w, offs: override_off(x, w.transpose(1, 2), offs) * 2)
-    assert_same(got, right)
+    assert_same(got, pytorchs(*operands("nk"), "nk", lambda *args, offs: torch._grouped_mm(*args, offs=offs) * 2))
 
 
 def test_checkpoints_recompute_on_gemmd(installed):
     from torch.utils.checkpoint import checkpoint
-    x, w, offs = operands("nk")
-    got = step(x, w, offs, "kn", lambda x, w, offs: checkpoint(
-        lambda x, w: torch._grouped_mm(x, w.transpose(1, 2), offs=offs), x, w, use_reentrant=False))
+
+    def product(x, w, offs):
+        return checkpoint(lambda x, w: torch._grouped_mm(x, w, offs=offs).sin(), x, w, use_reentrant=False)
+    got = step(*operands("nk"), "nk", product)
     assert served()["forward"] == (2, 0)
-    assert_same(got, step(*operands("nk"), "nk", override_off))
+    assert_same(got, pytorchs(*operands("nk"), "nk", product))
 
 
 def test_plain_products_reach_pytorchs_kernel(installed):
@@ -157,7 +157,7 @@ def test_all_modes_are_tuned_at_the_first_call(cpu, recwarn):
         assert {(row["mode"], row["how"]) for row in gt.status()} == {
             (mode, "gemmd") for mode in ("forward", "dX", "dW")}
         assert cpu.stop() == 0
-        right = step(*operands("nk", torch.float32), "nk", override_off)
+        right = pytorchs(*operands("nk", torch.float32), "nk")
         assert_same(step(x, w, offs, "nk"), right)  # nothing needs the daemon any more
         more = operands("nk", torch.float32)[0][:40].detach()
         torch._grouped_mm(more, w.transpose(1, 2), offs=offs.clamp(max=40))

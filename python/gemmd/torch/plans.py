@@ -125,6 +125,11 @@ def _is_capturing(device):
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
+def _may_be_captured(device):
+    """True when a graph may hold a launch, and so needs the kernel for as long as the process runs."""
+    return device.type == "cuda"
+
+
 def _fits(answer, device):
     """False when $GEMMD_SOCKET names a daemon of another kind of device."""
     return (answer.target == "cpu") == (device.type == "cpu")
@@ -312,7 +317,7 @@ class Plans:
         kernel = self._kernels.get(key)
         if kernel is None:
             kernel = self._kernels[key] = make()
-            if call.device.type == "cuda":  # a graph that captures a launch needs the kernel
+            if _may_be_captured(call.device):
                 self._captured.append(kernel)
         return kernel
 

@@ -17,24 +17,28 @@ def _sum_of_experts(rows, m_sizes, out, width, experts, EXPERTS: tl.constexpr, R
     first = tl.sum(tl.where(index < expert, sizes, 0))
     end = first + tl.sum(tl.where(index == expert, sizes, 0))
     total = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
-    for row in range(first, end, ROWS):
+    row = first
+    while row < end:
         at = row + tl.arange(0, ROWS)
         there = (at < end)[:, None] & (column < width)[None, :]
         total += tl.load(rows + at[:, None] * width + column[None, :], mask=there, other=0.0).to(tl.float32)
+        row += ROWS
     tl.store(out + expert.to(tl.int64) * width + column, tl.sum(total, axis=0), mask=column < width)
 
 
 @triton.jit
-def _clear_rest(rows, gather, m_sizes, count, width, experts, programs, EXPERTS: tl.constexpr,
-                COLUMNS: tl.constexpr):
+def _clear_rest(rows, gather, m_sizes, count, experts, programs, WIDTH: tl.constexpr,
+                EXPERTS: tl.constexpr, COLUMNS: tl.constexpr):
     index = tl.arange(0, EXPERTS)
     first = tl.sum(tl.load(m_sizes + index, mask=index < experts, other=0).to(tl.int64))
-    for i in range(first + tl.program_id(0), count, programs):
+    i = first + tl.program_id(0)
+    while i < count:
         row = tl.load(gather + i).to(tl.int64)
-        for begin in range(0, width, COLUMNS):
+        for begin in range(0, WIDTH, COLUMNS):
             column = begin + tl.arange(0, COLUMNS)
-            tl.store(rows + row * width + column, tl.zeros([COLUMNS], rows.dtype.element_ty),
-                     mask=column < width)
+            tl.store(rows + row * WIDTH + column, tl.zeros([COLUMNS], rows.dtype.element_ty),
+                     mask=column < WIDTH)
+        i += programs
 
 
 def sum_of_experts(rows, m_sizes, out):
@@ -53,5 +57,5 @@ def clear_rest(rows, gather, m_sizes):
     programs = min(count, PROGRAMS_MOST)
     if not count or not width:
         return
-    _clear_rest[(programs,)](rows, gather, m_sizes, count, width, m_sizes.shape[0], programs,
+    _clear_rest[(programs,)](rows, gather, m_sizes, count, m_sizes.shape[0], programs, WIDTH=width,
                              EXPERTS=triton.next_power_of_2(m_sizes.shape[0]), COLUMNS=1024, num_warps=4)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""experts_implementation="gemmd" in transformers' own models, with random weights, on the CPU: losses
+and gradients against transformers' eager experts."""
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed for this Python")
+if int(transformers.__version__.split(".")[0]) < 5:
+    pytest.skip(f"transformers {transformers.__version__} has no experts interface", allow_module_level=True)
+
+import gemmd.torch as gt  # noqa: E402
+import gemmd.transformers  # noqa: E402
+
+SMALL = dict(vocab_size=128, hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=4, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+ROUTED = dict(SMALL, moe_intermediate_size=32, num_experts_per_tok=2)
+GROUPED = dict(ROUTED, n_routed_experts=8, n_group=2, topk_group=1, first_k_dense_replace=1)
+MODELS = {
+    "Qwen3MoeConfig": dict(ROUTED, num_experts=8, head_dim=16),
+    "MixtralConfig": dict(SMALL, num_local_experts=4, num_experts_per_tok=2),
+    "OlmoeConfig": dict(SMALL, num_experts=8, num_experts_per_tok=2),
+    "GptOssConfig": dict(SMALL, num_local_experts=4, num_experts_per_tok=2, head_dim=16),
+    "DeepseekV3Config": dict(GROUPED, q_lora_rank=32, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
+                             v_head_dim=16),
+    "Glm4MoeConfig": dict(GROUPED, head_dim=16),
+}
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path):
+    gt.configure(wait="cached", socket=str(tmp_path / "nobody.sock"), retry_s=None, enabled=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def model_of(name, sizes):
+    config = getattr(transformers, name)(**sizes)
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config, experts_implementation="eager",
+                                                          attn_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.05)
+    return model
+
+
+def step(model, implementation):
+    model.config._experts_implementation = implementation
+    model.zero_grad()
+    torch.manual_seed(1)
+    ids = torch.randint(3, 128, (2, 16))
+    loss = model(ids, labels=ids).loss
+    loss.backward()
+    return loss.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_models_step_is_the_eager_step(name):
+    if not hasattr(transformers, name):
+        pytest.skip(f"transformers {transformers.__version__} has no {name}")
+    model = model_of(name, MODELS[name])
+    right_loss, right = step(model, "eager")
+    loss, got = step(model, "gemmd")
+    torch.testing.assert_close(loss, right_loss)
+    assert got.keys() == right.keys()
+    for parameter in right:
+        torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
+    assert {row["how"] for row in gt.status()} == {"compiled here"} and gt.status()[0]["launches"] > 0
+
+
+def experts(cls, **attributes):
+    """An experts module by itself: hidden 32, inter 16, 4 experts."""
+    module = cls(attributes.pop("config"))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=0.2)
+    return module
+
+
+def mixtral():
+    from transformers.models.mixtral.modeling_mixtral import MixtralExperts
+    config = transformers.MixtralConfig(hidden_size=32, intermediate_size=16, num_local_experts=4)
+    return experts(MixtralExperts, config=config)
+
+
+def run(module, implementation, hidden, ids, weights):
+    module.config._experts_implementation = implementation
+    hidden, weights = (t.clone().requires_grad_() for t in (hidden, weights))
+    out = module(hidden, ids, weights)
+    torch.manual_seed(2)
+    grads = torch.autograd.grad(out, [hidden, weights, *module.parameters()], torch.randn_like(out))
+    return out.detach(), *grads
+
+
+def routed(experts=4, topk=2, tokens=20):
+    torch.manual_seed(4)
+    weights, ids = torch.rand(tokens, experts).topk(topk)
+    return torch.randn(tokens, 32), ids, weights
+
+
+def assert_same(got, right):
+    for a, b in zip(got, right):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_routing_weights_of_any_floating_type(dtype):
+    hidden, ids, weights = routed()
+    weights = weights.bfloat16().to(dtype)
+    got = run(mixtral_once, "gemmd", hidden, ids, weights)
+    assert got[2].dtype == dtype
+    right = run(mixtral_once, "grouped_mm", hidden, ids, weights.float())
+    torch.testing.assert_close(got[0], right[0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(got[2].float(), right[2], atol=2e-2, rtol=2e-2)
+
+
+mixtral_once = mixtral()
+
+
+def test_routing_weights_of_each_expert():
+    hidden, ids, weights = routed()
+    dense = torch.zeros(20, 4).scatter(1, ids, weights)
+    got, right = run(mixtral_once, "gemmd", hidden, ids, dense), run(mixtral_once, "gemmd", hidden, ids, weights)
+    torch.testing.assert_close(got[0], right[0])
+    torch.testing.assert_close(got[2].gather(1, ids), right[2])
+
+
+@pytest.mark.parametrize("sentinel", [4, 7])
+def test_ids_of_other_ranks_experts_count_for_nothing(sentinel):
+    """transformers' grouped_mm does the same, with weights that are zero at such slots."""
+    hidden, ids, weights = routed()
+    foreign = torch.rand(20, 2) < 0.4
+    foreign[3] = True
+    ids = ids.masked_fill(foreign, sentinel)
+    weights = weights.masked_fill(foreign, 0.0)
+    got = run(mixtral_once, "gemmd", hidden, ids, weights)
+    assert all(t.isfinite().all() for t in got)
+    assert not got[0][3].any() and not got[2][foreign].any()
+    right = run(mixtral_once, "grouped_mm", hidden, ids, weights)
+    right[2].masked_fill_(foreign, 0.0)
+    assert_same(got, right)
+
+
+def test_no_token_at_all():
+    hidden, ids, weights = routed(tokens=0)
+    out = run(mixtral_once, "gemmd", hidden, ids, weights)[0]
+    assert out.shape == (0, 32)
+
+
+def test_experts_without_a_gate_and_with_a_gate_of_their_own():
+    from transformers.integrations.moe import use_experts_implementation
+
+    def make(has_gate, own):
+        class Experts(torch.nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.num_experts, self.act_fn = 4, torch.nn.GELU()
+                name = "gate_up_proj" if has_gate else "up_proj"
+                setattr(self, name, torch.nn.Parameter(torch.empty(4, 32 if has_gate else 16, 32)))
+                self.down_proj = torch.nn.Parameter(torch.empty(4, 32, 16))
+        if own:
+            Experts._apply_gate = lambda self, h: torch.tanh(h[..., ::2]) * h[..., 1::2]
+        return use_experts_implementation(Experts, has_gate=has_gate)
+    config = transformers.MixtralConfig()
+    for has_gate, own in ((True, False), (True, True), (False, False)):
+        module = experts(make(has_gate, own), config=config)
+        operands = routed()
+        assert_same(run(module, "gemmd", *operands), run(module, "grouped_mm", *operands))
+
+
+def test_compiled_without_a_break():
+    hidden, ids, weights = routed()
+    right = run(mixtral_once, "gemmd", hidden, ids, weights)[0]
+    torch._dynamo.reset()
+    compiled = torch.compile(mixtral_once, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(hidden, ids, weights), right)
+
+
+ROWS = """
+import torch
+from gemmd.torch import rows
+for dtype, sizes, more in ((torch.float32, [5, 0, 40, 3], 4), (torch.bfloat16, [1], 0), (torch.float16, [0, 0], 3)):
+    torch.manual_seed(len(sizes))
+    m_sizes = torch.tensor(sizes, dtype=torch.int32)
+    data = torch.randn(sum(sizes) + more, 70).to(dtype)
+    torch.testing.assert_close(rows._cuda_sums(data, m_sizes), rows._plain_sums(data, m_sizes), atol=1e-5, rtol=1e-4)
+    gather = torch.randperm(len(data)).to(torch.int32)
+    got, right = data.clone(), data.clone()
+    rows._cuda_clear(got, gather, m_sizes)
+    rows._plain_clear(right, gather, m_sizes)
+    torch.testing.assert_close(got, right)
+print("right")
+"""
+
+
+def test_the_kernels_on_rows_say_the_same():
+    pytest.importorskip("triton", reason="Triton is not installed for this Python")
+    result = subprocess.run([sys.executable, "-c", ROWS], capture_output=True, text=True,
+                            env=dict(os.environ, TRITON_INTERPRET="1", PYTHONPATH=os.pathsep.join(sys.path)))
+    assert result.returncode == 0 and result.stdout == "right\n", result.stderr[-2000:]
