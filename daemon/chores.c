@@ -59,7 +59,7 @@ static void chores_on_timer(uv_timer_t *timer)
     portfolio_tick(&p->tiers.portfolio);
     remeasure_look(&c->remeasure, p);
     if (is_long_idle(p) && !c->counting) { /* the ledger counts unsaved rows */
-        c->counting = l->ops->status(l, on_counts, c) == 0;
+        c->counting = ledger_status(l, on_counts, c) == 0;
     }
 }
 

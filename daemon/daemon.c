@@ -28,6 +28,6 @@ void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *f
     va_end(args);
     snprintf(e.kind, sizeof(e.kind), "%s", kind);
     if (d->ledger) {
-        d->ledger->ops->add_event(d->ledger, &e);
+        ledger_add_event(d->ledger, &e);
     }
 }

@@ -183,13 +183,14 @@ static int open_ledger(struct daemon_parts *p, struct error *err)
                               .notice = on_notice,
                               .news = wiring_news,
                               .ctx = p};
-    int status = ledger_local_ops.start(&d->ledger, &d->loop, &c, err);
+    int status = ledger_start(&d->ledger, &d->loop, &c, err);
     if (status < 0) {
         d->ledger = NULL;
         return status;
     }
-    d->generation = d->ledger->generation; /* the rows load later, and may have been evicted */
-    d->ledger->ops->put_device(d->ledger, &d->device);
+    d->generation =
+        ledger_generation(d->ledger); /* the rows load later, and may have been evicted */
+    ledger_put_device(d->ledger, &d->device);
     return scheme_settle(d, on_scheme, err);
 }
 
@@ -250,7 +251,7 @@ static void on_tuning_stopped(struct tuning *t)
     struct life *x = LIST_OF(t, struct life, parts.tuning);
     struct ledger *l = x->parts.daemon.ledger;
     if (l) {
-        l->ops->stop(l, on_ledger_stopped, x);
+        ledger_stop(l, on_ledger_stopped, x);
     } else {
         on_ledger_stopped(x);
     }

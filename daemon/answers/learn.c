@@ -161,9 +161,9 @@ void learn_pages(struct learn_pages *x)
     record_init(&filter);
     x->filter(x, &filter);
     record_put_int(&filter, "offset", x->offset);
-    int status =
-        ledger ? ledger->ops->list(ledger, x->uid, x->what, &filter, PAGE_BYTES, learn_on_page, x)
-               : ERROR_SHUTTING_DOWN;
+    int status = ledger
+                     ? ledger_list(ledger, x->uid, x->what, &filter, PAGE_BYTES, learn_on_page, x)
+                     : ERROR_SHUTTING_DOWN;
     if (status < 0) {
         ledger_refused(status, &err);
         x->end(x, status, &err);

@@ -109,7 +109,7 @@ void quarantine_read(struct daemon *d)
                                     .row = quarantine_learn_row,
                                     .end = quarantine_end_reading};
     d->quarantine_reads = true;
-    if (d->ledger->ops->status(d->ledger, quarantine_on_status, &r->pages) < 0) {
+    if (ledger_status(d->ledger, quarantine_on_status, &r->pages) < 0) {
         learn_pages(&r->pages);
     }
 }
@@ -118,7 +118,7 @@ void quarantine_read(struct daemon *d)
 
 void quarantine_add(struct daemon *d, const struct quarantine *q)
 {
-    d->ledger->ops->add_quarantine(d->ledger, q);
+    ledger_add_quarantine(d->ledger, q);
     quarantine_add_variant(d, q->variant, q->key, false);
     quarantine_read(d); /* check that the row was written */
 }

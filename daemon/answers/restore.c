@@ -46,7 +46,7 @@ static void write_again(struct restore *x, const struct cache_entry *e)
     int status = learned_row(d, e, &d->scratch->best, &err);
     if (status == 0) {
         d->scratch->best.uid = e->uid == CACHE_NOBODY ? (int64_t)geteuid() : (int64_t)e->uid;
-        status = d->ledger->ops->restore(d->ledger, &d->scratch->best, on_written, x);
+        status = ledger_restore(d->ledger, &d->scratch->best, on_written, x);
         status = status < 0 ? ledger_refused(status, &err) : 0;
     }
     if (status < 0) {

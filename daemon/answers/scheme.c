@@ -56,7 +56,7 @@ int scheme_settle(struct daemon *d,
     record_put_text(filter, "kind", KIND);
     record_put_text(filter, "sort", "id");
     record_put_int(filter, "limit", 1);
-    int status = d->ledger->ops->list(d->ledger, LEDGER_OURS, "events", filter, 4096, on_events, d);
+    int status = ledger_list(d->ledger, LEDGER_OURS, "events", filter, 4096, on_events, d);
     return status < 0 ? error_set(err, ERROR_STORE, "the database %s cannot be read", d->database)
                       : 0;
 }

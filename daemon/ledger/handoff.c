@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that both threads of the local ledger use (local.h). */
+/* Functions that both threads of the ledger use (inner.h). */
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "daemon/ledger/local.h"
+#include "daemon/ledger/inner.h"
 
 SCHEMA_DEFINE(ledger_status, LEDGER_STATUS_FIELDS);
 
-void local_respond(struct local *l, struct request *r)
+void ledger_respond(struct ledger *l, struct request *r)
 {
     uv_mutex_lock(&l->mutex);
     queue_push(&l->done, r);
     uv_mutex_unlock(&l->mutex);
-    if (l->wake.loop) { /* NULL while local_start opens the store, before `wake` exists */
+    if (l->wake.loop) { /* NULL while ledger_start opens the store, before `wake` exists */
         uv_async_send(&l->wake);
     }
 }
@@ -35,7 +35,7 @@ int ledger_refused(int status, struct error *err)
 
 /* ---- notices --------------------------------------------------------------------------------- */
 
-static void answer_notice(struct local *l, struct request *r)
+static void answer_notice(struct ledger *l, struct request *r)
 {
     if (l->notice) {
         l->notice(l->notice_ctx, r->text[0], r->text[1]);
@@ -44,16 +44,16 @@ static void answer_notice(struct local *l, struct request *r)
 
 static const struct verb verb_notice = {.answer = answer_notice};
 
-void local_notice(void *local, const char *kind, const char *text)
+void ledger_notice(void *ledger, const char *kind, const char *text)
 {
-    struct local *l = local;
+    struct ledger *l = ledger;
     struct request *r = request_new(&verb_notice, NULL, TEXTS(kind, text));
     if (r) {
-        local_respond(l, r);
+        ledger_respond(l, r);
     }
 }
 
-void local_tell_kept(struct local *l)
+void ledger_tell_kept(struct ledger *l)
 {
     for (struct request *r; (r = queue_pop(&l->done));) {
         r->verb->answer(l, r);
@@ -68,17 +68,17 @@ uint64_t writer_now_ms(void)
     return uv_hrtime() / 1000000;
 }
 
-void writer_notice(struct local *l, const char *kind, const char *format, ...)
+void writer_notice(struct ledger *l, const char *kind, const char *format, ...)
 {
     char text[ERROR_TEXT_MAX];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    local_notice(l, kind, text);
+    ledger_notice(l, kind, text);
 }
 
-int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
+int writer_decode(struct ledger *l, const struct wire_buf *row, const struct schema *schema,
                   void *out, struct error *err)
 {
     const struct wire_obj *map;
@@ -94,7 +94,7 @@ bool writer_fault_of_store(int status)
 
 /* Notes whether another program holds the lock of the file. While it does, each write fails at
  * once, so that no write delays other requests. */
-static void note_lock(struct local *l, int status, const char *text)
+static void note_lock(struct ledger *l, int status, const char *text)
 {
     if (status == ERROR_BUSY && !l->locked) {
         l->locked = true;
@@ -107,7 +107,7 @@ static void note_lock(struct local *l, int status, const char *text)
     }
 }
 
-void writer_note_disk(struct local *l, int status, const char *text)
+void writer_note_disk(struct ledger *l, int status, const char *text)
 {
     l->lost_said = l->lost_said && status != 0;
     note_lock(l, status, text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ledger: gemmd's memory behind an asynchronous interface, so that no request waits for a disk.
- * SQLite runs on a writer thread (local.c). Several daemons of a host write the same database as
+ * SQLite runs on a writer thread (writer.c). Several daemons of a host write the same database as
  * equals and learn of each other's changes from its rows (news.c).
  *
  * Contract. All calls and callbacks are on the loop thread. A call returns a fault at once, without
@@ -34,7 +34,7 @@ enum ledger_news_kind {
     NEWS_EVICTED,    /* `key` was evicted */
     NEWS_FREED,      /* the lease of `key` has ended; "": several leases */
     NEWS_QUARANTINE, /* another daemon has changed the quarantine */
-    NEWS_DAEMONS,    /* another daemon has started: ledger->daemons */
+    NEWS_DAEMONS,    /* another daemon has started: ledger_daemons */
     NEWS_WANTED,     /* a search waits at another daemon; `key`: its device class */
     /* After missed changes, or another file, all bests are read again: */
     NEWS_RELOADING,     /* the bests of the file follow */
@@ -107,77 +107,71 @@ struct ledger_status {
 };
 extern const struct schema ledger_status_schema;
 
-struct ledger_ops {
-    /* Opens the database before it returns (start-up may wait for this call); faults as in
-     * store_open. */
-    int (*start)(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
+/* Opens the database before it returns (start-up may wait for this call); faults as in
+ * store_open. */
+int ledger_start(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
                  struct error *err);
-    void (*stop)(struct ledger *l, void (*stopped)(void *ctx), void *ctx);
+void ledger_stop(struct ledger *l, void (*stopped)(void *ctx), void *ctx);
 
-    /* The next page of the current bests; n = 0: the end. Pages, so that other requests need not
-     * wait for all bests. `first`: from the beginning. After a repair of the file the load starts
-     * over by itself, and bests may come twice. */
-    int (*load)(struct ledger *l, bool first, ledger_load_cb cb, void *ctx);
-    /* Finds the best of a key (its id) while a load is under way. Calls back with 0 and the best,
-     * or with STORE_MISS (1) and no best. */
-    int (*find)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
-    int (*history)(struct ledger *l, const char *key, const char *stamp, const char *class_,
+/* The next page of the current bests; n = 0: the end. Pages, so that other requests need not
+ * wait for all bests. `first`: from the beginning. After a repair of the file the load starts
+ * over by itself, and bests may come twice. */
+int ledger_load(struct ledger *l, bool first, ledger_load_cb cb, void *ctx);
+/* Finds the best of a key (its id) while a load is under way. Calls back with 0 and the best,
+ * or with STORE_MISS (1) and no best. */
+int ledger_find(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
+int ledger_history(struct ledger *l, const char *key, const char *stamp, const char *class_,
                    const char *driver, ledger_history_cb cb, void *ctx);
-    /* Writes a new best. b->generation: the newest row of the key that the caller knew.
-     * ERROR_CONFLICT: the key has a newer row that b does not replace (store_offer). */
-    int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
-    /* Writes a best that the file has lost, under its old number. STORE_THERE (3) and no best:
-     * the file has the best, or the key was changed since. ERROR_CONFLICT: another row has the
-     * number. */
-    int (*restore)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
-    int (*lease)(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb,
+/* Writes a new best. b->generation: the newest row of the key that the caller knew.
+ * ERROR_CONFLICT: the key has a newer row that b does not replace (store_offer). */
+int ledger_publish(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
+/* Writes a best that the file has lost, under its old number. STORE_THERE (3) and no best:
+ * the file has the best, or the key was changed since. ERROR_CONFLICT: another row has the
+ * number. */
+int ledger_restore(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
+int ledger_lease(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb,
                  void *ctx); /* status STORE_HELD (2): another daemon holds the key */
-    int (*unlease)(struct ledger *l, const char *key);
-    /* want: a search (a packed request of user `uid`) waits here, and other devices of the class
-     * may carry it out. unwant: the search no longer waits. next_wanted: the oldest search of
-     * another daemon: rows is the packed request, total the user; STORE_MISS (1): no search. */
-    void (*want)(struct ledger *l, const char *key, const char *class_, int64_t uid,
+int ledger_unlease(struct ledger *l, const char *key);
+/* want: a search (a packed request of user `uid`) waits here, and other devices of the class
+ * may carry it out. unwant: the search no longer waits. next_wanted: the oldest search of
+ * another daemon: rows is the packed request, total the user; STORE_MISS (1): no search. */
+void ledger_want(struct ledger *l, const char *key, const char *class_, int64_t uid,
                  const struct wire_buf *search);
-    void (*unwant)(struct ledger *l, const char *key);
-    int (*next_wanted)(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx);
-    /* Writes a client's trial; the callback comes when the trial is durable, or not kept.
-     * ERROR_BUSY: see `room`. `once`: STORE_THERE (3) when the key has a client's trial of the
-     * config that did not crash or hang. */
-    int (*record)(struct ledger *l, const struct trial *t, bool once, ledger_done_cb cb, void *ctx);
-    /* Returns how many more trials of clients the queue accepts now. Clients' trials have a
-     * separate share of the queue, so that they never displace trials that were measured here. */
-    uint32_t (*room)(struct ledger *l);
-    int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
-    /* Reads rows of the table `what`. Users take turns, LEDGER_OURS included. A list of one key or
-     * number runs on the writer thread. Other lists run on a separate thread, each for at most
-     * STORE_LIST_MS. */
-    int (*list)(struct ledger *l, int64_t user, const char *what, const struct record *filter,
+void ledger_unwant(struct ledger *l, const char *key);
+int ledger_next_wanted(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx);
+/* Writes a client's trial; the callback comes when the trial is durable, or not kept.
+ * ERROR_BUSY: see ledger_room. `once`: STORE_THERE (3) when the key has a client's trial of the
+ * config that did not crash or hang. */
+int ledger_record(struct ledger *l, const struct trial *t, bool once, ledger_done_cb cb, void *ctx);
+/* Returns how many more trials of clients the queue accepts now. Clients' trials have a
+ * separate share of the queue, so that they never displace trials that were measured here. */
+uint32_t ledger_room(struct ledger *l);
+int ledger_add_run(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
+/* Reads rows of the table `what`. Users take turns, LEDGER_OURS included. A list of one key or
+ * number runs on the writer thread. Other lists run on a separate thread, each for at most
+ * STORE_LIST_MS. */
+int ledger_list(struct ledger *l, int64_t user, const char *what, const struct record *filter,
                 size_t max_bytes, ledger_list_cb cb, void *ctx);
-    /* Cancels the lists of ctx: their callbacks come soon, with ERROR_CANCELLED. */
-    void (*withdraw)(struct ledger *l, const void *ctx);
-    int (*evict)(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx); /* id: rows */
-    int (*unquarantine)(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx);
-    int (*unpin)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
-    int (*backup)(struct ledger *l, const char *path, ledger_done_cb cb, void *ctx);
-    int (*status)(struct ledger *l, void (*cb)(void *ctx, const struct ledger_status *s),
+/* Cancels the lists of ctx: their callbacks come soon, with ERROR_CANCELLED. */
+void ledger_withdraw(struct ledger *l, const void *ctx);
+int ledger_evict(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx); /* id: rows */
+int ledger_unquarantine(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx);
+int ledger_unpin(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
+int ledger_backup(struct ledger *l, const char *path, ledger_done_cb cb, void *ctx);
+int ledger_status(struct ledger *l, void (*cb)(void *ctx, const struct ledger_status *s),
                   void *ctx);
 
-    /* These calls have no callback, and are carried out in order with all other requests. Failures
-     * are counted and logged. */
-    void (*add_trial)(struct ledger *l, const struct trial *t);
-    void (*add_module)(struct ledger *l, const struct module *m);
-    void (*add_quarantine)(struct ledger *l, const struct quarantine *q);
-    void (*add_event)(struct ledger *l, const struct event *e);
-    void (*put_device)(struct ledger *l, const struct device_info *d);
-    void (*end_run)(struct ledger *l, const struct run *r);
-};
-
-struct ledger { /* embedded first in struct local */
-    const struct ledger_ops *ops;
-    int64_t generation; /* the highest known generation */
-    int64_t daemons;    /* daemons of the database, as far as known */
-};
-extern const struct ledger_ops ledger_local_ops;
+/* These calls have no callback, and are carried out in order with all other requests. Failures
+ * are counted and logged. */
+void ledger_add_trial(struct ledger *l, const struct trial *t);
+void ledger_add_module(struct ledger *l, const struct module *m);
+void ledger_add_quarantine(struct ledger *l, const struct quarantine *q);
+void ledger_add_event(struct ledger *l, const struct event *e);
+void ledger_put_device(struct ledger *l, const struct device_info *d);
+void ledger_end_run(struct ledger *l, const struct run *r);
+/* The highest known generation; the daemons of the database, as far as known. */
+int64_t ledger_generation(const struct ledger *l);
+int64_t ledger_daemons(const struct ledger *l);
 /* Sets the error message for a call that failed at once. Returns status. */
 int ledger_refused(int status, struct error *err);
 

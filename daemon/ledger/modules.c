@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger/local.h"
+#include "daemon/ledger/inner.h"
 
 enum { EVERY_MS = 3600 * 1000, AGAIN_MS = MODULES_YOUNG_S * 1000, COUNT_MS = 5000 };
 
 /* Writes the list of modules that bests name, also bests that are not saved yet. */
-static int ledger_modules_write_list(struct local *l, struct error *err)
+static int ledger_modules_write_list(struct ledger *l, struct error *err)
 {
     char(*ids)[HASH_HEX] = NULL, (*all)[HASH_HEX] = NULL;
     uint32_t n;
@@ -35,7 +35,7 @@ static int ledger_modules_write_list(struct local *l, struct error *err)
     return r;
 }
 
-void ledger_modules_trim(struct local *l)
+void ledger_modules_trim(struct ledger *l)
 {
     struct error err = ERROR_NULL;
     int r = ledger_modules_write_list(l, &err);
@@ -52,7 +52,7 @@ void ledger_modules_trim(struct local *l)
     }
 }
 
-void ledger_modules_count(struct local *l, struct ledger_status *out)
+void ledger_modules_count(struct ledger *l, struct ledger_status *out)
 {
     uint64_t now = writer_now_ms();
     if (l->cache_dir && (!l->cache_counted_at || now - l->cache_counted_at > COUNT_MS)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Changes by other daemons of the database (local.h). Each commit ends with a write to the lock
+ * Changes by other daemons of the database (inner.h). Each commit ends with a write to the lock
  * file (store/commit.c), which this daemon watches. Without a watch the daemon reads the changes at
  * intervals.
  */
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "daemon/base/log.h"
-#include "daemon/ledger/local.h"
+#include "daemon/ledger/inner.h"
 
 enum {
     /* time until the watch is renewed: the watched file may have been replaced */
@@ -18,13 +18,13 @@ enum {
     RELOAD_MS = 1000, /* time until a failed reload is tried again */
 };
 
-void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,
+void news_tell(struct ledger *l, enum ledger_news_kind kind, const char *key,
                const struct best *best, bool saved)
 {
     struct ledger_news n = {.kind = kind, .key = key, .best = best, .saved = saved};
     l->reload_again = l->reload_again || (l->reloading && kind == NEWS_EVICTED);
-    if (best && best->generation > l->base.generation) {
-        l->base.generation = best->generation;
+    if (best && best->generation > l->generation) {
+        l->generation = best->generation;
     }
     if (l->news) {
         l->news(l->notice_ctx, &n);
@@ -33,18 +33,18 @@ void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-static void ask_changes(struct local *l)
+static void ask_changes(struct ledger *l)
 {
     if (l->ending) {
         return;
     }
     l->changes_again = l->changes_asked;
     if (!l->changes_asked) {
-        l->changes_asked = local_submit(l, request_new(&verb_changes, NULL, NO_TEXT)) == 0;
+        l->changes_asked = ledger_submit(l, request_new(&verb_changes, NULL, NO_TEXT)) == 0;
     }
 }
 
-void news_asked(struct local *l, bool more)
+void news_asked(struct ledger *l, bool more)
 {
     l->changes_asked = false;
     if (more || l->changes_again) {
@@ -54,7 +54,7 @@ void news_asked(struct local *l, bool more)
 
 static void news_on_timer(uv_timer_t *timer);
 
-static ino_t lock_file(const struct local *l, char name[PATH_MAX + 8])
+static ino_t lock_file(const struct ledger *l, char name[PATH_MAX + 8])
 {
     struct stat st;
     snprintf(name, PATH_MAX + 8, "%s.lock", l->path);
@@ -63,7 +63,7 @@ static ino_t lock_file(const struct local *l, char name[PATH_MAX + 8])
 
 static void on_commit(uv_fs_event_t *watch, const char *changed, int events, int status)
 {
-    struct local *l = watch->data;
+    struct ledger *l = watch->data;
     char name[PATH_MAX + 8];
     (void)changed;
     (void)events;
@@ -75,7 +75,7 @@ static void on_commit(uv_fs_event_t *watch, const char *changed, int events, int
     }
 }
 
-static bool watch_commits(struct local *l)
+static bool watch_commits(struct ledger *l)
 {
     char name[PATH_MAX + 8];
     uv_fs_event_stop(&l->watch);
@@ -85,7 +85,7 @@ static bool watch_commits(struct local *l)
 
 static void news_on_timer(uv_timer_t *timer)
 {
-    struct local *l = timer->data;
+    struct ledger *l = timer->data;
     uv_timer_start(timer, news_on_timer, watch_commits(l) ? WATCHED_MS : ASKED_MS, 0);
     ask_changes(l);
     if (l->reload_due && !l->reloading) {
@@ -93,7 +93,7 @@ static void news_on_timer(uv_timer_t *timer)
     }
     if (uv_now(timer->loop) >= l->snapshot_at) {
         l->snapshot_at = uv_now(timer->loop) + SNAPSHOT_S * 1000;
-        local_make_snapshot(l);
+        ledger_make_snapshot(l);
     }
 }
 
@@ -102,17 +102,17 @@ static void news_on_timer(uv_timer_t *timer)
 static void news_on_page(void *ctx, int status, const struct best *bests, size_t n,
                          const struct error *err);
 
-static void news_ask_page(struct local *l, bool first)
+static void news_ask_page(struct ledger *l, bool first)
 {
     struct error err = ERROR_NULL;
-    int status = l->base.ops->load(&l->base, first, news_on_page, l);
+    int status = ledger_load(l, first, news_on_page, l);
     if (status < 0) {
         ledger_refused(status, &err);
         news_on_page(l, status, NULL, 0, &err);
     }
 }
 
-static void begin_reload(struct local *l)
+static void begin_reload(struct ledger *l)
 {
     l->reloading = true;
     l->reload_again = l->reload_due = false;
@@ -120,7 +120,7 @@ static void begin_reload(struct local *l)
     news_ask_page(l, true);
 }
 
-void news_reload(struct local *l, bool lost)
+void news_reload(struct ledger *l, bool lost)
 {
     bool waits = l->reload_due || l->reloading;
     l->reload_lost = lost && (!waits || l->reload_lost); /* a reload without `lost` wins */
@@ -132,7 +132,7 @@ void news_reload(struct local *l, bool lost)
     }
 }
 
-void news_loaded(struct local *l)
+void news_loaded(struct ledger *l)
 {
     if (l->reload_due && !l->reloading) {
         begin_reload(l);
@@ -143,7 +143,7 @@ void news_loaded(struct local *l)
 static void news_on_page(void *ctx, int status, const struct best *bests, size_t n,
                          const struct error *err)
 {
-    struct local *l = ctx;
+    struct ledger *l = ctx;
     if (l->ending) {
         return;
     }
@@ -172,7 +172,7 @@ static void news_on_page(void *ctx, int status, const struct best *bests, size_t
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-void news_start(struct local *l)
+void news_start(struct ledger *l)
 {
     l->watch.data = l->timer.data = l;
     uv_fs_event_init(l->wake.loop, &l->watch);
@@ -183,7 +183,7 @@ void news_start(struct local *l)
     }
 }
 
-void news_close(struct local *l, uv_close_cb closed)
+void news_close(struct ledger *l, uv_close_cb closed)
 {
     uv_close((uv_handle_t *)&l->watch, closed);
     uv_close((uv_handle_t *)&l->timer, closed);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request to the local ledger: a heap object that a single thread owns at a time. The loop makes
+ * A request to the ledger: a heap object that a single thread owns at a time. The loop makes
  * the request, the writer works on it, and the loop answers and frees it. Rows travel in a request
  * as MessagePack: a waiting trial takes a few hundred bytes, not the 12 KiB of a struct trial.
  */
@@ -9,7 +9,7 @@
 
 #include "daemon/ledger/ledger.h"
 
-struct local;
+struct ledger;
 struct request;
 
 enum verb_flags {
@@ -28,10 +28,10 @@ struct verb {
     const struct schema *row; /* schema of request.row; NULL: the request has no row */
     /* Writer thread. Calls the store and fills the request's results. No other effect: the work may
      * be undone with its group and called again. Returns the status. */
-    int (*work)(struct local *l, struct request *r, struct error *err);
+    int (*work)(struct ledger *l, struct request *r, struct error *err);
     /* Writer thread, once, when the status is final. May be NULL. */
-    void (*settle)(struct local *l, struct request *r);
-    void (*answer)(struct local *l, struct request *r); /* loop thread; NULL: no answer */
+    void (*settle)(struct ledger *l, struct request *r);
+    void (*answer)(struct ledger *l, struct request *r); /* loop thread; NULL: no answer */
     /* frees the verb's results; NULL: the verb has no results to free */
     void (*release)(struct request *r);
 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bests and rows of quarantine that are in memory only (local.h). */
+/* Bests and rows of quarantine that are in memory only (inner.h). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger/local.h"
+#include "daemon/ledger/inner.h"
 
-static void unsaved_forget_row(struct local *l, struct unsaved **at)
+static void unsaved_forget_row(struct ledger *l, struct unsaved **at)
 {
     struct unsaved *u = *at;
     *at = u->next;
@@ -18,7 +18,7 @@ static void unsaved_forget_row(struct local *l, struct unsaved **at)
 }
 
 /* Limits the imported bests of a key to the number that the store would keep (store_offer). */
-static void unsaved_trim_key(struct local *l, const char *key)
+static void unsaved_trim_key(struct ledger *l, const char *key)
 {
     struct unsaved **oldest = NULL;
     int n = 0;
@@ -33,7 +33,7 @@ static void unsaved_trim_key(struct local *l, const char *key)
     }
 }
 
-void unsaved_keep(struct local *l, struct request *r)
+void unsaved_keep(struct ledger *l, struct request *r)
 {
     struct best *b = &l->object->best;
     struct error ignored;
@@ -65,7 +65,7 @@ void unsaved_keep(struct local *l, struct request *r)
     }
 }
 
-const struct unsaved *unsaved_newest(const struct local *l, const char *key)
+const struct unsaved *unsaved_newest(const struct ledger *l, const char *key)
 {
     const struct unsaved *newest = NULL;
     for (const struct unsaved *u = l->unsaved; u; u = u->next) {
@@ -74,7 +74,7 @@ const struct unsaved *unsaved_newest(const struct local *l, const char *key)
     return newest;
 }
 
-int64_t unsaved_drop(struct local *l, const char *key)
+int64_t unsaved_drop(struct ledger *l, const char *key)
 {
     int64_t n = 0;
     struct unsaved **at = &l->unsaved;
@@ -90,7 +90,7 @@ int64_t unsaved_drop(struct local *l, const char *key)
     return n;
 }
 
-void unsaved_keep_quarantine(struct local *l, struct request *r)
+void unsaved_keep_quarantine(struct ledger *l, struct request *r)
 {
     struct request *kept = request_new(r->verb, NULL, NO_TEXT);
     if (!kept) {
@@ -103,7 +103,7 @@ void unsaved_keep_quarantine(struct local *l, struct request *r)
     queue_push(&l->quarantined, kept);
 }
 
-int64_t unsaved_drop_quarantine(struct local *l, const char *variant)
+int64_t unsaved_drop_quarantine(struct ledger *l, const char *variant)
 {
     int64_t n = 0;
     struct error ignored;
@@ -124,7 +124,7 @@ int64_t unsaved_drop_quarantine(struct local *l, const char *variant)
     return n;
 }
 
-int64_t unsaved_count_quarantine(const struct local *l)
+int64_t unsaved_count_quarantine(const struct ledger *l)
 {
     int64_t n = 0;
     for (const struct request *r = l->quarantined.first; r; r = r->next) {
@@ -133,13 +133,13 @@ int64_t unsaved_count_quarantine(const struct local *l)
     return n;
 }
 
-bool unsaved_any(const struct local *l)
+bool unsaved_any(const struct ledger *l)
 {
     return l->unsaved || l->quarantined.first;
 }
 
 /* Tells the loop that the first best is saved, and its generation. */
-static void tell_first(struct local *l)
+static void tell_first(struct ledger *l)
 {
     struct best *b = &l->object->best;
     struct request *r = request_new(&verb_saved, NULL, NO_TEXT);
@@ -150,11 +150,11 @@ static void tell_first(struct local *l)
     }
     if (r) {
         schema_encode(&r->row, &best_schema, b);
-        local_respond(l, r);
+        ledger_respond(l, r);
     }
 }
 
-static int save_first(struct local *l, struct error *err)
+static int save_first(struct ledger *l, struct error *err)
 {
     const struct unsaved *u = l->unsaved;
     struct best *b = &l->object->best;
@@ -166,7 +166,7 @@ static int save_first(struct local *l, struct error *err)
     return r ? r : store_offer(l->store, b, err);
 }
 
-static int save_bests(struct local *l, struct error *err)
+static int save_bests(struct ledger *l, struct error *err)
 {
     while (l->unsaved) {
         int r = save_first(l, err);
@@ -186,7 +186,7 @@ static int save_bests(struct local *l, struct error *err)
     return 0;
 }
 
-static int save_quarantine(struct local *l, struct error *err)
+static int save_quarantine(struct ledger *l, struct error *err)
 {
     while (l->quarantined.first) {
         int r = writer_decode(l, &l->quarantined.first->row, &quarantine_schema, l->object, err);
@@ -204,7 +204,7 @@ static int save_quarantine(struct local *l, struct error *err)
     return 0;
 }
 
-int unsaved_save(struct local *l, struct error *err)
+int unsaved_save(struct ledger *l, struct error *err)
 {
     int r = save_bests(l, err);
     return r ? r : save_quarantine(l, err);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "daemon/base/log.h"
-#include "daemon/ledger/local.h"
+#include "daemon/ledger/inner.h"
 
 static const struct verb verb_news;
 
@@ -24,7 +24,7 @@ static int verbs_encode_row(struct wire_buf *row, const struct schema *schema, c
 /* ---- verbs that write ------------------------------------------------------------------------ */
 
 /* Saves unsaved rows of the key first: they were offered before. */
-static int verbs_offer_row(struct local *l, const struct wire_buf *row, int64_t known,
+static int verbs_offer_row(struct ledger *l, const struct wire_buf *row, int64_t known,
                            struct error *err)
 {
     struct best *b = &l->object->best;
@@ -45,7 +45,7 @@ static int verbs_offer_row(struct local *l, const struct wire_buf *row, int64_t 
     return store_offer(l->store, b, err);
 }
 
-static int work_publish(struct local *l, struct request *r, struct error *err)
+static int work_publish(struct ledger *l, struct request *r, struct error *err)
 {
     int status = verbs_offer_row(l, &r->row, r->argument, err);
     if (status < 0) {
@@ -55,7 +55,7 @@ static int work_publish(struct local *l, struct request *r, struct error *err)
     return back ? back : status;
 }
 
-static void keep_unsaved(struct local *l, struct request *r)
+static void keep_unsaved(struct ledger *l, struct request *r)
 {
     r->saved = r->status >= 0;
     if (r->status < 0 && r->status != ERROR_CONFLICT && !r->row.failed) {
@@ -65,7 +65,7 @@ static void keep_unsaved(struct local *l, struct request *r)
     }
 }
 
-static void settle_publish(struct local *l, struct request *r)
+static void settle_publish(struct ledger *l, struct request *r)
 {
     keep_unsaved(l, r);
     if (r->status == STORE_THERE) {
@@ -74,7 +74,7 @@ static void settle_publish(struct local *l, struct request *r)
 }
 
 /* Writes the best under its old number. */
-static int work_restore(struct local *l, struct request *r, struct error *err)
+static int work_restore(struct ledger *l, struct request *r, struct error *err)
 {
     struct best *b = &l->object->best;
     bool proper = b->generation > 0 && b->generation < INT64_MAX / 2; /* numbers go on above it */
@@ -86,7 +86,7 @@ static int work_restore(struct local *l, struct request *r, struct error *err)
     return status ? status : verbs_encode_row(&r->row, &best_schema, b, err);
 }
 
-static int work_unpin(struct local *l, struct request *r, struct error *err)
+static int work_unpin(struct ledger *l, struct request *r, struct error *err)
 {
     int status = unsaved_save(l, err); /* one of the unsaved rows may be the newest of the key */
     status = status ? status : store_unpin(l->store, r->text[0], &l->object->best, err);
@@ -97,7 +97,7 @@ static int work_unpin(struct local *l, struct request *r, struct error *err)
     return status;
 }
 
-static int work_evict(struct local *l, struct request *r, struct error *err)
+static int work_evict(struct ledger *l, struct request *r, struct error *err)
 {
     struct error ignored;
     int status = store_evict(l->store, r->text[0], &r->number, err);
@@ -107,36 +107,36 @@ static int work_evict(struct local *l, struct request *r, struct error *err)
                : status;
 }
 
-static void settle_evict(struct local *l, struct request *r)
+static void settle_evict(struct ledger *l, struct request *r)
 {
     if (r->status == 0) {
         r->number += unsaved_drop(l, r->text[0]);
     }
 }
 
-static int work_unquarantine(struct local *l, struct request *r, struct error *err)
+static int work_unquarantine(struct ledger *l, struct request *r, struct error *err)
 {
     return store_unquarantine(l->store, r->text[0], &r->number, err);
 }
 
-static void settle_unquarantine(struct local *l, struct request *r)
+static void settle_unquarantine(struct ledger *l, struct request *r)
 {
     if (r->status == 0) {
         r->number += unsaved_drop_quarantine(l, r->text[0]);
     }
 }
 
-static int work_lease(struct local *l, struct request *r, struct error *err)
+static int work_lease(struct ledger *l, struct request *r, struct error *err)
 {
     return store_lease(l->store, r->text[0], r->argument, err);
 }
 
-static int work_unlease(struct local *l, struct request *r, struct error *err)
+static int work_unlease(struct ledger *l, struct request *r, struct error *err)
 {
     return store_unlease(l->store, r->text[0], err);
 }
 
-static int work_want(struct local *l, struct request *r, struct error *err)
+static int work_want(struct ledger *l, struct request *r, struct error *err)
 {
     const struct store_wanted w = {.key = r->text[0],
                                    .class = r->text[1],
@@ -146,12 +146,12 @@ static int work_want(struct local *l, struct request *r, struct error *err)
     return store_want(l->store, &w, err);
 }
 
-static int work_unwant(struct local *l, struct request *r, struct error *err)
+static int work_unwant(struct ledger *l, struct request *r, struct error *err)
 {
     return store_unwant(l->store, r->text[0], err);
 }
 
-static int work_add_run(struct local *l, struct request *r, struct error *err)
+static int work_add_run(struct ledger *l, struct request *r, struct error *err)
 {
     struct run *run = &l->object->run;
     int status = store_add_run(l->store, run, err);
@@ -160,7 +160,7 @@ static int work_add_run(struct local *l, struct request *r, struct error *err)
 }
 
 #define WORK_OF_ROW(call, member)                                                                  \
-    static int work_##call(struct local *l, struct request *r, struct error *err)                  \
+    static int work_##call(struct ledger *l, struct request *r, struct error *err)                 \
     {                                                                                              \
         (void)r;                                                                                   \
         return store_##call(l->store, &l->object->member, err);                                    \
@@ -175,7 +175,7 @@ WORK_OF_ROW(end_run, run)
 
 /* Reports a lost row of a request without a callback. A fault of the store is reported once, until
  * a row is written again; a full or locked disk has its own report. */
-static void say_lost(struct local *l, const struct request *r, const char *how)
+static void say_lost(struct ledger *l, const struct request *r, const char *how)
 {
     const char *table = r->verb->row                                       ? r->verb->row->name
                         : r->verb == &verb_want || r->verb == &verb_unwant ? "wanted"
@@ -188,7 +188,7 @@ static void say_lost(struct local *l, const struct request *r, const char *how)
     }
 }
 
-static void settle_evidence(struct local *l, struct request *r)
+static void settle_evidence(struct ledger *l, struct request *r)
 {
     if (r->status >= 0) {
         return;
@@ -201,7 +201,7 @@ static void settle_evidence(struct local *l, struct request *r)
     say_lost(l, r, "");
 }
 
-static void settle_quarantine(struct local *l, struct request *r)
+static void settle_quarantine(struct ledger *l, struct request *r)
 {
     if (writer_fault_of_store(r->status)) {
         say_lost(l, r, ", and is kept in memory until it can be");
@@ -215,7 +215,7 @@ static void settle_quarantine(struct local *l, struct request *r)
 /* ---- verbs that read ------------------------------------------------------------------------- */
 
 /* After a fault, which may lead to a repair, the load starts at the first page. */
-static int work_load(struct local *l, struct request *r, struct error *err)
+static int work_load(struct ledger *l, struct request *r, struct error *err)
 {
     r->page.bests = r->page.bests ? r->page.bests : malloc(LOAD_PAGE * sizeof(*r->page.bests));
     if (!r->page.bests) {
@@ -235,7 +235,7 @@ static int work_load(struct local *l, struct request *r, struct error *err)
     return status;
 }
 
-static int work_find(struct local *l, struct request *r, struct error *err)
+static int work_find(struct ledger *l, struct request *r, struct error *err)
 {
     int status =
         l->loading ? store_load_find(l->loading, r->text[0], &l->object->best, err) : STORE_MISS;
@@ -253,7 +253,7 @@ static void release_history(struct request *r)
     memset(&r->history, 0, sizeof(r->history));
 }
 
-static int work_history(struct local *l, struct request *r, struct error *err)
+static int work_history(struct ledger *l, struct request *r, struct error *err)
 {
     release_history(r); /* frees the results of an earlier attempt, which a repair interrupted */
     int status =
@@ -263,7 +263,7 @@ static int work_history(struct local *l, struct request *r, struct error *err)
                                 &r->history.n_avoid, err);
 }
 
-static int work_list(struct local *l, struct request *r, struct error *err)
+static int work_list(struct ledger *l, struct request *r, struct error *err)
 {
     struct record filter;
     const struct wire_obj *map;
@@ -276,23 +276,23 @@ static int work_list(struct local *l, struct request *r, struct error *err)
                                &r->number, err);
 }
 
-static int work_backup(struct local *l, struct request *r, struct error *err)
+static int work_backup(struct ledger *l, struct request *r, struct error *err)
 {
     return store_backup(l->store, r->text[0], err);
 }
 
-static int work_snapshot(struct local *l, struct request *r, struct error *err)
+static int work_snapshot(struct ledger *l, struct request *r, struct error *err)
 {
     (void)r;
     return store_snapshot(l->store, SNAPSHOT_S, err);
 }
 
-static int work_record(struct local *l, struct request *r, struct error *err)
+static int work_record(struct ledger *l, struct request *r, struct error *err)
 {
     return r->argument ? work_add_trial_once(l, r, err) : work_add_trial(l, r, err);
 }
 
-static int work_next_wanted(struct local *l, struct request *r, struct error *err)
+static int work_next_wanted(struct ledger *l, struct request *r, struct error *err)
 {
     wire_buf_clear(&r->row);
     return store_next_wanted(l->store, r->text[0], &r->number, &r->row, err);
@@ -301,7 +301,7 @@ static int work_next_wanted(struct local *l, struct request *r, struct error *er
 /* ---- changes by other daemons ---------------------------------------------------------------- */
 
 /* `best`: for NEWS_BEST. */
-static void respond_news(struct local *l, const struct verb *verb, enum ledger_news_kind kind,
+static void respond_news(struct ledger *l, const struct verb *verb, enum ledger_news_kind kind,
                          const char *text, const struct best *best)
 {
     struct request *r = request_new(verb, NULL, TEXTS(text));
@@ -314,13 +314,13 @@ static void respond_news(struct local *l, const struct verb *verb, enum ledger_n
         r->number = kind;
         r->saved = true;
         r->heard = l->changes;
-        local_respond(l, r);
+        ledger_respond(l, r);
     } else { /* there is no memory now: read all bests again later */
         l->changes = -1;
     }
 }
 
-static int tell_change(struct local *l, const struct store_change *c, struct error *err)
+static int tell_change(struct ledger *l, const struct store_change *c, struct error *err)
 {
     static const struct {
         const char *kind;
@@ -349,7 +349,7 @@ static int tell_change(struct local *l, const struct store_change *c, struct err
 
 /* Reports a page of changes to the loop. *more: another page follows. After a fault the same
  * changes are read again. STORE_MISSED: some changes are deleted, and all bests are read again. */
-static int tell_changes(struct local *l, bool *more, struct error *err)
+static int tell_changes(struct ledger *l, bool *more, struct error *err)
 {
     enum { PAGE = 64 };
     struct store_change page[PAGE];
@@ -367,7 +367,7 @@ static int tell_changes(struct local *l, bool *more, struct error *err)
     return status;
 }
 
-static int work_changes(struct local *l, struct request *r, struct error *err)
+static int work_changes(struct ledger *l, struct request *r, struct error *err)
 {
     bool more = false;
     int status = tell_changes(l, &more, err);
@@ -375,7 +375,7 @@ static int work_changes(struct local *l, struct request *r, struct error *err)
     return status;
 }
 
-int verbs_tell_changes(struct local *l, struct error *err)
+int verbs_tell_changes(struct ledger *l, struct error *err)
 {
     int status = 0;
     for (bool more = !l->read_only; more;) {
@@ -385,7 +385,7 @@ int verbs_tell_changes(struct local *l, struct error *err)
 }
 
 /* The new holder of a lease must know all earlier changes. */
-static void settle_lease(struct local *l, struct request *r)
+static void settle_lease(struct ledger *l, struct request *r)
 {
     struct error ignored;
     if (r->status == 0) {
@@ -393,7 +393,7 @@ static void settle_lease(struct local *l, struct request *r)
     }
 }
 
-static int work_status(struct local *l, struct request *r, struct error *err)
+static int work_status(struct ledger *l, struct request *r, struct error *err)
 {
     struct store_stats s = {0};
     verbs_tell_changes(l, err); /* the loop learns of changes before it learns the generation */
@@ -422,13 +422,13 @@ static int work_status(struct local *l, struct request *r, struct error *err)
 
 /* ---- answers, on the loop -------------------------------------------------------------------- */
 
-static void answer_load(struct local *l, struct request *r)
+static void answer_load(struct ledger *l, struct request *r)
 {
     l->loads = r->status == 0 && r->page.n > 0;
     r->cb.load(r->ctx, r->status, r->page.bests, r->page.n, r->err);
 }
 
-static void answer_history(struct local *l, struct request *r)
+static void answer_history(struct ledger *l, struct request *r)
 {
     (void)l;
     r->cb.history(r->ctx, r->status, r->history.trials, r->history.n, r->history.avoid,
@@ -437,7 +437,7 @@ static void answer_history(struct local *l, struct request *r)
 
 /* Decodes the row of a successful request into l->answered. Returns the request's status, or the
  * fault of decoding. */
-static int decode_answered(struct local *l, const struct request *r, struct error *err)
+static int decode_answered(struct ledger *l, const struct request *r, struct error *err)
 {
     const struct wire_obj *map;
     if (r->status) {
@@ -448,7 +448,7 @@ static int decode_answered(struct local *l, const struct request *r, struct erro
 }
 
 /* Passes on the news of a write, then calls back with its answer. */
-static void answer_best(struct local *l, struct request *r)
+static void answer_best(struct ledger *l, struct request *r)
 {
     struct error err = ERROR_NULL;
     int status = decode_answered(l, r, &err);
@@ -462,7 +462,7 @@ static void answer_best(struct local *l, struct request *r)
                status < 0 && !r->err ? &err : r->err);
 }
 
-static void answer_evicted(struct local *l, struct request *r)
+static void answer_evicted(struct ledger *l, struct request *r)
 {
     if (r->status >= 0) {
         news_tell(l, NEWS_EVICTED, r->text[0], NULL, false);
@@ -470,7 +470,7 @@ static void answer_evicted(struct local *l, struct request *r)
     r->cb.id(r->ctx, r->status, r->number, r->err);
 }
 
-static void tell_saved(struct local *l, struct request *r)
+static void tell_saved(struct ledger *l, struct request *r)
 {
     struct error err = ERROR_NULL;
     if (decode_answered(l, r, &err) == 0) {
@@ -478,58 +478,58 @@ static void tell_saved(struct local *l, struct request *r)
     }
 }
 
-static void tell_news(struct local *l, struct request *r)
+static void tell_news(struct ledger *l, struct request *r)
 {
     /* a daemon has started; the count falls when the status is read */
-    l->base.daemons += r->number == NEWS_DAEMONS;
+    l->daemons += r->number == NEWS_DAEMONS;
     news_tell(l, (enum ledger_news_kind)r->number, r->text[0], NULL, false);
 }
 
-static void tell_reload(struct local *l, struct request *r)
+static void tell_reload(struct ledger *l, struct request *r)
 {
     news_reload(l, !r->saved);
 }
 
-static void answer_changes(struct local *l, struct request *r)
+static void answer_changes(struct ledger *l, struct request *r)
 {
     news_asked(l, r->number);
 }
 
-static void answer_done(struct local *l, struct request *r)
+static void answer_done(struct ledger *l, struct request *r)
 {
     (void)l;
     r->cb.done(r->ctx, r->status, r->err);
 }
 
-static void answer_id(struct local *l, struct request *r)
+static void answer_id(struct ledger *l, struct request *r)
 {
     (void)l;
     r->cb.id(r->ctx, r->status, r->number, r->err);
 }
 
-static void answer_list(struct local *l, struct request *r)
+static void answer_list(struct ledger *l, struct request *r)
 {
-    struct local *home = l->whole ? (struct local *)l->whole : l;
+    struct ledger *home = l->whole ? (struct ledger *)l->whole : l;
     home->n_lists--;
     home->n_withdrawn += r->withdrawn && r->status == ERROR_CANCELLED;
     r->cb.list(r->ctx, r->status, r->row.data, r->row.len, r->number, r->err);
 }
 
-static void answer_rows(struct local *l, struct request *r)
+static void answer_rows(struct ledger *l, struct request *r)
 {
     (void)l;
     r->cb.list(r->ctx, r->status, r->row.data, r->row.len, r->number, r->err);
 }
 
-static void answer_status(struct local *l, struct request *r)
+static void answer_status(struct ledger *l, struct request *r)
 {
     r->counts->lists = l->n_lists;
     r->counts->withdrawn = l->n_withdrawn;
-    l->base.daemons = r->counts->daemons;
+    l->daemons = r->counts->daemons;
     r->cb.status(r->ctx, r->counts);
 }
 
-static void answer_snapshot(struct local *l, struct request *r)
+static void answer_snapshot(struct ledger *l, struct request *r)
 {
     (void)l;
     if (r->status < 0 && r->status != ERROR_CANCELLED && r->status != ERROR_SHUTTING_DOWN) {

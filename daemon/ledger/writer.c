@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The writer thread of the local ledger carries out requests in order, except lists. A filter
+ * The writer thread of the ledger carries out requests in order, except lists. A filter
  * without an index makes SQLite read the whole file, and a client may send a thousand such lists. A
- * separate read-only ledger (local.c) carries out these lists, by the same code on another thread,
+ * separate read-only ledger (ledger.c) carries out these lists, by the same code on another thread,
  * each after all other waiting requests. A few lists of a key run before newer requests. Users take
  * turns in both queues, so nobody waits for all lists of another user. When a client leaves, its
  * lists are skipped or interrupted.
@@ -18,11 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger/local.h"
+#include "daemon/ledger/inner.h"
 
 /* ---- carrying out ---------------------------------------------------------------------------- */
 
-static int writer_work_request(struct local *l, struct request *r, struct error *err)
+static int writer_work_request(struct ledger *l, struct request *r, struct error *err)
 {
     int status = r->verb->row ? writer_decode(l, &r->row, r->verb->row, l->object, err) : 0;
     status = status ? status : r->verb->work(l, r, err);
@@ -32,9 +32,9 @@ static int writer_work_request(struct local *l, struct request *r, struct error 
 
 /* A list must show earlier writes of the same client. So the thread of lists waits here until the
  * writer thread has carried out these writes. */
-static void wait_for_writes(const struct local *l, const struct request *r)
+static void wait_for_writes(const struct ledger *l, const struct request *r)
 {
-    struct local *whole = (struct local *)l->whole;
+    struct ledger *whole = (struct ledger *)l->whole;
     if (!whole) {
         return;
     }
@@ -46,7 +46,7 @@ static void wait_for_writes(const struct local *l, const struct request *r)
 }
 
 /* Begins a list that may read the whole file (VERB_PATIENT). False: the client has left. */
-static bool writer_begin_list(struct local *l, const struct request *r)
+static bool writer_begin_list(struct ledger *l, const struct request *r)
 {
     uv_mutex_lock(&l->mutex);
     l->list_works = !r->withdrawn && !l->stopping;
@@ -55,7 +55,7 @@ static bool writer_begin_list(struct local *l, const struct request *r)
     return begins;
 }
 
-static void end_list(struct local *l)
+static void end_list(struct ledger *l)
 {
     uv_mutex_lock(&l->mutex);
     l->list_works = false;
@@ -63,7 +63,7 @@ static void end_list(struct local *l)
     uv_mutex_unlock(&l->mutex);
 }
 
-static void writer_finish_request(struct local *l, struct request *r, int status,
+static void writer_finish_request(struct ledger *l, struct request *r, int status,
                                   const struct error *err)
 {
     r->status = status;
@@ -84,7 +84,7 @@ static void writer_finish_request(struct local *l, struct request *r, int status
         r->verb->settle(l, r);
     }
     if (r->verb->answer) {
-        local_respond(l, r);
+        ledger_respond(l, r);
     } else {
         request_free(r);
     }
@@ -92,7 +92,7 @@ static void writer_finish_request(struct local *l, struct request *r, int status
 
 /* Repairs a damaged store. Returns 0 when the store is whole again. Tries at most every RETRY_MS: a
  * repair that fails reads all rows. */
-static int writer_repair_store(struct local *l)
+static int writer_repair_store(struct ledger *l)
 {
     struct error err = ERROR_NULL;
     if (writer_now_ms() < l->repair_at) {
@@ -110,12 +110,12 @@ static int writer_repair_store(struct local *l)
 }
 
 /* A read-only ledger leaves the repair to the writing ledger, and opens the file again. */
-static bool wants_repair(const struct local *l)
+static bool wants_repair(const struct ledger *l)
 {
     return !l->read_only && store_damaged(l->store);
 }
 
-static void carry_out_alone(struct local *l, struct request *r)
+static void carry_out_alone(struct ledger *l, struct request *r)
 {
     struct error err = ERROR_NULL;
     if (r->verb->flags & VERB_PATIENT) {
@@ -139,7 +139,7 @@ static void carry_out_alone(struct local *l, struct request *r)
 }
 
 /* Carries out a queue in a transaction. False: no request was carried out. */
-static bool try_group(struct local *l, struct queue *q)
+static bool try_group(struct ledger *l, struct queue *q)
 {
     struct error errors[GROUP_MAX];
     int statuses[GROUP_MAX];
@@ -173,7 +173,7 @@ static bool try_group(struct local *l, struct queue *q)
     return true;
 }
 
-static void carry_out_group(struct local *l, struct queue *q)
+static void carry_out_group(struct ledger *l, struct queue *q)
 {
     if (q->first->next && try_group(l, q)) {
         return;
@@ -183,7 +183,7 @@ static void carry_out_group(struct local *l, struct queue *q)
     }
 }
 
-static void writer_refuse_request(struct local *l, struct request *r)
+static void writer_refuse_request(struct ledger *l, struct request *r)
 {
     struct error err;
     if (r->verb->flags & VERB_PATIENT) {
@@ -192,7 +192,7 @@ static void writer_refuse_request(struct local *l, struct request *r)
     writer_finish_request(l, r, error_set(&err, ERROR_SHUTTING_DOWN, "gemmd is stopping"), &err);
 }
 
-static void writer_carry_out(struct local *l, struct queue *q, bool stopping)
+static void writer_carry_out(struct ledger *l, struct queue *q, bool stopping)
 {
     struct queue group;
     while (q->first) {
@@ -215,14 +215,14 @@ static void writer_carry_out(struct local *l, struct queue *q, bool stopping)
 /* ---- upkeep, and the thread ------------------------------------------------------------------ */
 
 /* The caller holds the mutex. */
-static bool writer_is_idle(const struct local *l)
+static bool writer_is_idle(const struct ledger *l)
 {
     return !l->todo.first && !l->brief.first && !l->patient.first;
 }
 
 /* Checks the whole file. A request interrupts the check, which runs again at the next quiet
  * moment. */
-static void writer_check_file(struct local *l)
+static void writer_check_file(struct ledger *l)
 {
     struct error err = ERROR_NULL;
     int64_t bad;
@@ -245,12 +245,12 @@ static void writer_check_file(struct local *l)
 
 /* True when the thread must try to write again later. It also tries without unsaved rows, to learn
  * when `disk_full` or `locked` no longer holds. */
-static bool waits_for_room(const struct local *l)
+static bool waits_for_room(const struct ledger *l)
 {
     return unsaved_any(l) || l->disk_full || l->locked;
 }
 
-static void writer_do_upkeep(struct local *l)
+static void writer_do_upkeep(struct ledger *l)
 {
     struct error err = ERROR_NULL;
     uint64_t now = writer_now_ms();
@@ -287,7 +287,7 @@ static void writer_do_upkeep(struct local *l)
 }
 
 /* Returns the time until the next upkeep in ms; 0: no upkeep is due. */
-static uint64_t wait_ms(const struct local *l)
+static uint64_t wait_ms(const struct ledger *l)
 {
     uint64_t now = writer_now_ms(), at = UINT64_MAX;
     if (waits_for_room(l)) {
@@ -307,7 +307,7 @@ static uint64_t wait_ms(const struct local *l)
 
 /* Saves all unsaved rows at the end. The first write waits for another program's lock; the close
  * does not, since its checkpoint can be left out. */
-static void save_last(struct local *l)
+static void save_last(struct ledger *l)
 {
     struct error err = ERROR_NULL;
     if (unsaved_any(l)) {
@@ -331,7 +331,7 @@ static void save_last(struct local *l)
     store_set_patience(l->store, l->locked ? 0 : PATIENCE_MS);
 }
 
-static void writer_end_thread(struct local *l)
+static void writer_end_thread(struct ledger *l)
 {
     struct error err = ERROR_NULL;
     if (wants_repair(l)) {
@@ -355,7 +355,7 @@ static void writer_end_thread(struct local *l)
 }
 
 /* Takes the next requests: all of `todo`, and some of the queues of turns. Under the mutex. */
-static void writer_take_requests(struct local *l, struct queue *q)
+static void writer_take_requests(struct ledger *l, struct queue *q)
 {
     struct request *r;
     queue_init(q);
@@ -372,7 +372,7 @@ static void writer_take_requests(struct local *l, struct queue *q)
 
 /* After a change of file, reloads all bests: the new file may lack rows that memory still has. When
  * some changes are unknown, the file is right and memory follows. */
-static void look_at_file(struct local *l)
+static void look_at_file(struct ledger *l)
 {
     struct error ignored;
     if (l->read_only || store_opened(l->store) == l->opened) {
@@ -384,11 +384,11 @@ static void look_at_file(struct local *l)
         l->opened = store_opened(l->store);
     }
     if (r) {
-        local_respond(l, r);
+        ledger_respond(l, r);
     }
 }
 
-static void tell_carried(struct local *l)
+static void tell_carried(struct ledger *l)
 {
     uv_mutex_lock(&l->mutex);
     l->n_carried = l->n_taken;
@@ -396,9 +396,9 @@ static void tell_carried(struct local *l)
     uv_mutex_unlock(&l->mutex);
 }
 
-void writer_run(void *local)
+void writer_run(void *ledger)
 {
-    struct local *l = local;
+    struct ledger *l = ledger;
     struct queue q;
     l->unsaved_last = &l->unsaved;
     l->idle_at = writer_now_ms() + IDLE_MS;

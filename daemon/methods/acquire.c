@@ -378,8 +378,8 @@ static void acquire_on_trials(void *ctx, int status, const struct trial *t, uint
 static void acquire_read_trials(struct acquiring *a, const char *key)
 {
     struct daemon *d = a->wanter.pending.d;
-    if (!d->ledger || d->ledger->ops->history(d->ledger, key, "", d->device.class, d->device.driver,
-                                              acquire_on_trials, a) < 0) {
+    if (!d->ledger || ledger_history(d->ledger, key, "", d->device.class, d->device.driver,
+                                     acquire_on_trials, a) < 0) {
         acquire_answer_known(a);
     }
 }

@@ -105,7 +105,7 @@ int method_unpin(struct call *c, struct error *err)
     struct ledger *l = c->d->ledger;
     int status = call_key(c, key, err);
     struct administering *x = status ? NULL : admin_begin(c, "unpin", key, err);
-    return x ? pending_asked(&x->pending, l->ops->unpin(l, key, on_unpinned, x), err) : err->code;
+    return x ? pending_asked(&x->pending, ledger_unpin(l, key, on_unpinned, x), err) : err->code;
 }
 
 /* ---- removals -------------------------------------------------------------------------------- */
@@ -152,7 +152,7 @@ int method_evict(struct call *c, struct error *err)
                                     (int64_t)c->s->uid, err);
     }
     struct administering *x = status ? NULL : admin_begin(c, "evict", key, err);
-    return x ? pending_asked(&x->pending, l->ops->evict(l, key, on_removed, x), err) : err->code;
+    return x ? pending_asked(&x->pending, ledger_evict(l, key, on_removed, x), err) : err->code;
 }
 
 int method_unquarantine(struct call *c, struct error *err)
@@ -166,7 +166,7 @@ int method_unquarantine(struct call *c, struct error *err)
                          "gives");
     }
     struct administering *x = admin_begin(c, "unquarantine", variant, err);
-    return x ? pending_asked(&x->pending, l->ops->unquarantine(l, variant, on_removed, x), err)
+    return x ? pending_asked(&x->pending, ledger_unquarantine(l, variant, on_removed, x), err)
              : err->code;
 }
 
@@ -193,7 +193,7 @@ int method_backup(struct call *c, struct error *err)
         return error_set(err, ERROR_INVALID, "'path' must be an absolute path; it must not exist");
     }
     struct administering *x = admin_begin(c, "backup", path, err);
-    return x ? pending_asked(&x->pending, l->ops->backup(l, path, on_backup, x), err) : err->code;
+    return x ? pending_asked(&x->pending, ledger_backup(l, path, on_backup, x), err) : err->code;
 }
 
 int method_shutdown(struct call *c, struct error *err)

@@ -112,7 +112,7 @@ static void lease_release_ledger(struct lease *l)
     struct daemon *d = l->leases->daemon;
     list_remove(&l->passed);
     if (d->ledger && l->known) {
-        d->ledger->ops->unlease(d->ledger, l->key);
+        ledger_unlease(d->ledger, l->key);
     }
     lease_discard_soon(l);
 }
@@ -272,9 +272,8 @@ static void ask_ledger(struct lease *l)
     struct error gone = {.code = ERROR_SHUTTING_DOWN, .text = "the ledger cannot be asked now"};
     l->renew_ms = now_of(l->leases) + LEASE_RENEW_MS;
     l->asked = true;
-    int status = d->ledger
-                     ? d->ledger->ops->lease(d->ledger, l->key, LEASE_LEDGER_MS, lease_on_leased, l)
-                     : ERROR_SHUTTING_DOWN;
+    int status = d->ledger ? ledger_lease(d->ledger, l->key, LEASE_LEDGER_MS, lease_on_leased, l)
+                           : ERROR_SHUTTING_DOWN;
     /* the ledger may still grant the lease after our own timeout */
     l->known = l->known || status == 0;
     if (status < 0) {

@@ -50,7 +50,7 @@ int loader_park(struct loader *l, struct call *c, struct key *key, struct error 
     if (key) {
         key_id(key);
     }
-    if (!key || d->ledger->ops->find(d->ledger, key->id, on_found, p) < 0) {
+    if (!key || ledger_find(d->ledger, key->id, on_found, p) < 0) {
         list_append(&l->parked, &p->link);
     }
     return METHOD_LATER;
@@ -107,7 +107,7 @@ static void loader_ask_page(struct loader *l, bool first)
 {
     struct daemon *d = l->daemon;
     struct error err = ERROR_NULL;
-    if (d->ledger->ops->load(d->ledger, first, loader_on_page, l) < 0) {
+    if (ledger_load(d->ledger, first, loader_on_page, l) < 0) {
         error_set(&err, ERROR_STORE, "the database %s cannot be read", d->database);
         loader_fail_loading(l, &err);
     }

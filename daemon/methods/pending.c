@@ -124,7 +124,7 @@ static void listing_withdraw_parts(struct ticket *t)
     struct ledger *ledger = l->pending.d->ledger;
     for (int i = 0; i < LISTED_ALL; i++) {
         if (l->parts[i].listing) {
-            ledger->ops->withdraw(ledger, &l->parts[i]);
+            ledger_withdraw(ledger, &l->parts[i]);
         }
     }
 }
@@ -194,8 +194,7 @@ void listing_ask(struct listing *l, enum listed part, const char *what, const st
     struct pending *p = &l->pending;
     struct ledger *ledger = p->d->ledger;
     l->parts[part].listing = l;
-    int status =
-        ledger->ops->list(ledger, p->uid, what, filter, bytes, listing_on_rows, &l->parts[part]);
+    int status = ledger_list(ledger, p->uid, what, filter, bytes, listing_on_rows, &l->parts[part]);
     if (status < 0) {
         ledger_refused(status, &l->error);
     } else {

@@ -56,10 +56,9 @@ static void promote_on_trials(void *ctx, int status, const struct trial *trials,
         *t = trials[i];
         t->id = 0;
         memcpy(t->key, x->best.key, sizeof(t->key));
-        d->ledger->ops->add_trial(d->ledger, t);
+        ledger_add_trial(d->ledger, t);
     }
-    status = d->ledger ? d->ledger->ops->publish(d->ledger, &x->best, on_promoted, x)
-                       : ERROR_SHUTTING_DOWN;
+    status = d->ledger ? ledger_publish(d->ledger, &x->best, on_promoted, x) : ERROR_SHUTTING_DOWN;
     if (status < 0) {
         ledger_refused(status, &gone);
         pending_fail(&x->pending, &gone);
@@ -126,7 +125,7 @@ int method_promote(struct call *c, struct error *err)
         pending_drop(&x->pending);
         return status;
     }
-    status = c->d->ledger->ops->history(c->d->ledger, x->from, "", device->class, device->driver,
-                                        promote_on_trials, x);
+    status = ledger_history(c->d->ledger, x->from, "", device->class, device->driver,
+                            promote_on_trials, x);
     return pending_asked(&x->pending, status, err);
 }

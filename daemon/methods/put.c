@@ -164,7 +164,7 @@ int method_put(struct call *c, struct error *err)
     }
     put_fill_row(d, b, &x->bucket, &x->key, c->s->uid);
     struct pending *p = call_keep(c, 1, err) ? NULL : call_later(c, sizeof(*p), err);
-    return p ? pending_asked(p, d->ledger->ops->publish(d->ledger, b, on_put, p), err) : err->code;
+    return p ? pending_asked(p, ledger_publish(d->ledger, b, on_put, p), err) : err->code;
 }
 
 /* ---- import ---------------------------------------------------------------------------------- */
@@ -414,7 +414,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     if (!rounded) {
         memcpy(x->fit[x->n_fit++], s->key.id, HASH_HEX);
     }
-    status = d->ledger->ops->publish(d->ledger, b, on_imported, &x->rows[number]);
+    status = ledger_publish(d->ledger, b, on_imported, &x->rows[number]);
     if (status < 0) {
         return ledger_refused(status, err);
     }

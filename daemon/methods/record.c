@@ -120,7 +120,7 @@ static void keep_trial(struct keeping *k, struct daemon *d, const struct trial *
     struct error refused = ERROR_NULL;
     k->n++;
     k->left++;
-    int status = d->ledger->ops->record(d->ledger, t, k->once, on_kept, k);
+    int status = ledger_record(d->ledger, t, k->once, on_kept, k);
     if (status < 0) {
         ledger_refused(status, &refused);
         on_kept(k, status, &refused);
@@ -154,7 +154,7 @@ static void finish_recording(struct keeping *k)
 /* Checks that the ledger takes all n trials of a request: it records all of them, or none. */
 static int recording_check_room(const struct daemon *d, size_t n, struct error *err)
 {
-    uint32_t room = d->ledger->ops->room(d->ledger);
+    uint32_t room = ledger_room(d->ledger);
     return n <= room
                ? 0
                : error_set(err, ERROR_BUSY,

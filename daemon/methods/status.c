@@ -91,8 +91,7 @@ static int pin_later(struct call *c, int64_t generation, struct error *err)
         return err->code;
     }
     x->generation = generation;
-    return pending_asked(&x->pending, c->d->ledger->ops->status(c->d->ledger, on_news_heard, x),
-                         err);
+    return pending_asked(&x->pending, ledger_status(c->d->ledger, on_news_heard, x), err);
 }
 
 /* Pins this connection to a generation; -1: the newest. */
@@ -303,5 +302,5 @@ int method_status(struct call *c, struct error *err)
 {
     struct ledger *l = c->d->ledger;
     struct pending *p = call_later(c, sizeof(*p), err);
-    return p ? pending_asked(p, l->ops->status(l, status_on_status, p), err) : err->code;
+    return p ? pending_asked(p, ledger_status(l, status_on_status, p), err) : err->code;
 }

@@ -209,7 +209,7 @@ static int job_end_publish_best(struct tuning *x, struct job *j)
     struct daemon *d = x->daemon;
     const struct cache_entry *e = j->pin ? NULL : cache_find_id(&d->cache, j->key, NULL);
     j->best->generation = e ? e->generation : 0;
-    int status = d->ledger->ops->publish(d->ledger, j->best, on_published, x);
+    int status = ledger_publish(d->ledger, j->best, on_published, x);
     j->best->generation = 0; /* it has none yet */
     return status;
 }

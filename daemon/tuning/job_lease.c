@@ -48,7 +48,7 @@ void job_lease_take(struct tuning *x, struct job *j)
     struct daemon *d = x->daemon;
     j->state = JOB_LEASING;
     if (j->pin || j->restricted || d->config->offline ||
-        d->ledger->ops->lease(d->ledger, j->key, LEASE_LEDGER_MS, job_lease_on_leased, x) < 0) {
+        ledger_lease(d->ledger, j->key, LEASE_LEDGER_MS, job_lease_on_leased, x) < 0) {
         tuning_leased(x, j);
     }
 }
@@ -57,7 +57,7 @@ void job_lease_release(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     if (j->leased && d->ledger) {
-        d->ledger->ops->unlease(d->ledger, j->key);
+        ledger_unlease(d->ledger, j->key);
     }
     j->leased = false;
 }
@@ -126,7 +126,7 @@ static void job_lease_renew_key(struct tuning *x, const struct job *j)
 {
     struct daemon *d = x->daemon;
     if (j->leased && d->ledger) {
-        d->ledger->ops->lease(d->ledger, j->key, LEASE_LEDGER_MS, on_renewed, d);
+        ledger_lease(d->ledger, j->key, LEASE_LEDGER_MS, on_renewed, d);
     }
 }
 

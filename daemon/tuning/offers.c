@@ -17,10 +17,10 @@ void offers_queued(struct tuning *x, struct job *j)
     const struct scheduler *s = &x->scheduler;
     struct daemon *d = x->daemon;
     bool waits = s->running || s->n_queued > 1;
-    if (!waits || !can_be_offered(j) || d->config->offline || d->ledger->daemons < 2) {
+    if (!waits || !can_be_offered(j) || d->config->offline || ledger_daemons(d->ledger) < 2) {
         return;
     }
-    d->ledger->ops->want(d->ledger, j->key, d->device.class, j->uid, &j->search);
+    ledger_want(d->ledger, j->key, d->device.class, j->uid, &j->search);
     j->offered = true;
 }
 
@@ -28,7 +28,7 @@ void offers_dropped(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     if (j->offered && d->ledger) {
-        d->ledger->ops->unwant(d->ledger, j->key);
+        ledger_unwant(d->ledger, j->key);
     }
     j->offered = false;
 }
@@ -70,9 +70,8 @@ void offers_take(struct tuning *x)
 {
     struct daemon *d = x->daemon;
     x->offers_again = x->offers_asking;
-    if (!x->offers_asking && has_nothing_to_do(x) && d->ledger->daemons > 1) {
-        x->offers_asking =
-            d->ledger->ops->next_wanted(d->ledger, d->device.class, on_wanted, x) == 0;
+    if (!x->offers_asking && has_nothing_to_do(x) && ledger_daemons(d->ledger) > 1) {
+        x->offers_asking = ledger_next_wanted(d->ledger, d->device.class, on_wanted, x) == 0;
     }
 }
 

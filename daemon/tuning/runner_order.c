@@ -41,7 +41,7 @@ void tuning_record(struct tuning *x, struct job *j, struct trial *t)
     memcpy(t->key, j->key, sizeof(t->key));
     memcpy(t->stamp, j->trial_stamp, sizeof(t->stamp));
     t->created_s = time(NULL);
-    d->ledger->ops->add_trial(d->ledger, t);
+    ledger_add_trial(d->ledger, t);
     if (!tuning_worked(t)) {
         memcpy(j->failed_variant, t->variant, sizeof(j->failed_variant));
     } else {

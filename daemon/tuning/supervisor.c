@@ -164,7 +164,7 @@ static void on_hello(struct supervisor *s, const struct wire_obj *params)
     s->run_pending = asked != NULL;
     if (asked) {
         *asked = (struct run_asked){.s = s, .start = s->starts};
-        if (d->ledger->ops->add_run(d->ledger, &s->run, run_added, asked) < 0) {
+        if (ledger_add_run(d->ledger, &s->run, run_added, asked) < 0) {
             free(asked);
             s->run_pending = false;
         }
@@ -222,7 +222,7 @@ static void supervisor_on_notify(struct supervisor *s, const struct rpc_message 
                 /* a vendor library's time for a key that was tuned earlier, and no job's candidate
                  */
                 t->created_s = time(NULL);
-                d->ledger->ops->add_trial(d->ledger, t);
+                ledger_add_trial(d->ledger, t);
             } else {
                 tuning_on_trial(s->tuning, supervisor_job_of(m->params), t);
             }
@@ -230,7 +230,7 @@ static void supervisor_on_notify(struct supervisor *s, const struct rpc_message 
     } else if (strcmp(m->method, "module") == 0) {
         struct module module;
         if (schema_decode(&module_schema, SCHEMA_LENIENT, m->params, &module, &err) == 0) {
-            d->ledger->ops->add_module(d->ledger, &module);
+            ledger_add_module(d->ledger, &module);
         }
     } else if (strcmp(m->method, "progress") == 0) {
         struct progress p;
@@ -344,7 +344,7 @@ static void end_run(struct supervisor *s, const struct death *why)
                  why->reason);
     }
     if (s->tuning->daemon->ledger) {
-        s->tuning->daemon->ledger->ops->end_run(s->tuning->daemon->ledger, &s->run);
+        ledger_end_run(s->tuning->daemon->ledger, &s->run);
     }
 }
 

@@ -165,8 +165,8 @@ static void ask_history(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     j->state = JOB_HISTORY;
-    if (d->ledger->ops->history(d->ledger, j->key, j->trial_stamp, d->device.class,
-                                d->device.driver, on_history, x) < 0) {
+    if (ledger_history(d->ledger, j->key, j->trial_stamp, d->device.class, d->device.driver,
+                       on_history, x) < 0) {
         tuning_send_order(x, j);
     }
 }

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/ledger/local.h"
+#include "daemon/ledger/inner.h"
 #include "tests/unit/store/fixture.h"
 
 enum { PUBLISHES = 1000 };
@@ -27,7 +27,7 @@ static void on_load(void *ctx, int status, const struct best *bests, size_t n,
     (void)err;
     b.rows += (int)n;
     b.done = n == 0;
-    if (status || (n > 0 && b.l->ops->load(b.l, false, on_load, NULL))) {
+    if (status || (n > 0 && ledger_load(b.l, false, on_load, NULL))) {
         abort();
     }
 }
@@ -107,11 +107,11 @@ int main(int argc, char **argv)
     fill(f, n);
     struct ledger_config c = {.path = f->path};
     uv_loop_init(&b.loop);
-    if (ledger_local_ops.start(&b.l, &b.loop, &c, NULL)) {
+    if (ledger_start(&b.l, &b.loop, &c, NULL)) {
         return 1;
     }
     b.began = uv_hrtime();
-    b.l->ops->load(b.l, true, on_load, NULL);
+    ledger_load(b.l, true, on_load, NULL);
     run_until_done(&busy, &longest);
     printf("load of %d bests: %.0f ms, of which the loop worked %.1f ms, longest turn %.2f ms\n",
            b.rows, (double)(uv_hrtime() - b.began) / 1e6, busy, longest);
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < PUBLISHES; i++) {
         fixture_best(best, n + i, i);
         b.began = uv_hrtime();
-        b.l->ops->publish(b.l, best, on_best, NULL);
+        ledger_publish(b.l, best, on_best, NULL);
         run_until_done(&busy, &longest);
         us[i] = (double)(uv_hrtime() - b.began) / 1e3;
     }
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
     printf("publish to durable answer: p50 %.0f us, p99 %.0f us\n", us[PUBLISHES / 2],
            us[PUBLISHES * 99 / 100]);
     free(best);
-    b.l->ops->stop(b.l, on_stopped, NULL);
+    ledger_stop(b.l, on_stopped, NULL);
     uv_run(&b.loop, UV_RUN_DEFAULT);
     return uv_loop_close(&b.loop) || fixture_teardown(&state);
 }

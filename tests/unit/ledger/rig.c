@@ -54,14 +54,14 @@ int begin(struct bench *b, struct fixture *f, struct error *err)
     bench = b;
     assert_int_equal(uv_loop_init(&b->loop), 0);
     b->in_call = true;
-    int r = ledger_local_ops.start(&b->l, &b->loop, &c, err);
+    int r = ledger_start(&b->l, &b->loop, &c, err);
     b->in_call = false;
     return r;
 }
 
 void end(struct bench *b)
 {
-    b->l->ops->stop(b->l, on_stopped, b);
+    ledger_stop(b->l, on_stopped, b);
     assert_false(b->stopped);
     uv_run(&b->loop, UV_RUN_DEFAULT);
     assert_true(b->stopped);

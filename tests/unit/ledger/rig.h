@@ -3,7 +3,7 @@
 #ifndef GEMMD_TESTS_UNIT_LEDGER_RIG_H
 #define GEMMD_TESTS_UNIT_LEDGER_RIG_H
 
-#include "daemon/ledger/local.h"
+#include "daemon/ledger/inner.h"
 #include "proto/limits.h"
 #include "tests/unit/store/fixture.h"
 
@@ -40,13 +40,13 @@ extern struct bench *bench; /* the running bench */
 #define CALL(b, op, ...)                                                                           \
     do {                                                                                           \
         (b)->in_call = true;                                                                       \
-        (b)->l->ops->op((b)->l, __VA_ARGS__);                                                      \
+        ledger_##op((b)->l, __VA_ARGS__);                                                          \
         (b)->in_call = false;                                                                      \
     } while (0)
 #define CALL_OK(b, op, ...)                                                                        \
     do {                                                                                           \
         (b)->in_call = true;                                                                       \
-        assert_int_equal((b)->l->ops->op((b)->l, __VA_ARGS__), 0);                                 \
+        assert_int_equal(ledger_##op((b)->l, __VA_ARGS__), 0);                                     \
         (b)->in_call = false;                                                                      \
     } while (0)
 

@@ -190,8 +190,8 @@ static void a_stop_carries_out_earlier_requests(void **state)
         CALL_OK(&b, publish, best, on_best, NULL);
     }
     CALL_OK(&b, history, t->key, t->stamp, "c", "d", on_history, NULL);
-    b.l->ops->stop(b.l, on_stopped, &b);
-    assert_int_equal(b.l->ops->publish(b.l, best, on_best, NULL), ERROR_SHUTTING_DOWN);
+    ledger_stop(b.l, on_stopped, &b);
+    assert_int_equal(ledger_publish(b.l, best, on_best, NULL), ERROR_SHUTTING_DOWN);
     end(&b); /* a second stop does nothing */
     assert_int_equal(b.callbacks, 11);
     struct store *s = fixture_open(f);
@@ -246,18 +246,18 @@ static void a_client_that_records_too_much_gets_an_error(void **state)
     struct error err = ERROR_NULL;
     struct trial *t = calloc(1, sizeof(*t));
     assert_ok(begin(&b, f, &err));
-    struct local *l = (struct local *)b.l;
+    struct ledger *l = (struct ledger *)b.l;
     fixture_trial(t, 0, 1, 1);
-    assert_int_equal(b.l->ops->room(b.l), RECORDS_MAX);
+    assert_int_equal(ledger_room(b.l), RECORDS_MAX);
     uv_mutex_lock(&l->mutex); /* simulates a full queue */
     l->records = RECORDS_MAX - 1;
     uv_mutex_unlock(&l->mutex);
-    assert_int_equal(b.l->ops->room(b.l), 1);
+    assert_int_equal(ledger_room(b.l), 1);
     uv_mutex_lock(&l->mutex);
     l->records = RECORDS_MAX;
     uv_mutex_unlock(&l->mutex);
-    assert_int_equal(b.l->ops->room(b.l), 0);
-    assert_int_equal(b.l->ops->record(b.l, t, false, on_recorded, NULL), ERROR_BUSY);
+    assert_int_equal(ledger_room(b.l), 0);
+    assert_int_equal(ledger_record(b.l, t, false, on_recorded, NULL), ERROR_BUSY);
     CALL(&b, add_trial, t);
     assert_int_equal(counts(&b).trials, 1);
     assert_int_equal(b.counts.lost_trials, 0);
@@ -299,7 +299,7 @@ static void news_of_other_daemons_are_told(void **state)
     wait_for_news(&b, NEWS_BEST, 1);
     assert_int_equal(b.news_saved, 1);
     assert_int_equal(b.news_generation, given);
-    assert_int_equal(b.l->generation, given);
+    assert_int_equal(ledger_generation(b.l), given);
     assert_string_equal(b.news_key, key);
     assert_ok(store_evict(other, key, NULL, &err));
     wait_for_news(&b, NEWS_EVICTED, 1);
@@ -342,7 +342,7 @@ static void news_come_before_a_lease(void **state)
     assert_ok(begin(&b, f, &err));
     struct store *other = open_other(f);
     /* the file system's notice of a change is late */
-    uv_fs_event_stop(&((struct local *)b.l)->watch);
+    uv_fs_event_stop(&((struct ledger *)b.l)->watch);
     assert_ok(store_lease(other, key, 60000, &err));
     int64_t given = publish_other(other, 7);
     assert_ok(store_unlease(other, key, &err));
@@ -495,7 +495,7 @@ static void evict_and_restore(struct fixture *f, bool writes_between)
     CALL_OK(&b, publish, best, on_best, NULL);
     wait_for(&b, 1);
     assert_int_equal(counts(&b).bests, 1);
-    uv_fs_event_stop(&((struct local *)b.l)->watch); /* the notice comes later */
+    uv_fs_event_stop(&((struct ledger *)b.l)->watch); /* the notice comes later */
     assert_ok(store_evict(other, best->key, NULL, &err));
     if (writes_between) {
         fixture_best(best, 2, 1);

@@ -127,7 +127,7 @@ static sqlite3 *lock(struct bench *b)
     assert_int_equal(sqlite3_open(b->f->path, &h), SQLITE_OK);
     assert_int_equal(sqlite3_exec(h, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
     /* the writer is idle: no other thread uses the store */
-    store_set_patience(((struct local *)b->l)->store, 20);
+    store_set_patience(((struct ledger *)b->l)->store, 20);
     return h;
 }
 
@@ -306,7 +306,7 @@ static int64_t rows_of(struct fixture *f, const char *key)
 /* True: the writer has taken all requests. */
 static bool is_taken(struct bench *b)
 {
-    struct local *l = (struct local *)b->l;
+    struct ledger *l = (struct ledger *)b->l;
     uv_mutex_lock(&l->mutex);
     bool taken = !l->todo.first;
     uv_mutex_unlock(&l->mutex);
@@ -325,7 +325,7 @@ static void what_a_failed_group_would_have_saved_is_not_lost(void **state)
     atomic_int commits = 0;
     signal(SIGXFSZ, SIG_IGN);
     assert_ok(begin(&b, f, &err));
-    struct store *s = ((struct local *)b.l)->store;
+    struct store *s = ((struct ledger *)b.l)->store;
     limit_files(4096);
     fixture_best(best, 1, 1);
     CALL_OK(&b, publish, best, on_best, NULL);

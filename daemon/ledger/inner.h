@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Internals of the local ledger: SQLite (store/) on a separate writer thread, never in libuv's
+ * Internals of the ledger: SQLite (store/) on a separate writer thread, never in libuv's
  * pool. Requests go from the loop to `todo` under the mutex, and return by `done`; a uv_async_t
  * wakes the loop. Each part calls only the parts above it:
  *
@@ -11,10 +11,10 @@
  *   news      changes by other daemons, on the loop
  *   verbs     the work of each request on the thread, and its answer on the loop
  *   writer    the thread: order, transactions, upkeep
- *   local     the ledger's calls, start and stop
+ *   ledger    the ledger's calls, start and stop
  */
-#ifndef GEMMD_DAEMON_LEDGER_LOCAL_H
-#define GEMMD_DAEMON_LEDGER_LOCAL_H
+#ifndef GEMMD_DAEMON_LEDGER_INNER_H
+#define GEMMD_DAEMON_LEDGER_INNER_H
 
 #include "daemon/ledger/request.h"
 #include "kernels/modules.h"
@@ -38,7 +38,7 @@ union ledger_row {
     struct device_info device;
 };
 
-/* ---- local.c --------------------------------------------------------------------------------- */
+/* ---- ledger.c -------------------------------------------------------------------------------- */
 
 enum {
     LOAD_PAGE = 64,      /* rows of one load callback */
@@ -75,15 +75,16 @@ struct unsaved {
     struct wire_buf row; /* owned */
 };
 
-struct local {
-    struct ledger base; /* the first member: a struct ledger * also points at this struct */
+struct ledger {
     void (*notice)(void *ctx, const char *kind, const char *text);
     void (*news)(void *ctx, const struct ledger_news *n);
     void *notice_ctx; /* borrowed; for notice and news */
 
     /* loop thread */
-    struct local *lists;          /* owned: carries out lists, on its own thread and connection */
-    const struct local *whole;    /* set in `lists` alone: the ledger that owns `lists` */
+    struct ledger *lists;         /* owned: carries out lists, on its own thread and connection */
+    const struct ledger *whole;   /* set in `lists` alone: the ledger that owns `lists` */
+    int64_t generation;           /* the highest known generation */
+    int64_t daemons;              /* daemons of the database, as far as known */
     int64_t n_lists, n_withdrawn; /* count of unanswered lists; count of lists whose clients left */
     bool ending;                  /* `lists` ends before this ledger */
     uv_fs_event_t watch;          /* the watch of the database's lock file (news.c) */
@@ -147,28 +148,28 @@ struct local {
 };
 
 /* Loop: hands a request to the writer. Owns r from now on; NULL is a failed allocation. */
-int local_submit(struct local *l, struct request *r);
+int ledger_submit(struct ledger *l, struct request *r);
 /* Loop: makes a snapshot of the database, on the thread of lists. */
-void local_make_snapshot(struct local *l);
+void ledger_make_snapshot(struct ledger *l);
 /* Any thread: hands an answer to the loop. */
-void local_respond(struct local *l, struct request *r);
+void ledger_respond(struct ledger *l, struct request *r);
 /* Any thread: queues a notice for the notice callback, on the loop. As the store's notice. */
-void local_notice(void *local, const char *kind, const char *text);
+void ledger_notice(void *ledger, const char *kind, const char *text);
 /* answers finished requests at once, when the ledger does not start */
-void local_tell_kept(struct local *l);
+void ledger_tell_kept(struct ledger *l);
 
 /* ---- on the writer thread -------------------------------------------------------------------- */
 
 uint64_t writer_now_ms(void);
-__attribute__((format(printf, 3, 4))) void writer_notice(struct local *l, const char *kind,
+__attribute__((format(printf, 3, 4))) void writer_notice(struct ledger *l, const char *kind,
                                                          const char *format, ...);
 /* Decodes a packed row. */
-int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
+int writer_decode(struct ledger *l, const struct wire_buf *row, const struct schema *schema,
                   void *out, struct error *err);
 /* True after a fault that a later attempt may not meet again. */
 bool writer_fault_of_store(int status);
 /* Updates `disk_full` and `locked` after a write, and queues their notices. */
-void writer_note_disk(struct local *l, int status, const char *text);
+void writer_note_disk(struct ledger *l, int status, const char *text);
 
 /* ---- unsaved.c ------------------------------------------------------------------------------- */
 
@@ -178,25 +179,25 @@ void writer_note_disk(struct local *l, int status, const char *text);
  * so that a kernel that hung the device does not run again after a restart.
  */
 
-void unsaved_keep(struct local *l, struct request *r);
+void unsaved_keep(struct ledger *l, struct request *r);
 /* The best of a key that was offered last; NULL: none. Borrowed. */
-const struct unsaved *unsaved_newest(const struct local *l, const char *key);
+const struct unsaved *unsaved_newest(const struct ledger *l, const char *key);
 /* Forgets the bests of a key, or (NULL) the first best. Returns how many. */
-int64_t unsaved_drop(struct local *l, const char *key);
+int64_t unsaved_drop(struct ledger *l, const char *key);
 /* Takes over the row of a request. */
-void unsaved_keep_quarantine(struct local *l, struct request *r);
+void unsaved_keep_quarantine(struct ledger *l, struct request *r);
 /* Forgets the rows of a variant, or (NULL) all rows. Returns how many. */
-int64_t unsaved_drop_quarantine(struct local *l, const char *variant);
-int64_t unsaved_count_quarantine(const struct local *l);
-bool unsaved_any(const struct local *l);
-int unsaved_save(struct local *l, struct error *err); /* 0: all are saved */
+int64_t unsaved_drop_quarantine(struct ledger *l, const char *variant);
+int64_t unsaved_count_quarantine(const struct ledger *l);
+bool unsaved_any(const struct ledger *l);
+int unsaved_save(struct ledger *l, struct error *err); /* 0: all are saved */
 
 /* ---- modules.c ------------------------------------------------------------------------------- */
 
 /* The cache directory, on the writer thread (modules.c gives the reason). */
 
-void ledger_modules_trim(struct local *l); /* needs cache_dir; sets trim_at */
-void ledger_modules_count(struct local *l, struct ledger_status *out);
+void ledger_modules_trim(struct ledger *l); /* needs cache_dir; sets trim_at */
+void ledger_modules_count(struct ledger *l, struct ledger_status *out);
 
 /* ---- news.c ---------------------------------------------------------------------------------- */
 
@@ -210,22 +211,22 @@ void ledger_modules_count(struct local *l, struct ledger_status *out);
  * again.
  */
 
-void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,
+void news_tell(struct ledger *l, enum ledger_news_kind kind, const char *key,
                const struct best *best, bool saved);
 /* A page of changes was read, and its news were passed on. `more`: another page follows. */
-void news_asked(struct local *l, bool more);
+void news_asked(struct ledger *l, bool more);
 /* All bests must be read again. `lost`: the file is another one, and may have lost rows. */
-void news_reload(struct local *l, bool lost);
+void news_reload(struct ledger *l, bool lost);
 /* The load by the daemon has ended. */
-void news_loaded(struct local *l);
+void news_loaded(struct ledger *l);
 
 /* call after the loop handle `wake` was made */
-void news_start(struct local *l);
-void news_close(struct local *l, uv_close_cb closed); /* two handles with data `l` */
+void news_start(struct ledger *l);
+void news_close(struct ledger *l, uv_close_cb closed); /* two handles with data `l` */
 
 /* ---- verbs.c --------------------------------------------------------------------------------- */
 
-/* The verbs of the local ledger (struct verb in request.h). */
+/* The verbs (struct verb in request.h). */
 
 extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_restore, verb_unpin,
     verb_lease, verb_unlease, verb_add_run, verb_list, verb_list_key, verb_evict, verb_unquarantine,
@@ -240,12 +241,12 @@ extern const struct verb verb_reload;
 
 /* On the writer thread: reports all changes of other daemons to the loop. STORE_MISSED: some
  * changes are deleted, and all bests are read again. */
-int verbs_tell_changes(struct local *l, struct error *err);
+int verbs_tell_changes(struct ledger *l, struct error *err);
 
 /* ---- writer.c -------------------------------------------------------------------------------- */
 
-/* Runs the writer thread of a struct local. Ends when `stopping` is set and all requests are
+/* Runs the writer thread of a struct ledger. Ends when `stopping` is set and all requests are
  * done. */
-void writer_run(void *local);
+void writer_run(void *ledger);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop's side of the local ledger: makes requests, and answers finished requests. local.h has
- * the overview.
+ * The loop's side of the ledger: makes requests, and answers finished requests. inner.h has the
+ * overview.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -9,16 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger/local.h"
+#include "daemon/ledger/inner.h"
 
 /* ---- making requests ------------------------------------------------------------------------- */
 
-static struct local *local_of(struct ledger *l)
-{
-    return (struct local *)l;
-}
-
-static void put_in_line(struct local *l, struct request *r)
+static void put_in_line(struct ledger *l, struct request *r)
 {
     if (r->verb->flags & VERB_PATIENT) {
         queue_push_turn(&l->patient, r);
@@ -29,7 +24,7 @@ static void put_in_line(struct local *l, struct request *r)
     }
 }
 
-int local_submit(struct local *l, struct request *r)
+int ledger_submit(struct ledger *l, struct request *r)
 {
     bool trial = r && r->verb->flags & VERB_TRIAL, record = r && r->verb->flags & VERB_RECORD;
     int status = !r || r->row.failed ? ERROR_NO_MEMORY : 0;
@@ -60,8 +55,8 @@ int local_submit(struct local *l, struct request *r)
 
 /* Makes a request and hands it to the writer. `row` is encoded by the verb's schema; NULL: the
  * request has no row. */
-static int local_ask(struct ledger *l, const struct verb *verb, const char *const text[4],
-                     const void *row, int64_t argument, union request_cb cb, void *ctx)
+static int ledger_ask(struct ledger *l, const struct verb *verb, const char *const text[4],
+                      const void *row, int64_t argument, union request_cb cb, void *ctx)
 {
     struct request *r = request_new(verb, ctx, text);
     if (r) {
@@ -71,104 +66,97 @@ static int local_ask(struct ledger *l, const struct verb *verb, const char *cons
     if (r && row) {
         schema_encode(&r->row, verb->row, row);
     }
-    return local_submit(local_of(l), r);
+    return ledger_submit(l, r);
 }
 
-#define DONE(f) ((union request_cb){.done = (f)})
-#define BEST(f) ((union request_cb){.best = (f)})
-#define ID(f)   ((union request_cb){.id = (f)})
-#define NOBODY  ((union request_cb){.done = NULL})
+#define ANSWER(kind) ((union request_cb){.kind = cb})
+#define NOBODY       ((union request_cb){.done = NULL})
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static int local_load(struct ledger *l, bool first, ledger_load_cb cb, void *ctx)
+int ledger_load(struct ledger *l, bool first, ledger_load_cb cb, void *ctx)
 {
-    int status =
-        local_ask(l, &verb_load, NO_TEXT, NULL, first, (union request_cb){.load = cb}, ctx);
-    local_of(l)->loads = status == 0;
+    int status = ledger_ask(l, &verb_load, NO_TEXT, NULL, first, ANSWER(load), ctx);
+    l->loads = status == 0;
     return status;
 }
 
-static int local_find(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
+int ledger_find(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_find, TEXTS(key), NULL, 0, BEST(cb), ctx);
+    return ledger_ask(l, &verb_find, TEXTS(key), NULL, 0, ANSWER(best), ctx);
 }
 
-static int local_history(struct ledger *l, const char *key, const char *stamp, const char *class_,
-                         const char *driver, ledger_history_cb cb, void *ctx)
+int ledger_history(struct ledger *l, const char *key, const char *stamp, const char *class_,
+                   const char *driver, ledger_history_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_history, TEXTS(key, stamp, class_, driver), NULL, 0,
-                     (union request_cb){.history = cb}, ctx);
+    return ledger_ask(l, &verb_history, TEXTS(key, stamp, class_, driver), NULL, 0, ANSWER(history),
+                      ctx);
 }
 
-static int local_publish(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx)
+int ledger_publish(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_publish, NO_TEXT, b, b->generation, BEST(cb), ctx);
+    return ledger_ask(l, &verb_publish, NO_TEXT, b, b->generation, ANSWER(best), ctx);
 }
 
-static int local_restore(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx)
+int ledger_restore(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_restore, NO_TEXT, b, local_of(l)->heard, BEST(cb), ctx);
+    return ledger_ask(l, &verb_restore, NO_TEXT, b, l->heard, ANSWER(best), ctx);
 }
 
-static int local_unpin(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
+int ledger_unpin(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_unpin, TEXTS(key), NULL, 0, BEST(cb), ctx);
+    return ledger_ask(l, &verb_unpin, TEXTS(key), NULL, 0, ANSWER(best), ctx);
 }
 
-static int local_lease(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb,
-                       void *ctx)
+int ledger_lease(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_lease, TEXTS(key), NULL, ttl_ms, DONE(cb), ctx);
+    return ledger_ask(l, &verb_lease, TEXTS(key), NULL, ttl_ms, ANSWER(done), ctx);
 }
 
-static int local_unlease(struct ledger *l, const char *key)
+int ledger_unlease(struct ledger *l, const char *key)
 {
-    int status = local_ask(l, &verb_unlease, TEXTS(key), NULL, 0, NOBODY, NULL);
-    news_tell(local_of(l), NEWS_FREED, key, NULL, false); /* later requests follow it */
+    int status = ledger_ask(l, &verb_unlease, TEXTS(key), NULL, 0, NOBODY, NULL);
+    news_tell(l, NEWS_FREED, key, NULL, false); /* later requests follow it */
     return status;
 }
 
-static void local_want(struct ledger *l, const char *key, const char *class_, int64_t uid,
-                       const struct wire_buf *search)
+void ledger_want(struct ledger *l, const char *key, const char *class_, int64_t uid,
+                 const struct wire_buf *search)
 {
     struct request *r = request_new(&verb_want, NULL, TEXTS(key, class_));
     if (r) {
         wire_put_raw(&r->row, search->data, search->len);
         r->argument = uid;
     }
-    local_submit(local_of(l), r);
+    ledger_submit(l, r);
 }
 
-static void local_unwant(struct ledger *l, const char *key)
+void ledger_unwant(struct ledger *l, const char *key)
 {
-    local_ask(l, &verb_unwant, TEXTS(key), NULL, 0, NOBODY, NULL);
+    ledger_ask(l, &verb_unwant, TEXTS(key), NULL, 0, NOBODY, NULL);
 }
 
-static int local_next_wanted(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx)
+int ledger_next_wanted(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_next_wanted, TEXTS(class_), NULL, 0, (union request_cb){.list = cb},
-                     ctx);
+    return ledger_ask(l, &verb_next_wanted, TEXTS(class_), NULL, 0, ANSWER(list), ctx);
 }
 
-static int local_record(struct ledger *l, const struct trial *t, bool once, ledger_done_cb cb,
-                        void *ctx)
+int ledger_record(struct ledger *l, const struct trial *t, bool once, ledger_done_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_record, NO_TEXT, t, once, DONE(cb), ctx);
+    return ledger_ask(l, &verb_record, NO_TEXT, t, once, ANSWER(done), ctx);
 }
 
-static uint32_t local_room(struct ledger *base)
+uint32_t ledger_room(struct ledger *l)
 {
-    struct local *l = local_of(base);
     uv_mutex_lock(&l->mutex);
     uint32_t room = RECORDS_MAX - l->records;
     uv_mutex_unlock(&l->mutex);
     return room;
 }
 
-static int local_add_run(struct ledger *l, const struct run *run, ledger_id_cb cb, void *ctx)
+int ledger_add_run(struct ledger *l, const struct run *run, ledger_id_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_add_run, NO_TEXT, run, 0, ID(cb), ctx);
+    return ledger_ask(l, &verb_add_run, NO_TEXT, run, 0, ANSWER(id), ctx);
 }
 
 static bool is_equal(const struct record *filter, const char *column)
@@ -188,27 +176,22 @@ static bool is_brief(const char *what, const struct record *filter)
            ((trials || runs) && is_equal(filter, "id"));
 }
 
-static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
-                       struct error *err);
-
 /* Returns the ledger that carries out lists, and makes it for the first list: a list may read the
  * whole file, and no other request waits for the list. Returns `l` when a second ledger cannot be
  * made. */
-static struct local *lists_home(struct local *l)
+static struct ledger *lists_home(struct ledger *l)
 {
-    struct ledger *lists = NULL;
     struct error ignored = ERROR_NULL;
     const struct ledger_config c = {.path = l->path, .read_only = true, .force_network_fs = true};
-    if (!l->lists && !l->ending && local_start(&lists, l->wake.loop, &c, &ignored) == 0) {
-        l->lists = local_of(lists);
+    if (!l->lists && !l->ending && ledger_start(&l->lists, l->wake.loop, &c, &ignored) == 0) {
         l->lists->whole = l;
     }
     return l->lists && !l->ending ? l->lists : l;
 }
 
-void local_make_snapshot(struct local *l)
+void ledger_make_snapshot(struct ledger *l)
 {
-    local_ask(&lists_home(l)->base, &verb_snapshot, NO_TEXT, NULL, 0, NOBODY, NULL);
+    ledger_ask(lists_home(l), &verb_snapshot, NO_TEXT, NULL, 0, NOBODY, NULL);
 }
 
 /* Marks the requests of ctx in a queue of turns. */
@@ -222,9 +205,8 @@ static void mark_withdrawn(struct queue *q, const void *ctx)
     }
 }
 
-static void local_withdraw(struct ledger *base, const void *ctx)
+void ledger_withdraw(struct ledger *l, const void *ctx)
 {
-    struct local *l = local_of(base);
     uv_mutex_lock(&l->mutex);
     mark_withdrawn(&l->patient, ctx);
     if (l->listing && l->listing->ctx == ctx) {
@@ -235,12 +217,12 @@ static void local_withdraw(struct ledger *base, const void *ctx)
     }
     uv_mutex_unlock(&l->mutex);
     if (l->lists) {
-        local_withdraw(&l->lists->base, ctx);
+        ledger_withdraw(l->lists, ctx);
     }
 }
 
-static int local_list(struct ledger *l, int64_t user, const char *what, const struct record *filter,
-                      size_t max_bytes, ledger_list_cb cb, void *ctx)
+int ledger_list(struct ledger *l, int64_t user, const char *what, const struct record *filter,
+                size_t max_bytes, ledger_list_cb cb, void *ctx)
 {
     const struct verb *verb = is_brief(what, filter) ? &verb_list_key : &verb_list;
     struct request *r = request_new(verb, ctx, TEXTS(what));
@@ -256,34 +238,33 @@ static int local_list(struct ledger *l, int64_t user, const char *what, const st
         r->cb.list = cb;
         r->argument = (int64_t)max_bytes;
     }
-    struct local *home = local_of(l), *at = verb == &verb_list ? lists_home(home) : home;
+    struct ledger *home = l, *at = verb == &verb_list ? lists_home(home) : home;
     if (r && at != home) {
         uv_mutex_lock(&home->mutex);
         r->after = home->n_taken + (home->todo.first != NULL);
         uv_mutex_unlock(&home->mutex);
     }
-    int status = local_submit(at, r);
+    int status = ledger_submit(at, r);
     home->n_lists += status == 0;
     return status;
 }
 
-static int local_evict(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx)
+int ledger_evict(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_evict, TEXTS(key), NULL, 0, ID(cb), ctx);
+    return ledger_ask(l, &verb_evict, TEXTS(key), NULL, 0, ANSWER(id), ctx);
 }
 
-static int local_unquarantine(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx)
+int ledger_unquarantine(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_unquarantine, TEXTS(variant), NULL, 0, ID(cb), ctx);
+    return ledger_ask(l, &verb_unquarantine, TEXTS(variant), NULL, 0, ANSWER(id), ctx);
 }
 
-static int local_backup(struct ledger *l, const char *path, ledger_done_cb cb, void *ctx)
+int ledger_backup(struct ledger *l, const char *path, ledger_done_cb cb, void *ctx)
 {
-    return local_ask(l, &verb_backup, TEXTS(path), NULL, 0, DONE(cb), ctx);
+    return ledger_ask(l, &verb_backup, TEXTS(path), NULL, 0, ANSWER(done), ctx);
 }
 
-static int local_status(struct ledger *l, void (*cb)(void *, const struct ledger_status *),
-                        void *ctx)
+int ledger_status(struct ledger *l, void (*cb)(void *, const struct ledger_status *), void *ctx)
 {
     struct request *r = request_new(&verb_status, ctx, NO_TEXT);
     if (r && !(r->counts = calloc(1, sizeof(*r->counts)))) {
@@ -293,13 +274,13 @@ static int local_status(struct ledger *l, void (*cb)(void *, const struct ledger
     if (r) {
         r->cb.status = cb;
     }
-    return local_submit(local_of(l), r);
+    return ledger_submit(l, r);
 }
 
 #define EVIDENCE(call, type)                                                                       \
-    static void local_##call(struct ledger *l, const struct type *row)                             \
+    void ledger_##call(struct ledger *l, const struct type *row)                                   \
     {                                                                                              \
-        local_ask(l, &verb_##call, NO_TEXT, row, 0, NOBODY, NULL);                                 \
+        ledger_ask(l, &verb_##call, NO_TEXT, row, 0, NOBODY, NULL);                                \
     }
 EVIDENCE(add_trial, trial)
 EVIDENCE(add_module, module)
@@ -308,9 +289,19 @@ EVIDENCE(add_event, event)
 EVIDENCE(put_device, device_info)
 EVIDENCE(end_run, run)
 
+int64_t ledger_generation(const struct ledger *l)
+{
+    return l->generation;
+}
+
+int64_t ledger_daemons(const struct ledger *l)
+{
+    return l->daemons;
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void local_free_parts(struct local *l)
+static void ledger_free_parts(struct ledger *l)
 {
     store_close(l->store);
     wire_doc_free(l->loop_doc);
@@ -323,7 +314,7 @@ static void local_free_parts(struct local *l)
     free(l);
 }
 
-static void local_free(struct local *l)
+static void ledger_free(struct ledger *l)
 {
     for (struct request *r; (r = queue_pop(&l->done));) {
         request_free(r);
@@ -331,24 +322,24 @@ static void local_free(struct local *l)
     uv_cond_destroy(&l->carried);
     uv_cond_destroy(&l->more);
     uv_mutex_destroy(&l->mutex);
-    local_free_parts(l);
+    ledger_free_parts(l);
 }
 
-static void local_on_closed(uv_handle_t *h)
+static void ledger_on_closed(uv_handle_t *h)
 {
-    struct local *l = h->data;
+    struct ledger *l = h->data;
     if (--l->open > 0) {
         return;
     }
     void (*stopped)(void *) = l->stopped;
     void *ctx = l->stopped_ctx;
-    local_free(l);
+    ledger_free(l);
     if (stopped) {
         stopped(ctx);
     }
 }
 
-static struct request *next_done(struct local *l, bool *ended)
+static struct request *next_done(struct ledger *l, bool *ended)
 {
     uv_mutex_lock(&l->mutex);
     struct request *r = queue_pop(&l->done);
@@ -358,9 +349,9 @@ static struct request *next_done(struct local *l, bool *ended)
 }
 
 /* Hands a list that met damage to the writing ledger, which repairs the file. True: handed over. */
-static bool list_again(struct local *l, struct request *r)
+static bool list_again(struct ledger *l, struct request *r)
 {
-    struct local *whole = (struct local *)l->whole;
+    struct ledger *whole = (struct ledger *)l->whole;
     if (!whole || whole->ending || r->status != ERROR_STORE) {
         return false;
     }
@@ -371,16 +362,16 @@ static bool list_again(struct local *l, struct request *r)
     return true;
 }
 
-static void local_close_handles(struct local *l)
+static void ledger_close_handles(struct ledger *l)
 {
     l->open = 3;
-    news_close(l, local_on_closed);
-    uv_close((uv_handle_t *)&l->wake, local_on_closed);
+    news_close(l, ledger_on_closed);
+    uv_close((uv_handle_t *)&l->wake, ledger_on_closed);
 }
 
 static void on_wake(uv_async_t *h)
 {
-    struct local *l = h->data;
+    struct ledger *l = h->data;
     bool ended;
     uint64_t until = uv_hrtime() + ANSWERS_NS;
     for (struct request *r; (r = next_done(l, &ended));) {
@@ -397,17 +388,16 @@ static void on_wake(uv_async_t *h)
     }
     if (ended && !uv_is_closing((uv_handle_t *)h)) {
         uv_thread_join(&l->thread);
-        local_close_handles(l);
+        ledger_close_handles(l);
     }
 }
 
-static struct local *local_new(const struct ledger_config *c)
+static struct ledger *ledger_new(const struct ledger_config *c)
 {
-    struct local *l = calloc(1, sizeof(*l));
+    struct ledger *l = calloc(1, sizeof(*l));
     if (!l) {
         return NULL;
     }
-    l->base.ops = &ledger_local_ops;
     l->read_only = c->read_only;
     l->path = strdup(c->path);
     l->notice = c->notice;
@@ -439,14 +429,14 @@ err_more:
 err_mutex:
     uv_mutex_destroy(&l->mutex);
 err_parts:
-    local_free_parts(l);
+    ledger_free_parts(l);
     return NULL;
 }
 
 /* Registers this daemon with the database, and deletes rows of daemons that have ended. */
-static int join_others(struct local *l, struct error *err)
+static int join_others(struct ledger *l, struct error *err)
 {
-    int r = store_generation(l->store, &l->base.generation, err);
+    int r = store_generation(l->store, &l->generation, err);
     if (l->read_only) {
         return r;
     }
@@ -454,10 +444,10 @@ static int join_others(struct local *l, struct error *err)
     r = r ? r : store_join(l->store, err);
     r = r ? r : store_changes_begin(l->store, &l->changes, err);
     l->opened = store_opened(l->store);
-    return r ? r : store_daemons(l->store, &l->base.daemons, err);
+    return r ? r : store_daemons(l->store, &l->daemons, err);
 }
 
-static int join_database(struct local *l, struct error *err)
+static int join_database(struct ledger *l, struct error *err)
 {
     int r = join_others(l, err);
     if (r == ERROR_STORE && !l->read_only && store_damaged(l->store) &&
@@ -466,14 +456,14 @@ static int join_database(struct local *l, struct error *err)
     }
     if (r == ERROR_DISK_FULL || r == ERROR_BUSY) {
         /* the daemon serves the bests of the file, although nobody can write now */
-        local_notice(l, "lease", err->text);
+        ledger_notice(l, "lease", err->text);
         return 0;
     }
     return r;
 }
 
 /* Signals belong to the loop: the thread blocks them all. */
-static int start_thread(struct local *l)
+static int start_thread(struct ledger *l)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -484,7 +474,7 @@ static int start_thread(struct local *l)
 }
 
 /* Without memory for its names the cache is not trimmed, but the ledger starts. */
-static void set_cache(struct local *l, const struct ledger_config *c)
+static void set_cache(struct ledger *l, const struct ledger_config *c)
 {
     char *database = c->cache_dir ? realpath(c->path, NULL) : NULL;
     char *cache_dir = database ? strdup(c->cache_dir) : NULL;
@@ -494,10 +484,10 @@ static void set_cache(struct local *l, const struct ledger_config *c)
     l->trim_at = c->read_only ? UINT64_MAX : writer_now_ms() + IDLE_MS;
 }
 
-static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
-                       struct error *err)
+int ledger_start(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
+                 struct error *err)
 {
-    struct local *l = local_new(c);
+    struct ledger *l = ledger_new(c);
     if (!l) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for the ledger");
     }
@@ -507,14 +497,14 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         .flags = (c->force_network_fs ? STORE_FORCE_NETWORK_FS : 0) |
                  (c->read_only ? STORE_READ_ONLY : 0),
         .trials_per_key_max = c->trials_per_key_max,
-        .notice = local_notice,
+        .notice = ledger_notice,
         .ctx = l,
     };
     int r = store_open(&o, &l->store, err);
     r = r ? r : join_database(l, err);
     if (r < 0) {
-        local_tell_kept(l);
-        local_free(l);
+        ledger_tell_kept(l);
+        ledger_free(l);
         return r;
     }
     store_set_patience(l->store, PATIENCE_MS);
@@ -522,21 +512,21 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
     l->wake.data = l;
     r = uv_async_init(loop, &l->wake, on_wake);
     if (r) {
-        local_free(l);
+        ledger_free(l);
         return error_set(err, ERROR_INTERNAL, "uv_async_init: %s", uv_strerror(r));
     }
     news_start(l);
     r = start_thread(l);
     if (r) {
-        local_close_handles(l);
+        ledger_close_handles(l);
         return error_set(err, ERROR_INTERNAL, "starting the ledger's thread: %s", uv_strerror(r));
     }
     uv_async_send(&l->wake); /* kept notices */
-    *out = &l->base;
+    *out = l;
     return 0;
 }
 
-static void stop_thread(struct local *l)
+static void stop_thread(struct ledger *l)
 {
     uv_mutex_lock(&l->mutex);
     l->stopping = true;
@@ -549,14 +539,13 @@ static void stop_thread(struct local *l)
 
 static void lists_stopped(void *ctx)
 {
-    struct local *l = ctx;
+    struct ledger *l = ctx;
     l->lists = NULL;
     stop_thread(l);
 }
 
-static void local_stop(struct ledger *base, void (*stopped)(void *ctx), void *ctx)
+void ledger_stop(struct ledger *l, void (*stopped)(void *ctx), void *ctx)
 {
-    struct local *l = local_of(base);
     if (l->ending) {
         return;
     }
@@ -564,39 +553,8 @@ static void local_stop(struct ledger *base, void (*stopped)(void *ctx), void *ct
     l->stopped = stopped;
     l->stopped_ctx = ctx;
     if (l->lists) {
-        local_stop(&l->lists->base, lists_stopped, l);
+        ledger_stop(l->lists, lists_stopped, l);
     } else {
         stop_thread(l);
     }
 }
-
-const struct ledger_ops ledger_local_ops = {
-    .start = local_start,
-    .stop = local_stop,
-    .load = local_load,
-    .find = local_find,
-    .history = local_history,
-    .publish = local_publish,
-    .restore = local_restore,
-    .lease = local_lease,
-    .unlease = local_unlease,
-    .record = local_record,
-    .room = local_room,
-    .add_run = local_add_run,
-    .list = local_list,
-    .withdraw = local_withdraw,
-    .evict = local_evict,
-    .unquarantine = local_unquarantine,
-    .unpin = local_unpin,
-    .backup = local_backup,
-    .status = local_status,
-    .add_trial = local_add_trial,
-    .add_module = local_add_module,
-    .add_quarantine = local_add_quarantine,
-    .add_event = local_add_event,
-    .put_device = local_put_device,
-    .end_run = local_end_run,
-    .want = local_want,
-    .unwant = local_unwant,
-    .next_wanted = local_next_wanted,
-};
