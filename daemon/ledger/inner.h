@@ -64,17 +64,6 @@ enum {
     SNAPSHOT_S = 3600, /* seconds between snapshots of a database in use */
 };
 
-/* A best that the store could not write. */
-struct unsaved {
-    struct unsaved *next;
-    char key[HASH_HEX];
-    /* generation of a row that the file has lost; 0: the row has no generation yet */
-    int64_t generation;
-    int64_t known; /* generation of the key's newest row that the caller knew */
-    bool imported;
-    struct wire_buf row; /* owned */
-};
-
 struct ledger {
     void (*notice)(void *ctx, const char *kind, const char *text);
     void (*news)(void *ctx, const struct ledger_news *n);
@@ -124,15 +113,13 @@ struct ledger {
     bool read_only; /* fixed at the start */
 
     /* writer thread */
-    struct store *store;        /* owned */
-    unsigned opened;            /* value of store_opened when all bests were read */
-    int64_t changes;            /* number of the last change that was read */
-    struct store_load *loading; /* owned; NULL: no load is under way */
-    union ledger_row *object;   /* owned: a row, decoded */
-    struct wire_doc *doc;       /* owned */
-    struct unsaved *unsaved, **unsaved_last;
-    int64_t n_unsaved;
-    struct queue quarantined; /* requests whose rows of quarantine the store could not write */
+    struct store *store;               /* owned */
+    unsigned opened;                   /* value of store_opened when all bests were read */
+    int64_t changes;                   /* number of the last change that was read */
+    struct store_load *loading;        /* owned; NULL: no load is under way */
+    union ledger_row *object;          /* owned: a row, decoded */
+    struct wire_doc *doc;              /* owned */
+    struct queue unsaved, quarantined; /* see unsaved.c below */
     bool disk_full, dirty, check_due, unrepaired; /* disk_full, unrepaired: reported already */
     bool locked;    /* another program holds the write lock, and this was reported */
     bool lost_said; /* the loss of a row was reported, and no row was written since that report */
@@ -177,18 +164,16 @@ void writer_note_disk(struct ledger *l, int status, const char *text);
  * Rows that the store could not write and that must not be lost, on the writer thread. Saved every
  * RETRY_MS and at the end. A best gets its generation when it is saved. Rows of quarantine are kept
  * so that a kernel that hung the device does not run again after a restart.
+ *
+ * Each row is a request in a queue, with the name of the row in text[0]: a key or a variant. Of a
+ * best, `argument` is the generation of the key's newest row that the caller knew, and text[1] is
+ * "" unless a client has brought the row.
  */
 
 void unsaved_keep(struct ledger *l, struct request *r);
 /* The best of a key that was offered last; NULL: none. Borrowed. */
-const struct unsaved *unsaved_newest(const struct ledger *l, const char *key);
-/* Forgets the bests of a key, or (NULL) the first best. Returns how many. */
-int64_t unsaved_drop(struct ledger *l, const char *key);
-/* Takes over the row of a request. */
+const struct request *unsaved_newest(const struct ledger *l, const char *key);
 void unsaved_keep_quarantine(struct ledger *l, struct request *r);
-/* Forgets the rows of a variant, or (NULL) all rows. Returns how many. */
-int64_t unsaved_drop_quarantine(struct ledger *l, const char *variant);
-int64_t unsaved_count_quarantine(const struct ledger *l);
 bool unsaved_any(const struct ledger *l);
 int unsaved_save(struct ledger *l, struct error *err); /* 0: all are saved */
 

@@ -407,6 +407,7 @@ static struct ledger *ledger_new(const struct ledger_config *c)
     queue_init(&l->brief);
     queue_init(&l->patient);
     queue_init(&l->done);
+    queue_init(&l->unsaved);
     queue_init(&l->quarantined);
     l->answered = malloc(sizeof(*l->answered));
     l->object = malloc(sizeof(*l->object));

@@ -21,10 +21,10 @@ static int ledger_modules_write_list(struct ledger *l, struct error *err)
     char(*ids)[HASH_HEX] = NULL, (*all)[HASH_HEX] = NULL;
     uint32_t n;
     int r = store_modules_of_bests(l->store, &ids, &n, err);
-    if (r == 0 && !(all = realloc(ids, (n + (size_t)l->n_unsaved + 1) * HASH_HEX))) {
+    if (r == 0 && !(all = realloc(ids, (n + (size_t)queue_count(&l->unsaved) + 1) * HASH_HEX))) {
         r = error_set(err, ERROR_NO_MEMORY, "no memory for %u modules", n);
     }
-    for (const struct unsaved *u = l->unsaved; u && r == 0; u = u->next) {
+    for (const struct request *u = l->unsaved.first; u && r == 0; u = u->next) {
         r = writer_decode(l, &u->row, &best_schema, l->object, err);
         if (r == 0 && l->object->best.module[0]) {
             memcpy(all[n++], l->object->best.module, HASH_HEX);

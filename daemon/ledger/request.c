@@ -81,14 +81,40 @@ void queue_move(struct queue *to, struct queue *from)
     }
 }
 
+struct request *queue_remove(struct queue *q, struct request **at)
+{
+    struct request *r = *at;
+    *at = r->next;
+    q->last = q->last == &r->next ? at : q->last;
+    return r;
+}
+
 struct request *queue_pop(struct queue *q)
 {
-    struct request *r = q->first;
-    if (r) {
-        q->first = r->next;
-        q->last = q->first ? q->last : &q->first;
+    return q->first ? queue_remove(q, &q->first) : NULL;
+}
+
+int64_t queue_drop(struct queue *q, const char *name)
+{
+    int64_t n = 0;
+    for (struct request **at = &q->first; *at;) {
+        if (name && strcmp((*at)->text[0], name) != 0) {
+            at = &(*at)->next;
+            continue;
+        }
+        request_free(queue_remove(q, at));
+        n++;
     }
-    return r;
+    return n;
+}
+
+int64_t queue_count(const struct queue *q)
+{
+    int64_t n = 0;
+    for (const struct request *r = q->first; r; r = r->next) {
+        n++;
+    }
+    return n;
 }
 
 void queue_push_turn(struct queue *q, struct request *r)

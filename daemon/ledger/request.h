@@ -98,6 +98,10 @@ void queue_init(struct queue *q);
 void queue_push(struct queue *q, struct request *r);
 void queue_move(struct queue *to, struct queue *from); /* moves all requests to the end of `to` */
 struct request *queue_pop(struct queue *q);            /* NULL: empty */
+struct request *queue_remove(struct queue *q, struct request **at);
+/* Frees the requests with this text[0]; NULL: all. Returns how many. */
+int64_t queue_drop(struct queue *q, const char *name);
+int64_t queue_count(const struct queue *q);
 
 /* A queue of turns holds a request of each user, with more requests of that user behind it. So each
  * user waits for at most one request of each other user. Users are few. */

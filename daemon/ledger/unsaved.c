@@ -5,31 +5,38 @@
 
 #include "daemon/ledger/inner.h"
 
-static void unsaved_forget_row(struct ledger *l, struct unsaved **at)
+/* Keeps a copy of the request's row under a name. `text` NULL: the row cannot be read. */
+static struct request *unsaved_push(struct ledger *l, struct queue *q, const struct request *r,
+                                    const char *const text[4])
 {
-    struct unsaved *u = *at;
-    *at = u->next;
-    if (l->unsaved_last == &u->next) {
-        l->unsaved_last = at;
+    struct request *kept = text ? request_new(r->verb, NULL, text) : NULL;
+    if (kept) {
+        kept->argument = r->argument;
+        wire_put_raw(&kept->row, r->row.data, r->row.len);
     }
-    wire_buf_deinit(&u->row);
-    free(u);
-    l->n_unsaved--;
+    if (!kept || kept->row.failed) {
+        writer_notice(l, "lost", "a row of table %s could not be saved, nor kept in memory: %s",
+                      r->verb->row->name, r->err->text);
+        request_free(kept);
+        return NULL;
+    }
+    queue_push(q, kept);
+    return kept;
 }
 
-/* Limits the imported bests of a key to the number that the store would keep (store_offer). */
+/* Limits the brought bests of a key to the number that the store would keep (store_offer). */
 static void unsaved_trim_key(struct ledger *l, const char *key)
 {
-    struct unsaved **oldest = NULL;
+    struct request **oldest = NULL;
     int n = 0;
-    for (struct unsaved **at = &l->unsaved; *at; at = &(*at)->next) {
-        if ((*at)->imported && strcmp((*at)->key, key) == 0) {
+    for (struct request **at = &l->unsaved.first; *at; at = &(*at)->next) {
+        if ((*at)->text[1][0] && strcmp((*at)->text[0], key) == 0) {
             oldest = oldest ? oldest : at;
             n++;
         }
     }
     if (n > STORE_IMPORTED_PER_KEY) {
-        unsaved_forget_row(l, oldest);
+        request_free(queue_remove(&l->unsaved, oldest));
     }
 }
 
@@ -37,105 +44,39 @@ void unsaved_keep(struct ledger *l, struct request *r)
 {
     struct best *b = &l->object->best;
     struct error ignored;
-    struct unsaved *u = calloc(1, sizeof(*u));
-    int status = u ? writer_decode(l, &r->row, &best_schema, l->object, &ignored) : ERROR_NO_MEMORY;
+    int status = writer_decode(l, &r->row, &best_schema, l->object, &ignored);
     if (status == 0 && r->verb == &verb_publish) {
         b->generation = 0;
         wire_buf_clear(&r->row);
         schema_encode(&r->row, &best_schema, b);
         status = r->row.failed ? ERROR_NO_MEMORY : 0;
     }
-    if (status || (wire_put_raw(&u->row, r->row.data, r->row.len), u->row.failed)) {
-        writer_notice(l, "lost", "a best could not be saved, nor kept in memory: %s", r->err->text);
-        if (u) {
-            wire_buf_deinit(&u->row);
-        }
-        free(u);
-        return;
-    }
-    memcpy(u->key, b->key, sizeof(u->key));
-    u->generation = b->generation;
-    u->known = r->argument;
-    u->imported = best_is_brought(b);
-    *l->unsaved_last = u;
-    l->unsaved_last = &u->next;
-    l->n_unsaved++;
-    if (u->imported) {
-        unsaved_trim_key(l, u->key);
+    bool brought = status == 0 && best_is_brought(b);
+    if (unsaved_push(l, &l->unsaved, r, status ? NULL : TEXTS(b->key, brought ? "brought" : "")) &&
+        brought) {
+        unsaved_trim_key(l, b->key);
     }
 }
 
-const struct unsaved *unsaved_newest(const struct ledger *l, const char *key)
+const struct request *unsaved_newest(const struct ledger *l, const char *key)
 {
-    const struct unsaved *newest = NULL;
-    for (const struct unsaved *u = l->unsaved; u; u = u->next) {
-        newest = strcmp(u->key, key) == 0 ? u : newest;
+    const struct request *newest = NULL;
+    for (const struct request *u = l->unsaved.first; u; u = u->next) {
+        newest = strcmp(u->text[0], key) == 0 ? u : newest;
     }
     return newest;
 }
 
-int64_t unsaved_drop(struct ledger *l, const char *key)
-{
-    int64_t n = 0;
-    struct unsaved **at = &l->unsaved;
-    while (*at && !(key == NULL && n == 1)) {
-        struct unsaved *u = *at;
-        if (key && strcmp(u->key, key) != 0) {
-            at = &u->next;
-            continue;
-        }
-        unsaved_forget_row(l, at);
-        n++;
-    }
-    return n;
-}
-
 void unsaved_keep_quarantine(struct ledger *l, struct request *r)
 {
-    struct request *kept = request_new(r->verb, NULL, NO_TEXT);
-    if (!kept) {
-        writer_notice(l, "lost", "a row of quarantine could not be saved, nor kept in memory: %s",
-                      r->err->text);
-        return;
-    }
-    kept->row = r->row;
-    r->row = WIRE_BUF_NULL;
-    queue_push(&l->quarantined, kept);
-}
-
-int64_t unsaved_drop_quarantine(struct ledger *l, const char *variant)
-{
-    int64_t n = 0;
     struct error ignored;
-    struct queue all;
-    queue_init(&all);
-    queue_move(&all, &l->quarantined);
-    for (struct request *r; (r = queue_pop(&all));) {
-        bool goes =
-            !variant || (writer_decode(l, &r->row, &quarantine_schema, l->object, &ignored) == 0 &&
-                         strcmp(l->object->quarantine.variant, variant) == 0);
-        if (goes) {
-            request_free(r);
-            n++;
-        } else {
-            queue_push(&l->quarantined, r);
-        }
-    }
-    return n;
-}
-
-int64_t unsaved_count_quarantine(const struct ledger *l)
-{
-    int64_t n = 0;
-    for (const struct request *r = l->quarantined.first; r; r = r->next) {
-        n++;
-    }
-    return n;
+    int status = writer_decode(l, &r->row, &quarantine_schema, l->object, &ignored);
+    unsaved_push(l, &l->quarantined, r, status ? NULL : TEXTS(l->object->quarantine.variant));
 }
 
 bool unsaved_any(const struct ledger *l)
 {
-    return l->unsaved || l->quarantined.first;
+    return l->unsaved.first || l->quarantined.first;
 }
 
 /* Tells the loop that the first best is saved, and its generation. */
@@ -143,9 +84,9 @@ static void tell_first(struct ledger *l)
 {
     struct best *b = &l->object->best;
     struct request *r = request_new(&verb_saved, NULL, NO_TEXT);
-    for (struct unsaved *u = l->unsaved->next; u; u = u->next) {
-        if (strcmp(u->key, b->key) == 0 && u->known < b->generation) {
-            u->known = b->generation; /* the caller of u knew this best */
+    for (struct request *u = l->unsaved.first->next; u; u = u->next) {
+        if (strcmp(u->text[0], b->key) == 0 && u->argument < b->generation) {
+            u->argument = b->generation; /* the caller of u knew this best */
         }
     }
     if (r) {
@@ -156,23 +97,23 @@ static void tell_first(struct ledger *l)
 
 static int save_first(struct ledger *l, struct error *err)
 {
-    const struct unsaved *u = l->unsaved;
+    const struct request *u = l->unsaved.first;
     struct best *b = &l->object->best;
     int r = writer_decode(l, &u->row, &best_schema, l->object, err);
-    if (r == 0 && u->generation) {
+    if (r == 0 && u->verb == &verb_restore) {
         return store_publish_again(l->store, b, err);
     }
-    b->generation = u->known;
+    b->generation = u->argument;
     return r ? r : store_offer(l->store, b, err);
 }
 
 static int save_bests(struct ledger *l, struct error *err)
 {
-    while (l->unsaved) {
+    while (l->unsaved.first) {
         int r = save_first(l, err);
         if (r == ERROR_CONFLICT) { /* another best has replaced this best */
             writer_notice(l, "lost", "a best was never saved: %s", err->text);
-            unsaved_drop(l, NULL);
+            request_free(queue_pop(&l->unsaved));
             continue;
         }
         writer_note_disk(l, r, err->text);
@@ -181,7 +122,7 @@ static int save_bests(struct ledger *l, struct error *err)
         }
         l->dirty = true;
         tell_first(l);
-        unsaved_drop(l, NULL);
+        request_free(queue_pop(&l->unsaved));
     }
     return 0;
 }

@@ -28,7 +28,7 @@ static int verbs_offer_row(struct ledger *l, const struct wire_buf *row, int64_t
                            struct error *err)
 {
     struct best *b = &l->object->best;
-    const struct unsaved *u = unsaved_newest(l, b->key);
+    const struct request *u = unsaved_newest(l, b->key);
     struct best now;
     if (u) {
         int r = writer_decode(l, &u->row, &best_schema, &now, err);
@@ -110,7 +110,7 @@ static int work_evict(struct ledger *l, struct request *r, struct error *err)
 static void settle_evict(struct ledger *l, struct request *r)
 {
     if (r->status == 0) {
-        r->number += unsaved_drop(l, r->text[0]);
+        r->number += queue_drop(&l->unsaved, r->text[0]);
     }
 }
 
@@ -122,7 +122,7 @@ static int work_unquarantine(struct ledger *l, struct request *r, struct error *
 static void settle_unquarantine(struct ledger *l, struct request *r)
 {
     if (r->status == 0) {
-        r->number += unsaved_drop_quarantine(l, r->text[0]);
+        r->number += queue_drop(&l->quarantined, r->text[0]);
     }
 }
 
@@ -402,8 +402,8 @@ static int work_status(struct ledger *l, struct request *r, struct error *err)
     int64_t lost = l->lost_trials;
     uv_mutex_unlock(&l->mutex);
     *r->counts = (struct ledger_status){
-        .unsaved = l->n_unsaved,
-        .unsaved_quarantine = unsaved_count_quarantine(l),
+        .unsaved = queue_count(&l->unsaved),
+        .unsaved_quarantine = queue_count(&l->quarantined),
         .lost_trials = lost,
         .disk_full = l->disk_full,
         .locked = l->locked,

@@ -144,7 +144,7 @@ static bool try_group(struct ledger *l, struct queue *q)
     struct error errors[GROUP_MAX];
     int statuses[GROUP_MAX];
     size_t n = 0;
-    if (l->unsaved && unsaved_save(l, &errors[0])) {
+    if (l->unsaved.first && unsaved_save(l, &errors[0])) {
         /* saves these rows first: a failed group would undo them */
         return false;
     }
@@ -317,11 +317,11 @@ static void save_last(struct ledger *l)
     if (r < 0 && wants_repair(l) && store_repair(l->store, &err) == 0) {
         r = unsaved_save(l, &err);
     }
-    if (r < 0 && l->unsaved) {
-        writer_notice(l, "lost", "%lld bests were never saved: %s", (long long)l->n_unsaved,
-                      err.text);
+    if (r < 0 && l->unsaved.first) {
+        writer_notice(l, "lost", "%lld bests were never saved: %s",
+                      (long long)queue_count(&l->unsaved), err.text);
     }
-    int64_t quarantined = unsaved_drop_quarantine(l, NULL);
+    int64_t quarantined = queue_drop(&l->quarantined, NULL);
     if (quarantined) {
         writer_notice(
             l, "lost",
@@ -338,8 +338,7 @@ static void writer_end_thread(struct ledger *l)
         store_repair(l->store, &err);
     }
     save_last(l);
-    while (unsaved_drop(l, NULL)) {
-    }
+    queue_drop(&l->unsaved, NULL);
     l->loading = store_load_end(l->loading);
     if (!l->read_only && store_leave(l->store, &err) < 0) {
         writer_notice(l, "lease", "%s", err.text); /* the leases that stay end with this process */
@@ -400,7 +399,6 @@ void writer_run(void *ledger)
 {
     struct ledger *l = ledger;
     struct queue q;
-    l->unsaved_last = &l->unsaved;
     l->idle_at = writer_now_ms() + IDLE_MS;
     for (;;) {
         uv_mutex_lock(&l->mutex);
