@@ -47,9 +47,9 @@ void request_free(struct request *r)
     if (!r) {
         return;
     }
-    if (r->verb->release) {
-        r->verb->release(r);
-    }
+    free(r->results);
+    free(r->avoid);
+    wire_buf_deinit(&r->filter);
     wire_buf_deinit(&r->row);
     if (r->err != &no_room) {
         free(r->err);

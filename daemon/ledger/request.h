@@ -32,8 +32,6 @@ struct verb {
     /* Writer thread, once, when the status is final. May be NULL. */
     void (*settle)(struct ledger *l, struct request *r);
     void (*answer)(struct ledger *l, struct request *r); /* loop thread; NULL: no answer */
-    /* frees the verb's results; NULL: the verb has no results to free */
-    void (*release)(struct request *r);
 };
 
 struct queue {
@@ -69,20 +67,16 @@ struct request {
     bool saved;
     bool withdrawn; /* the client has left; under the mutex */
     uint64_t after; /* for a list on another thread: the value of n_carried to wait for */
-    union {         /* results and large arguments; owned */
-        struct {
-            struct trial *trials;
-            char (*avoid)[HASH_HEX];
-            uint32_t n, n_avoid;
-        } history;
-        struct {
-            struct best *bests;
-            uint32_t n;
-        } page;
-        /* owned: the filter of a list, packed; mostly a hundredth of the size of a struct record */
-        struct wire_buf filter;
+    union {
+        struct trial *trials;
+        struct best *bests;
         struct ledger_status *counts;
+        void *results; /* owned */
     };
+    uint32_t n, n_avoid;     /* number of trials or bests; of quarantined variants */
+    char (*avoid)[HASH_HEX]; /* owned */
+    /* owned: the filter of a list, packed; mostly a hundredth of the size of a struct record */
+    struct wire_buf filter;
     const char *text[4]; /* the texts lie in `tail`; "" when not given */
     char tail[];
 };

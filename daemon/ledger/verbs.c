@@ -217,17 +217,16 @@ static void settle_quarantine(struct ledger *l, struct request *r)
 /* After a fault, which may lead to a repair, the load starts at the first page. */
 static int work_load(struct ledger *l, struct request *r, struct error *err)
 {
-    r->page.bests = r->page.bests ? r->page.bests : malloc(LOAD_PAGE * sizeof(*r->page.bests));
-    if (!r->page.bests) {
+    r->bests = r->bests ? r->bests : malloc(LOAD_PAGE * sizeof(*r->bests));
+    if (!r->bests) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to load the database");
     }
     if (r->argument) {
         l->loading = store_load_end(l->loading);
     }
     int status = l->loading ? 0 : store_load_begin(l->store, &l->loading, err);
-    status =
-        status ? status : store_load_page(l->loading, r->page.bests, LOAD_PAGE, &r->page.n, err);
-    if (status < 0 || r->page.n == 0) {
+    status = status ? status : store_load_page(l->loading, r->bests, LOAD_PAGE, &r->n, err);
+    if (status < 0 || r->n == 0) {
         l->loading = store_load_end(l->loading);
         /* after a whole load the writer checks the file */
         l->check_due = l->check_due || (status == 0 && !l->read_only);
@@ -246,21 +245,15 @@ static int work_find(struct ledger *l, struct request *r, struct error *err)
     return status;
 }
 
-static void release_history(struct request *r)
-{
-    free(r->history.trials);
-    free(r->history.avoid);
-    memset(&r->history, 0, sizeof(r->history));
-}
-
 static int work_history(struct ledger *l, struct request *r, struct error *err)
 {
-    release_history(r); /* frees the results of an earlier attempt, which a repair interrupted */
-    int status =
-        store_trials_of(l->store, r->text[0], r->text[1], &r->history.trials, &r->history.n, err);
+    free(r->trials); /* the results of an earlier attempt, which a repair interrupted */
+    free(r->avoid);
+    r->trials = NULL;
+    r->avoid = NULL;
+    int status = store_trials_of(l->store, r->text[0], r->text[1], &r->trials, &r->n, err);
     return status ? status
-                  : store_avoid(l->store, r->text[2], r->text[3], &r->history.avoid,
-                                &r->history.n_avoid, err);
+                  : store_avoid(l->store, r->text[2], r->text[3], &r->avoid, &r->n_avoid, err);
 }
 
 static int work_list(struct ledger *l, struct request *r, struct error *err)
@@ -424,15 +417,14 @@ static int work_status(struct ledger *l, struct request *r, struct error *err)
 
 static void answer_load(struct ledger *l, struct request *r)
 {
-    l->loads = r->status == 0 && r->page.n > 0;
-    r->cb.load(r->ctx, r->status, r->page.bests, r->page.n, r->err);
+    l->loads = r->status == 0 && r->n > 0;
+    r->cb.load(r->ctx, r->status, r->bests, r->n, r->err);
 }
 
 static void answer_history(struct ledger *l, struct request *r)
 {
     (void)l;
-    r->cb.history(r->ctx, r->status, r->history.trials, r->history.n, r->history.avoid,
-                  r->history.n_avoid, r->err);
+    r->cb.history(r->ctx, r->status, r->trials, r->n, r->avoid, r->n_avoid, r->err);
 }
 
 /* Decodes the row of a successful request into l->answered. Returns the request's status, or the
@@ -537,56 +529,37 @@ static void answer_snapshot(struct ledger *l, struct request *r)
     }
 }
 
-/* ---- release --------------------------------------------------------------------------------- */
-
-static void release_page(struct request *r)
-{
-    free(r->page.bests);
-}
-
-static void release_filter(struct request *r)
-{
-    wire_buf_deinit(&r->filter);
-}
-
-static void release_counts(struct request *r)
-{
-    free(r->counts);
-}
-
 /* ---- the verbs ------------------------------------------------------------------------------- */
 
-#define VERB(name, flags, row, work, settle, answer, release)                                      \
-    const struct verb verb_##name = {flags, row, work, settle, answer, release}
-VERB(load, VERB_READ | VERB_PAGE, NULL, work_load, NULL, answer_load, release_page);
-VERB(find, VERB_READ, NULL, work_find, NULL, answer_best, NULL);
-VERB(history, VERB_READ, NULL, work_history, NULL, answer_history, release_history);
-VERB(list, VERB_READ | VERB_PATIENT, NULL, work_list, NULL, answer_list, release_filter);
-VERB(list_key, VERB_READ | VERB_BRIEF, NULL, work_list, NULL, answer_list, release_filter);
-VERB(status, 0, NULL, work_status, NULL, answer_status, release_counts);
-VERB(backup, 0, NULL, work_backup, NULL, answer_done, NULL);
-VERB(snapshot, VERB_READ | VERB_PATIENT, NULL, work_snapshot, NULL, answer_snapshot, NULL);
-VERB(changes, VERB_READ, NULL, work_changes, NULL, answer_changes, NULL);
-VERB(next_wanted, VERB_READ, NULL, work_next_wanted, NULL, answer_rows, NULL);
-VERB(unpin, 0, NULL, work_unpin, NULL, answer_best, NULL);
-VERB(publish, VERB_GROUP, &best_schema, work_publish, settle_publish, answer_best, NULL);
-VERB(restore, VERB_GROUP, &best_schema, work_restore, keep_unsaved, answer_best, NULL);
-VERB(evict, VERB_GROUP, NULL, work_evict, settle_evict, answer_evicted, NULL);
-VERB(unquarantine, VERB_GROUP, NULL, work_unquarantine, settle_unquarantine, answer_id, NULL);
-VERB(lease, VERB_GROUP, NULL, work_lease, settle_lease, answer_done, NULL);
-VERB(unlease, VERB_GROUP, NULL, work_unlease, settle_evidence, NULL, NULL);
-VERB(want, VERB_GROUP, NULL, work_want, settle_evidence, NULL, NULL);
-VERB(unwant, VERB_GROUP, NULL, work_unwant, settle_evidence, NULL, NULL);
-VERB(add_run, VERB_GROUP, &run_schema, work_add_run, NULL, answer_id, NULL);
-VERB(record, VERB_GROUP | VERB_RECORD, &trial_schema, work_record, NULL, answer_done, NULL);
-VERB(add_trial, VERB_GROUP | VERB_TRIAL, &trial_schema, work_add_trial, settle_evidence, NULL,
-     NULL);
-VERB(add_module, VERB_GROUP, &module_schema, work_add_module, settle_evidence, NULL, NULL);
-VERB(add_quarantine, VERB_GROUP, &quarantine_schema, work_add_quarantine, settle_quarantine, NULL,
-     NULL);
-VERB(add_event, VERB_GROUP, &event_schema, work_add_event, settle_evidence, NULL, NULL);
-VERB(put_device, VERB_GROUP, &device_info_schema, work_put_device, settle_evidence, NULL, NULL);
-VERB(end_run, VERB_GROUP, &run_schema, work_end_run, settle_evidence, NULL, NULL);
+#define VERB(name, flags, row, work, settle, answer)                                               \
+    const struct verb verb_##name = {flags, row, work, settle, answer}
+VERB(load, VERB_READ | VERB_PAGE, NULL, work_load, NULL, answer_load);
+VERB(find, VERB_READ, NULL, work_find, NULL, answer_best);
+VERB(history, VERB_READ, NULL, work_history, NULL, answer_history);
+VERB(list, VERB_READ | VERB_PATIENT, NULL, work_list, NULL, answer_list);
+VERB(list_key, VERB_READ | VERB_BRIEF, NULL, work_list, NULL, answer_list);
+VERB(status, 0, NULL, work_status, NULL, answer_status);
+VERB(backup, 0, NULL, work_backup, NULL, answer_done);
+VERB(snapshot, VERB_READ | VERB_PATIENT, NULL, work_snapshot, NULL, answer_snapshot);
+VERB(changes, VERB_READ, NULL, work_changes, NULL, answer_changes);
+VERB(next_wanted, VERB_READ, NULL, work_next_wanted, NULL, answer_rows);
+VERB(unpin, 0, NULL, work_unpin, NULL, answer_best);
+VERB(publish, VERB_GROUP, &best_schema, work_publish, settle_publish, answer_best);
+VERB(restore, VERB_GROUP, &best_schema, work_restore, keep_unsaved, answer_best);
+VERB(evict, VERB_GROUP, NULL, work_evict, settle_evict, answer_evicted);
+VERB(unquarantine, VERB_GROUP, NULL, work_unquarantine, settle_unquarantine, answer_id);
+VERB(lease, VERB_GROUP, NULL, work_lease, settle_lease, answer_done);
+VERB(unlease, VERB_GROUP, NULL, work_unlease, settle_evidence, NULL);
+VERB(want, VERB_GROUP, NULL, work_want, settle_evidence, NULL);
+VERB(unwant, VERB_GROUP, NULL, work_unwant, settle_evidence, NULL);
+VERB(add_run, VERB_GROUP, &run_schema, work_add_run, NULL, answer_id);
+VERB(record, VERB_GROUP | VERB_RECORD, &trial_schema, work_record, NULL, answer_done);
+VERB(add_trial, VERB_GROUP | VERB_TRIAL, &trial_schema, work_add_trial, settle_evidence, NULL);
+VERB(add_module, VERB_GROUP, &module_schema, work_add_module, settle_evidence, NULL);
+VERB(add_quarantine, VERB_GROUP, &quarantine_schema, work_add_quarantine, settle_quarantine, NULL);
+VERB(add_event, VERB_GROUP, &event_schema, work_add_event, settle_evidence, NULL);
+VERB(put_device, VERB_GROUP, &device_info_schema, work_put_device, settle_evidence, NULL);
+VERB(end_run, VERB_GROUP, &run_schema, work_end_run, settle_evidence, NULL);
 
 const struct verb verb_saved = {.answer = tell_saved};
 const struct verb verb_reload = {.answer = tell_reload};
