@@ -196,41 +196,22 @@ int store_lease(struct store *s, const char *key, int64_t ttl_ms, struct error *
 
 int store_unlease(struct store *s, const char *key, struct error *err)
 {
-    int64_t n = 0;
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    r = db_run(&s->db, &n, err, "DELETE FROM lease WHERE key = ?1 AND owner = ?2", "tt", key,
-               s->owner);
-    r = r || !n ? r : change_add(s, "lease", key, err);
-    return write_end(s, r, err);
+    static const char *const sql[2] = {"DELETE FROM lease WHERE key = ?1 AND owner = ?2"};
+    return write_delete(s, sql, "tt", key, "lease", NULL, err);
 }
 
 int store_drop_gone(struct store *s, struct error *err)
 {
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    r = db_exec(&s->db,
-                "DELETE FROM lease WHERE is_gone(owner, boot);"
-                "DELETE FROM wanted WHERE is_gone(owner, boot)",
-                err);
-    return write_end(s, r, err);
+    static const char *const sql[] = {"DELETE FROM lease WHERE is_gone(owner, boot)",
+                                      "DELETE FROM wanted WHERE is_gone(owner, boot)"};
+    return write_delete(s, sql, "", "", NULL, NULL, err);
 }
 
 int store_leave(struct store *s, struct error *err)
 {
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    int64_t leases = 0, wanted = 0;
-    r = db_run(&s->db, &leases, err, "DELETE FROM lease WHERE owner = ?1", "t", s->owner);
-    r = r ? r : db_run(&s->db, &wanted, err, "DELETE FROM wanted WHERE owner = ?1", "t", s->owner);
-    r = r || !(leases + wanted) ? r : change_add(s, "lease", "", err);
-    return write_end(s, r, err);
+    static const char *const sql[] = {"DELETE FROM lease WHERE owner = ?2",
+                                      "DELETE FROM wanted WHERE owner = ?2"};
+    return write_delete(s, sql, "tt", "", "lease", NULL, err);
 }
 
 /* ---- daemons --------------------------------------------------------------------------------- */
@@ -279,13 +260,8 @@ int store_want(struct store *s, const struct store_wanted *w, struct error *err)
 
 int store_unwant(struct store *s, const char *key, struct error *err)
 {
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    r = db_run(&s->db, NULL, err, "DELETE FROM wanted WHERE key = ?1 AND owner = ?2", "tt", key,
-               s->owner);
-    return write_end(s, r, err);
+    static const char *const sql[2] = {"DELETE FROM wanted WHERE key = ?1 AND owner = ?2"};
+    return write_delete(s, sql, "tt", key, NULL, NULL, err);
 }
 
 int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct wire_buf *search,

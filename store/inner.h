@@ -131,6 +131,11 @@ int write_begin(struct store *s, struct error *err);
 int write_end(struct store *s, int status, struct error *err);
 /* Adds a row of `change`, in a transaction (change.c). */
 int change_add(struct store *s, const char *kind, const char *name, struct error *err);
+/* Runs one or two DELETE statements with ?1 `name` and ?2 this owner (`types`: db_query), in a
+ * transaction. When they delete rows and `kind` is not NULL, adds a row of `change`. *n (may be
+ * NULL): deleted rows. (write.c) */
+int write_delete(struct store *s, const char *const sql[2], const char *types, const char *name,
+                 const char *kind, int64_t *n, struct error *err);
 /* Registers the SQL functions, after each opening of a file (change.c). */
 int change_attach(struct store *s, struct error *err);
 /* Sets a reference to 0 when its row is not in the store: the row was not written, or was lost in a

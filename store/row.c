@@ -64,17 +64,14 @@ void row_insert_sql(const struct table *t, enum row_conflict conflict, char out[
     if (conflict == ROW_FAIL) {
         return;
     }
-    at = put(out, at, " ON CONFLICT DO %s",
-             conflict == ROW_IGNORE ? "NOTHING" : "UPDATE SET checksum = excluded.checksum");
-    for (size_t i = 0; conflict == ROW_UPDATE && i < t->schema->n; i++) {
+    at = put(out, at, " ON CONFLICT DO UPDATE SET checksum = excluded.checksum");
+    for (size_t i = 0; i < t->schema->n; i++) {
         const char *name = row_column(&t->schema->fields[i]);
         if (strcmp(name, t->rowid) != 0) {
             at = put(out, at, ", %s = excluded.%s", name, name);
         }
     }
-    if (conflict == ROW_UPDATE) {
-        put(out, at, " RETURNING %s", t->rowid);
-    }
+    put(out, at, " RETURNING %s", t->rowid);
 }
 
 void row_select_sql(const struct table *t, const char *from, char out[ROW_SQL_MAX])

@@ -38,10 +38,9 @@ const char *row_column(const struct schema_field *f);
 /* Index of the table's field with this name, which exists. */
 size_t row_find_field(const struct table *t, const char *name);
 
-/* Insert of a row that exists already: fails, replaces the row, or leaves the row alone. ROW_UPDATE
- * is not SQL's REPLACE, which would delete a row that other rows refer to, and search for all of
- * them. */
-enum row_conflict { ROW_FAIL, ROW_UPDATE, ROW_IGNORE };
+/* Insert of a row that exists already: fails, or replaces the row. ROW_UPDATE is not SQL's REPLACE,
+ * which would delete a row that other rows refer to, and search for all of them. */
+enum row_conflict { ROW_FAIL, ROW_UPDATE };
 
 enum { ROW_SQL_MAX = 2560 };
 /* Build "INSERT INTO t(...) VALUES (?, ...) ..." (ROW_UPDATE: returns the row's number) and "SELECT

@@ -12,19 +12,17 @@
 
 /* ---- runs, modules, devices, events ---------------------------------------------------------- */
 
+/* In a transaction. */
 static int write_add_row(struct store *s, enum table_id table, void *object, struct error *err)
 {
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
     rows_number(s, table, object);
-    return write_end(s, rows_put(s, table, ROW_FAIL, object, err), err);
+    return rows_put(s, table, ROW_FAIL, object, err);
 }
 
 int store_add_run(struct store *s, struct run *r, struct error *err)
 {
-    return write_add_row(s, TABLE_RUN, r, err);
+    int status = write_begin(s, err);
+    return status ? status : write_end(s, write_add_row(s, TABLE_RUN, r, err), err);
 }
 
 int store_end_run(struct store *s, const struct run *r, struct error *err)
@@ -231,21 +229,15 @@ static int find_trial(struct store *s, struct best *b, struct error *err)
     return r < 0 ? r : 0;
 }
 
+/* In a transaction. */
 static int write_publish_best(struct store *s, enum row_conflict conflict, struct best *b,
                               struct error *err)
 {
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
     int64_t trial = b->trial;
-    r = find_trial(s, b, err);
+    int r = find_trial(s, b, err);
     r = r ? r : rows_put(s, TABLE_BEST, conflict, b, err);
     r = r ? r : change_add(s, "best", b->key, err);
-    r = write_end(s, r, err);
-    if (r < 0) {
-        b->trial = trial;
-    }
+    b->trial = r < 0 ? trial : b->trial;
     return r;
 }
 
@@ -291,44 +283,46 @@ int store_publish_again(struct store *s, struct best *b, struct error *err)
     return write_end(s, r ? r : write_publish_best(s, ROW_UPDATE, b, err), err);
 }
 
-static int count_into(int r, int64_t *n, int64_t more)
+int write_delete(struct store *s, const char *const sql[2], const char *types, const char *name,
+                 const char *kind, int64_t *n, struct error *err)
 {
+    int64_t rows = 0, gone = 0;
+    int r = write_begin(s, err);
+    if (r == 0) {
+        for (int i = 0; r == 0 && i < 2 && sql[i]; i++) {
+            r = db_run(&s->db, &gone, err, sql[i], types, name, s->owner);
+            rows += gone;
+        }
+        r = r || !kind || !rows ? r : change_add(s, kind, name, err);
+        r = write_end(s, r, err);
+    }
     if (n) {
-        *n = r < 0 ? 0 : *n + more;
+        *n = r < 0 ? 0 : rows;
     }
     return r;
 }
 
 int store_evict(struct store *s, const char *key, int64_t *n, struct error *err)
 {
-    int64_t bests = 0, trials = 0;
-    if (n) {
+    static const char *const sql[] = {"DELETE FROM best WHERE key = ?1",
+                                      "DELETE FROM trial WHERE key = ?1"};
+    int r = write_begin(s, err);
+    if (r == 0) {
+        s->counted = 0;
+        r = write_delete(s, sql, "t", key, NULL, n, err);
+        r = r ? r : change_add(s, "best", key, err); /* also tells daemons with an unsaved best */
+        r = write_end(s, r, err);
+    }
+    if (r < 0 && n) {
         *n = 0;
     }
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    s->counted = 0;
-    r = db_run(&s->db, &bests, err, "DELETE FROM best WHERE key = ?1", "t", key);
-    r = r ? r : db_run(&s->db, &trials, err, "DELETE FROM trial WHERE key = ?1", "t", key);
-    r = r ? r : change_add(s, "best", key, err);
-    return count_into(write_end(s, r, err), n, bests + trials);
+    return r;
 }
 
 int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct error *err)
 {
-    int64_t rows = 0;
-    if (n) {
-        *n = 0;
-    }
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    r = db_run(&s->db, &rows, err, "DELETE FROM quarantine WHERE variant = ?1", "t", variant);
-    r = r || !rows ? r : change_add(s, "quarantine", variant, err);
-    return count_into(write_end(s, r, err), n, rows);
+    static const char *const sql[2] = {"DELETE FROM quarantine WHERE variant = ?1"};
+    return write_delete(s, sql, "t", variant, "quarantine", n, err);
 }
 
 static int write_unpin_key(struct store *s, const char *key, struct best *now, struct error *err)
