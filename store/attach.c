@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "store/db.h"
 #include "store/inner.h"
 
 static const char settings[] = "PRAGMA synchronous=FULL;"
@@ -92,13 +91,11 @@ static int attach_tables(struct store *s, struct error *err)
 /* Notes which database file and which log are open. The tables were read, so the log exists. */
 static void remember_files(struct store *s)
 {
-    char log[PATH_MAX + 8];
     struct stat st;
     if (stat(s->path, &st) == 0) {
         s->file = st;
     }
-    snprintf(log, sizeof(log), "%s-wal", s->path);
-    s->log = stat(log, &st) == 0 ? st : (struct stat){0};
+    s->log = place_stat(s->path, "-wal", &st) == 0 ? st : (struct stat){0};
 }
 
 int store_attach(struct store *s, struct error *err)
@@ -138,7 +135,6 @@ void store_detach(struct store *s)
 {
     row_scratch_deinit(&s->scratch);
     s->portfolio.made = false;
-    s->counted = 0;
     s->stats_at = -1;
     db_close(&s->db);
 }

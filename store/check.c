@@ -5,7 +5,6 @@
  */
 #include <string.h>
 
-#include "store/db.h"
 #include "store/inner.h"
 
 static int check_fail_damaged(struct store *s, struct error *err, const char *what)

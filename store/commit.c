@@ -31,14 +31,8 @@
 #include "proto/lockfile.h"
 #include "proto/trust.h"
 #include "store/inner.h"
-#include "store/place.h"
 
 enum { PID_LINE = 12, FILE_LINE = 44, NUMBER_LINE = 21, TEXT = PID_LINE + FILE_LINE + NUMBER_LINE };
-
-static void lock_name(const struct store *s, char out[PATH_MAX + 8])
-{
-    snprintf(out, PATH_MAX + 8, "%s.lock", s->path);
-}
 
 /* ---- the file's text ------------------------------------------------------------------------- */
 
@@ -95,7 +89,7 @@ static int open_lock(struct store *s, struct error *err)
 {
     char name[PATH_MAX + 8];
     int fd;
-    lock_name(s, name);
+    snprintf(name, sizeof(name), "%s.lock", s->path);
     int r = trust_open(name, O_RDWR | O_CREAT, 0600, &fd, err);
     if (r < 0) { /* a full disk keeps its code, any other fault becomes ERROR_STORE */
         r = err && err->code == ERROR_DISK_FULL ? ERROR_DISK_FULL : ERROR_STORE;
@@ -115,10 +109,8 @@ static int open_lock(struct store *s, struct error *err)
 /* False when the lock file was removed, so that its name leads to another file or to no file. */
 static bool lock_is_named(const struct store *s)
 {
-    char name[PATH_MAX + 8];
     struct stat named, held;
-    lock_name(s, name);
-    return fstat(s->lock_fd, &held) == 0 && stat(name, &named) == 0 &&
+    return fstat(s->lock_fd, &held) == 0 && place_stat(s->path, ".lock", &named) == 0 &&
            named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
@@ -237,10 +229,7 @@ static int hear_others(struct store *s, struct error *err)
     for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
         r = rows_number_on(s, i, err);
     }
-    if (r == 0) {
-        s->counted = 0;
-        s->seen = seen;
-    }
+    s->seen = r ? s->seen : seen;
     return r;
 }
 

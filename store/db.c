@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "store/db.h"
-#include "store/place.h"
 
 int db_open(struct db *db, const char *path, int flags, struct error *err)
 {

@@ -43,9 +43,7 @@ struct store {
     struct stat log;  /* the open file's log; st_ino 0: there is no log */
     char boot[40];    /* this boot of the host: leases of other boots are over */
 
-    int64_t next_id[TABLES];    /* next id of each table; checksums include ids */
-    char counted_key[HASH_HEX]; /* the key whose trials `counted` counts */
-    int64_t counted;
+    int64_t next_id[TABLES]; /* next id of each table; checksums include ids */
     struct row_scratch scratch;
 
     struct store_stats stats;       /* valid while SQLite's total_changes is stats_at */

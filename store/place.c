@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "proto/trust.h"
-#include "store/place.h"
+#include "store/db.h"
 
 int (*place_fstatfs)(int fd, struct statfs *out) = fstatfs;
 
@@ -75,6 +75,13 @@ void place_close_to_others(const char *path)
             chmod(name, st.st_mode & 0700);
         }
     }
+}
+
+int place_stat(const char *path, const char *suffix, struct stat *out)
+{
+    char name[PATH_MAX + 16];
+    snprintf(name, sizeof(name), "%s%s", path, suffix);
+    return stat(name, out);
 }
 
 static int check_folder(const char *path, struct error *err)
@@ -204,14 +211,12 @@ static void name_process(long pid, char out[PLACE_LOCKER_MAX])
 /* Does not use fcntl(F_GETLK): closing the descriptor for the call would end SQLite's own locks. */
 bool place_locker(const char *path, char out[PLACE_LOCKER_MAX])
 {
-    char name[PATH_MAX + 8];
     struct stat file = {0}, shm = {0};
     struct lock_line l;
     bool found = false;
     FILE *f = fopen("/proc/locks", "re");
     stat(path, &file);
-    snprintf(name, sizeof(name), "%s-shm", path);
-    stat(name, &shm);
+    place_stat(path, "-shm", &shm);
     while (f && !found && read_lock(f, &l)) {
         found = l.pid > 0 && l.pid != (long)getpid() && is_in_the_way(&l, &file, &shm);
     }

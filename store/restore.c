@@ -20,9 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/db.h"
 #include "store/inner.h"
-#include "store/place.h"
 
 int store_is_named(struct store *s)
 {
@@ -40,10 +38,8 @@ int store_is_named(struct store *s)
 /* True when the open log is still the log that other processes would open. */
 static bool has_log(const struct store *s)
 {
-    char name[PATH_MAX + 8];
     struct stat st = {0};
-    snprintf(name, sizeof(name), "%s-wal", s->path);
-    if (s->log.st_ino == 0 || (stat(name, &st) && errno != ENOENT)) {
+    if (s->log.st_ino == 0 || (place_stat(s->path, "-wal", &st) && errno != ENOENT)) {
         return true;
     }
     return st.st_dev == s->log.st_dev && st.st_ino == s->log.st_ino;

@@ -27,9 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "store/db.h"
 #include "store/inner.h"
-#include "store/place.h"
 
 enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
 

@@ -13,9 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "store/db.h"
 #include "store/inner.h"
-#include "store/place.h"
 
 enum { PART_FRESH_S = 60 };
 
@@ -27,11 +25,9 @@ static bool is_before(const struct timespec *a, const struct timespec *b)
 /* Compares file times; a write in the same clock tick may be newer than the snapshot. */
 static bool snapshot_is_current(const struct store *s, const struct stat *made)
 {
-    char log[PATH_MAX + 8];
     struct stat st;
-    snprintf(log, sizeof(log), "%s-wal", s->path);
     return is_before(&s->file.st_mtim, &made->st_mtim) &&
-           (stat(log, &st) || is_before(&st.st_mtim, &made->st_mtim));
+           (place_stat(s->path, "-wal", &st) || is_before(&st.st_mtim, &made->st_mtim));
 }
 
 int store_snapshot(struct store *s, int64_t age_s, struct error *err)

@@ -12,22 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/db.h"
 #include "store/inner.h"
-#include "store/place.h"
 
 /* ---- foreign files --------------------------------------------------------------------------- */
 
 /* Offsets of SQLite's file format (sqlite.org/fileformat2.html). The root page of sqlite_schema
  * follows the header. */
 enum { VERSION_AT = 60, ID_AT = 68, ROOT_AT = 100, ROOT_ROWS_AT = 103, HEAD = 108, LEAF = 13 };
-
-static bool has_companion(const char *path, const char *suffix)
-{
-    char whole[PATH_MAX + 8];
-    snprintf(whole, sizeof(whole), "%s%s", path, suffix);
-    return access(whole, F_OK) == 0;
-}
 
 static size_t store_read_head(const char *path, unsigned char head[HEAD])
 {
@@ -57,7 +48,8 @@ static int32_t store_get_number(const unsigned char *head, size_t at)
 static bool is_foreign(const char *path)
 {
     unsigned char head[HEAD];
-    return !has_companion(path, "-wal") && !has_companion(path, "-shm") &&
+    struct stat st;
+    return place_stat(path, "-wal", &st) && place_stat(path, "-shm", &st) &&
            store_read_head(path, head) > 0 && !is_database(head) &&
            store_get_number(head, ID_AT) != VERSION_APPLICATION_ID;
 }
@@ -77,8 +69,9 @@ static int refuse_early(const char *path, struct error *err)
 {
     static const char *const of_ours[] = {".lock", ".rebuilt", "-wal", "-journal"};
     unsigned char head[HEAD];
+    struct stat st;
     for (size_t i = 0; i < sizeof(of_ours) / sizeof(of_ours[0]); i++) {
-        if (has_companion(path, of_ours[i])) {
+        if (place_stat(path, of_ours[i], &st) == 0) {
             return 0;
         }
     }
@@ -290,10 +283,8 @@ int store_probe(struct store *s, struct error *err)
 
 static int64_t store_get_size(const char *path, const char *suffix)
 {
-    char whole[4200];
     struct stat st;
-    snprintf(whole, sizeof(whole), "%s%s", path, suffix);
-    return stat(whole, &st) == 0 ? st.st_size : 0;
+    return place_stat(path, suffix, &st) == 0 ? st.st_size : 0;
 }
 
 int store_tidy(struct store *s, struct error *err)

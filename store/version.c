@@ -14,7 +14,6 @@
 
 #include "proto/trust.h"
 #include "store/db.h"
-#include "store/place.h"
 #include "store/store.h"
 
 int version_judge(const char *path, int64_t id, int64_t version, bool empty, struct error *err)

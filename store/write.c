@@ -146,28 +146,19 @@ int write_known_parent(struct store *s, enum table_id table, void *object, struc
  * key does not pay for a search with every trial. */
 static int write_retain_trials(struct store *s, const char *key, struct error *err)
 {
-    if (s->counted == 0 || strcmp(s->counted_key, key) != 0) {
-        DB_STMT_AUTO *st = NULL;
-        int r = db_query(&s->db, &st, err, "SELECT count(*) FROM trial WHERE key = ?1", "t", key);
-        r = r ? r : db_step(&s->db, st, err);
-        if (r < 0) {
-            return r;
-        }
-        s->counted = sqlite3_column_int64(st, 0);
-        strcpy(s->counted_key, key);
-    } else {
-        s->counted++;
+    DB_STMT_AUTO *st = NULL;
+    int r = db_query(&s->db, &st, err, "SELECT count(*) FROM trial WHERE key = ?1", "t", key);
+    r = r ? r : db_step(&s->db, st, err);
+    if (r < 0) {
+        return r;
     }
-    int64_t max = s->trials_per_key_max, gone = 0;
-    if (s->counted <= max) {
-        return 0;
-    }
-    int r = db_run(&s->db, &gone, err,
-                   "DELETE FROM trial WHERE id IN (SELECT id FROM trial AS t WHERE key = ?1 AND NOT"
-                   " EXISTS (SELECT 1 FROM best WHERE best.trial = t.id) ORDER BY id LIMIT ?2)",
-                   "ti", key, s->counted - max + max / 16);
-    s->counted -= gone;
-    return r;
+    int64_t max = s->trials_per_key_max, n = sqlite3_column_int64(st, 0);
+    return n <= max ? 0
+                    : db_run(&s->db, NULL, err,
+                             "DELETE FROM trial WHERE id IN (SELECT id FROM trial AS t WHERE"
+                             " key = ?1 AND NOT EXISTS (SELECT 1 FROM best WHERE"
+                             " best.trial = t.id) ORDER BY id LIMIT ?2)",
+                             "ti", key, n - max + max / 16);
 }
 
 int store_add_trial(struct store *s, struct trial *t, struct error *err)
@@ -181,10 +172,7 @@ int store_add_trial(struct store *s, struct trial *t, struct error *err)
     r = r ? r : write_add_row(s, TABLE_TRIAL, t, err);
     r = r ? r : write_retain_trials(s, t->key, err);
     r = write_end(s, r, err);
-    if (r < 0) {
-        s->counted = 0;
-        t->run = run;
-    }
+    t->run = r < 0 ? run : t->run;
     return r;
 }
 
@@ -308,7 +296,6 @@ int store_evict(struct store *s, const char *key, int64_t *n, struct error *err)
                                       "DELETE FROM trial WHERE key = ?1"};
     int r = write_begin(s, err);
     if (r == 0) {
-        s->counted = 0;
         r = write_delete(s, sql, "t", key, NULL, n, err);
         r = r ? r : change_add(s, "best", key, err); /* also tells daemons with an unsaved best */
         r = write_end(s, r, err);

@@ -9,9 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "store/db.h"
 #include "store/inner.h"
-#include "store/place.h"
 #include "tests/unit/store/fixture.h"
 
 static int open_path(struct fixture *f, const char *path, unsigned flags, struct store **out,
