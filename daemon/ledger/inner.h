@@ -4,8 +4,7 @@
  * pool. Requests go from the loop to `todo` under the mutex, and return by `done`; a uv_async_t
  * wakes the loop. Each part calls only the parts above it:
  *
- *   request   a request, and queues
- *   handoff   functions that both threads use
+ *   request   a request, queues, and functions that both threads use
  *   unsaved   bests and rows of quarantine that the store could not write
  *   modules   the cache directory
  *   news      changes by other daemons, on the loop

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests, and queues of them (request.h). */
+/* Requests, queues of them (request.h), and the functions that both threads use (inner.h). */
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger/request.h"
+#include "daemon/ledger/inner.h"
 
 struct request *request_new(const struct verb *verb, void *ctx, const char *const text[4])
 {
@@ -138,4 +140,122 @@ struct request *queue_pop_turn(struct queue *q)
         queue_push(q, heir);
     }
     return r;
+}
+
+/* ---- both threads ---------------------------------------------------------------------------- */
+
+SCHEMA_DEFINE(ledger_status, LEDGER_STATUS_FIELDS);
+
+void ledger_respond(struct ledger *l, struct request *r)
+{
+    uv_mutex_lock(&l->mutex);
+    queue_push(&l->done, r);
+    uv_mutex_unlock(&l->mutex);
+    if (l->wake.loop) { /* NULL while ledger_start opens the store, before `wake` exists */
+        uv_async_send(&l->wake);
+    }
+}
+
+int ledger_refused(int status, struct error *err)
+{
+    switch (status) {
+    case ERROR_BUSY:
+        return error_set(err, status,
+                         "too much waits for the database: nothing was changed; try again, see "
+                         "`gemmctl status`");
+    case ERROR_NO_MEMORY:
+        return error_set(err, status, "no memory to ask the ledger");
+    case ERROR_SHUTTING_DOWN:
+        return error_set(err, status, "gemmd is stopping");
+    default:
+        return error_set(err, status, "the ledger takes nothing now");
+    }
+}
+
+/* ---- notices --------------------------------------------------------------------------------- */
+
+static void answer_notice(struct ledger *l, struct request *r)
+{
+    if (l->notice) {
+        l->notice(l->notice_ctx, r->text[0], r->text[1]);
+    }
+}
+
+static const struct verb verb_notice = {.answer = answer_notice};
+
+void ledger_notice(void *ledger, const char *kind, const char *text)
+{
+    struct ledger *l = ledger;
+    struct request *r = request_new(&verb_notice, NULL, TEXTS(kind, text));
+    if (r) {
+        ledger_respond(l, r);
+    }
+}
+
+void ledger_tell_kept(struct ledger *l)
+{
+    for (struct request *r; (r = queue_pop(&l->done));) {
+        r->verb->answer(l, r);
+        request_free(r);
+    }
+}
+
+/* ---- on the writer thread -------------------------------------------------------------------- */
+
+uint64_t writer_now_ms(void)
+{
+    return uv_hrtime() / 1000000;
+}
+
+void writer_notice(struct ledger *l, const char *kind, const char *format, ...)
+{
+    char text[ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    ledger_notice(l, kind, text);
+}
+
+int writer_decode(struct ledger *l, const struct wire_buf *row, const struct schema *schema,
+                  void *out, struct error *err)
+{
+    const struct wire_obj *map;
+    int r = wire_decode(l->doc, row->data, row->len, &map, err);
+    return r ? r : schema_decode(schema, SCHEMA_LENIENT, map, out, err);
+}
+
+bool writer_fault_of_store(int status)
+{
+    return status == ERROR_STORE || status == ERROR_DISK_FULL || status == ERROR_NO_MEMORY ||
+           status == ERROR_BUSY || status == ERROR_IO;
+}
+
+/* Notes whether another program holds the lock of the file. While it does, each write fails at
+ * once, so that no write delays other requests. */
+static void note_lock(struct ledger *l, int status, const char *text)
+{
+    if (status == ERROR_BUSY && !l->locked) {
+        l->locked = true;
+        store_set_patience(l->store, 0);
+        writer_notice(l, "locked", "%s; answers are served from memory until it lets go", text);
+    } else if (l->locked && (status == 0 || status == ERROR_DISK_FULL)) {
+        l->locked = false;
+        store_set_patience(l->store, PATIENCE_MS);
+        writer_notice(l, "unlocked", "the other program has let go of the database");
+    }
+}
+
+void writer_note_disk(struct ledger *l, int status, const char *text)
+{
+    l->lost_said = l->lost_said && status != 0;
+    note_lock(l, status, text);
+    if (status == ERROR_DISK_FULL && !l->disk_full) {
+        l->disk_full = true;
+        writer_notice(l, "disk_full", "%s; answers are served from memory until there is room",
+                      text);
+    } else if (status == 0 && l->disk_full) {
+        l->disk_full = false;
+        writer_notice(l, "disk_room", "the database can be written again");
+    }
 }

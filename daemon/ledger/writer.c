@@ -115,24 +115,30 @@ static bool wants_repair(const struct ledger *l)
     return !l->read_only && store_damaged(l->store);
 }
 
-static void carry_out_alone(struct ledger *l, struct request *r)
+static int writer_try_request(struct ledger *l, struct request *r, struct error *err)
 {
-    struct error err = ERROR_NULL;
-    if (r->verb->flags & VERB_PATIENT) {
+    bool patient = r->verb->flags & VERB_PATIENT;
+    if (patient) {
         wait_for_writes(l, r);
     }
-    if (r->verb->flags & VERB_PATIENT && !writer_begin_list(l, r)) {
-        end_list(l);
-        writer_finish_request(l, r, error_set(&err, ERROR_CANCELLED, "nobody waits for this list"),
-                              &err);
-        return;
+    if (patient && !writer_begin_list(l, r)) {
+        return error_set(err, ERROR_CANCELLED, "nobody waits for this list");
     }
-    int status = l->read_only ? store_refresh(l->store, &err) : 0;
-    status = status ? status : writer_work_request(l, r, &err);
+    int status = l->read_only ? store_refresh(l->store, err) : 0;
+    return status ? status : writer_work_request(l, r, err);
+}
+
+static void carry_out_alone(struct ledger *l, struct request *r, bool stopping)
+{
+    struct error err = ERROR_NULL;
+    int status = stopping && r->verb->flags & VERB_READ
+                     ? error_set(&err, ERROR_SHUTTING_DOWN, "gemmd is stopping")
+                     : writer_try_request(l, r, &err);
     if (r->verb->flags & VERB_PATIENT) {
         end_list(l); /* a repair is not interrupted */
     }
-    if (status < 0 && store_damaged(l->store) && writer_repair_store(l) == 0) {
+    bool failed = status < 0 && status != ERROR_CANCELLED && status != ERROR_SHUTTING_DOWN;
+    if (failed && store_damaged(l->store) && writer_repair_store(l) == 0) {
         status = writer_work_request(l, r, &err);
     }
     writer_finish_request(l, r, status, &err);
@@ -179,17 +185,8 @@ static void carry_out_group(struct ledger *l, struct queue *q)
         return;
     }
     for (struct request *r; (r = queue_pop(q));) {
-        carry_out_alone(l, r);
+        carry_out_alone(l, r, false);
     }
-}
-
-static void writer_refuse_request(struct ledger *l, struct request *r)
-{
-    struct error err;
-    if (r->verb->flags & VERB_PATIENT) {
-        end_list(l);
-    }
-    writer_finish_request(l, r, error_set(&err, ERROR_SHUTTING_DOWN, "gemmd is stopping"), &err);
 }
 
 static void writer_carry_out(struct ledger *l, struct queue *q, bool stopping)
@@ -204,10 +201,8 @@ static void writer_carry_out(struct ledger *l, struct queue *q, bool stopping)
         }
         if (n > 0) {
             carry_out_group(l, &group);
-        } else if (stopping && q->first->verb->flags & VERB_READ) {
-            writer_refuse_request(l, queue_pop(q));
         } else {
-            carry_out_alone(l, queue_pop(q));
+            carry_out_alone(l, queue_pop(q), stopping);
         }
     }
 }
