@@ -8,7 +8,6 @@
  * of the WAL-reset bug of SQLite before 3.51.3.
  */
 #include <inttypes.h>
-#include <stdio.h>
 #include <sys/stat.h>
 
 #include "store/inner.h"

@@ -128,15 +128,10 @@ static int say_held(const struct store *s, struct error *err)
 }
 
 /* Time of the last commit: each commit ends with a write to the lock file. */
-static struct timespec last_commit(const struct store *s)
+static int64_t last_commit_ns(const struct store *s)
 {
     struct stat st;
-    return fstat(s->lock_fd, &st) == 0 ? st.st_mtim : (struct timespec){0};
-}
-
-static bool is_same_time(const struct timespec *a, const struct timespec *b)
-{
-    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+    return fstat(s->lock_fd, &st) == 0 ? place_time_ns(&st) : 0;
 }
 
 /* Waits for the lock; flock has no time limit. Goes on waiting as long as other gemmds commit. A
@@ -145,29 +140,29 @@ static bool is_same_time(const struct timespec *a, const struct timespec *b)
 static int wait_for_lock(struct store *s, struct error *err)
 {
     enum { FIRST_NS = 50 * 1000, LAST_NS = 2 * 1000 * 1000, PATIENCE_MS = 2000, MOST_MS = 30000 };
-    struct timespec seen = last_commit(s), now_seen;
+    int64_t seen = last_commit_ns(s), now_seen;
     const int64_t began = store_read_clock(CLOCK_MONOTONIC);
-    int64_t until = began + (is_same_time(&seen, &s->stuck) ? 0 : PATIENCE_MS);
+    int64_t until = began + (seen == s->stuck_ns ? 0 : PATIENCE_MS);
     long ns = FIRST_NS;
     while (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK) {
             return error_set(err, ERROR_STORE, "database %s: cannot lock %s.lock: %s", s->path,
                              s->path, strerror(errno));
         }
-        now_seen = last_commit(s);
-        if (!is_same_time(&seen, &now_seen)) {
+        now_seen = last_commit_ns(s);
+        if (seen != now_seen) {
             seen = now_seen;
             until = store_read_clock(CLOCK_MONOTONIC) + PATIENCE_MS;
         }
         if (store_read_clock(CLOCK_MONOTONIC) >=
             (until < began + MOST_MS ? until : began + MOST_MS)) {
-            s->stuck = seen;
+            s->stuck_ns = seen;
             return say_held(s, err);
         }
         nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
         ns = 2 * ns < LAST_NS ? 2 * ns : LAST_NS;
     }
-    s->stuck = (struct timespec){0};
+    s->stuck_ns = 0;
     return 0;
 }
 

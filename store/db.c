@@ -136,19 +136,16 @@ int db_int(struct db *db, const char *sql, int64_t *out, struct error *err)
 
 /* ---- statements ------------------------------------------------------------------------------ */
 
+/* Makes room for another element. The capacity is the next power of two. */
 static int cache_grow(struct db *db)
 {
-    if (db->n_cached < db->cap_cached) {
+    size_t n = db->n_cached;
+    if (n & (n - 1)) {
         return 0;
     }
-    size_t cap = db->cap_cached ? 2 * db->cap_cached : 32;
-    struct db_cached *grown = realloc(db->cached, cap * sizeof(*grown));
-    if (!grown) {
-        return -1;
-    }
-    db->cached = grown;
-    db->cap_cached = cap;
-    return 0;
+    struct db_cached *grown = realloc(db->cached, (n ? 2 * n : 1) * sizeof(*grown));
+    db->cached = grown ? grown : db->cached;
+    return grown ? 0 : -1;
 }
 
 static int statement_of(struct db *db, const char *sql, sqlite3_stmt **out, struct error *err)

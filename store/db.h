@@ -30,7 +30,7 @@ struct db {
     bool damaged;   /* SQLite met a damaged page (SQLITE_CORRUPT, SQLITE_NOTADB) */
     unsigned depth; /* open transactions: 1 and its savepoints */
     bool spoilt;    /* an inner transaction could not be undone: the outermost must not commit */
-    size_t n_cached, cap_cached;
+    size_t n_cached;
     struct db_cached *cached; /* owned */
 };
 
@@ -134,7 +134,9 @@ int place_sync(const char *path); /* the file, too */
 
 /* For tests: fstatfs(2). */
 extern int (*place_fstatfs)(int fd, struct statfs *out);
-/* stat(2) of <path><suffix>. */
+/* stat(2) and unlink(2) of <path><suffix>. */
 int place_stat(const char *path, const char *suffix, struct stat *out);
+void place_unlink(const char *path, const char *suffix);
+int64_t place_time_ns(const struct stat *st); /* time of the last write */
 
 #endif

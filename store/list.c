@@ -9,10 +9,8 @@
  * remove rows. A client that pages by `offset`, or sorts by another column, may miss or repeat
  * rows.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "proto/limits.h"
 #include "store/inner.h"

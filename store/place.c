@@ -84,6 +84,18 @@ int place_stat(const char *path, const char *suffix, struct stat *out)
     return stat(name, out);
 }
 
+void place_unlink(const char *path, const char *suffix)
+{
+    char name[PATH_MAX + 64];
+    snprintf(name, sizeof(name), "%s%s", path, suffix);
+    unlink(name);
+}
+
+int64_t place_time_ns(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
 static int check_folder(const char *path, struct error *err)
 {
     char dir[PATH_MAX];

@@ -13,7 +13,6 @@
  * then on.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,17 +44,6 @@ static bool has_log(const struct store *s)
     return st.st_dev == s->log.st_dev && st.st_ino == s->log.st_ino;
 }
 
-/* Removes the log of the file without a name: SQLite would apply the log to the new file. */
-static void remove_parts(const struct store *s)
-{
-    static const char *const parts[] = {"-wal", "-shm"};
-    char name[PATH_MAX + 16];
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        snprintf(name, sizeof(name), "%s%s", s->path, parts[i]);
-        unlink(name);
-    }
-}
-
 /* Uses link(2) when the name is free, so that a file that appeared meanwhile stays. */
 static int give_name(const char *copy, const char *path, bool named)
 {
@@ -70,8 +58,9 @@ static int copy_to_its_place(struct store *s, bool named, struct error *err)
     snprintf(copy, sizeof(copy), "%s.restored", s->path);
     unlink(copy);
     int r = version_copy_to(&s->db, copy, &s->file, err);
-    if (r == 0) {
-        remove_parts(s);
+    if (r == 0) { /* SQLite would apply the log of the file without a name to the new file */
+        place_unlink(s->path, "-wal");
+        place_unlink(s->path, "-shm");
     }
     if (r == 0 && give_name(copy, s->path, named)) {
         r = error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_STORE,

@@ -12,8 +12,7 @@
 #include <string.h>
 
 #include "proto/hash.h"
-#include "proto/message.h"
-#include "store/row.h"
+#include "store/inner.h"
 
 const struct table tables[TABLES] = {
     [TABLE_DEVICE] = {"device", &device_info_schema, "rowid", NULL, false},
@@ -30,13 +29,13 @@ const char *row_column(const struct schema_field *f)
     return strcmp(f->name, "index") == 0 ? "cuda_index" : f->name;
 }
 
-size_t row_find_field(const struct table *t, const char *name)
+int64_t *row_int(const struct table *t, const char *name, void *object)
 {
-    size_t i = 0;
-    while (strcmp(t->schema->fields[i].name, name) != 0) {
-        i++;
+    const struct schema_field *f = t->schema->fields;
+    while (strcmp(f->name, name) != 0) {
+        f++;
     }
-    return i;
+    return (int64_t *)(void *)((char *)object + f->offset);
 }
 
 __attribute__((format(printf, 3, 4))) static size_t put(char *out, size_t at, const char *format,

@@ -93,9 +93,7 @@ int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, c
 
 void rows_number(struct store *s, enum table_id table, void *object)
 {
-    const struct table *t = &tables[table];
-    size_t offset = t->schema->fields[row_find_field(t, t->rowid)].offset;
-    *(int64_t *)((char *)object + offset) = s->next_id[table]++;
+    *row_int(&tables[table], tables[table].rowid, object) = s->next_id[table]++;
     if (table == TABLE_BEST) {
         rows_given(s, s->next_id[table] - 1);
     }

@@ -97,8 +97,7 @@ static int salvage_swap_files(const char *path, char aside[NAME_MAX_], struct er
 int salvage_resume(const char *path, struct error *err)
 {
     char name[NAME_MAX_], aside[NAME_MAX_];
-    salvage_make_name(path, ".rebuild", name);
-    unlink(name);
+    place_unlink(path, ".rebuild");
     salvage_make_name(path, ".rebuilt", name);
     return access(name, F_OK) == 0 ? salvage_swap_files(path, aside, err) : 0;
 }
@@ -391,26 +390,23 @@ static int salvage_mend_pages(struct db *fresh, const char *path, const char *me
     return r;
 }
 
-static void salvage_remove_mended(const char *mended, const char *fresh)
+static void salvage_remove_mended(const char *path)
 {
-    static const char *const parts[] = {"", "-wal", "-shm"};
-    char name[NAME_MAX_];
-    for (size_t i = 0; i < 3; i++) {
-        salvage_make_name(mended, parts[i], name);
-        unlink(name);
-    }
-    unlink(fresh);
+    place_unlink(path, ".mended");
+    place_unlink(path, ".mended-wal");
+    place_unlink(path, ".mended-shm");
+    place_unlink(path, ".fresh");
 }
 
 static int salvage_copy_mended(struct salvage *v, struct error *err)
 {
-    char mended[NAME_MAX_ - 8], fresh[NAME_MAX_], wal[NAME_MAX_], mended_wal[NAME_MAX_];
+    char mended[NAME_MAX_], fresh[NAME_MAX_], wal[NAME_MAX_], mended_wal[NAME_MAX_];
     struct db db = {0};
-    snprintf(mended, sizeof(mended), "%s.mended", v->path);
+    salvage_make_name(v->path, ".mended", mended);
     salvage_make_name(v->path, ".fresh", fresh);
     salvage_make_name(v->path, "-wal", wal);
-    salvage_make_name(mended, "-wal", mended_wal);
-    salvage_remove_mended(mended, fresh);
+    salvage_make_name(v->path, ".mended-wal", mended_wal);
+    salvage_remove_mended(v->path);
     int r = salvage_copy_bytes(v->path, mended, err);
     if (r == 0 && access(wal, F_OK) == 0) {
         r = salvage_copy_bytes(wal, mended_wal, err);
@@ -420,7 +416,7 @@ static int salvage_copy_mended(struct salvage *v, struct error *err)
     r = r ? r : salvage_mend_pages(&db, fresh, mended, err);
     db_close(&db);
     r = r ? r : salvage_copy_file(v, mended, err);
-    salvage_remove_mended(mended, fresh);
+    salvage_remove_mended(v->path);
     return r;
 }
 

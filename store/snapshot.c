@@ -6,28 +6,21 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "store/inner.h"
 
 enum { PART_FRESH_S = 60 };
 
-static bool is_before(const struct timespec *a, const struct timespec *b)
-{
-    return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
-}
-
 /* Compares file times; a write in the same clock tick may be newer than the snapshot. */
 static bool snapshot_is_current(const struct store *s, const struct stat *made)
 {
     struct stat st;
-    return is_before(&s->file.st_mtim, &made->st_mtim) &&
-           (place_stat(s->path, "-wal", &st) || is_before(&st.st_mtim, &made->st_mtim));
+    return place_time_ns(&s->file) < place_time_ns(made) &&
+           (place_stat(s->path, "-wal", &st) || place_time_ns(&st) < place_time_ns(made));
 }
 
 int store_snapshot(struct store *s, int64_t age_s, struct error *err)

@@ -115,31 +115,20 @@ int store_add_quarantine(struct store *s, struct quarantine *q, struct error *er
 
 /* ---- trials ---------------------------------------------------------------------------------- */
 
-static int keep_if_known(struct store *s, const char *sql, int64_t *id, struct error *err)
-{
-    DB_STMT_AUTO *st = NULL;
-    if (*id == 0) {
-        return 0;
-    }
-    int r = db_query(&s->db, &st, err, sql, "i", *id);
-    r = r ? r : db_step(&s->db, st, err);
-    if (r == 0) {
-        *id = 0;
-    }
-    return r < 0 ? r : 0;
-}
-
 int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err)
 {
-    if (table == TABLE_TRIAL) {
-        struct trial *t = object;
-        return keep_if_known(s, "SELECT 1 FROM run WHERE id = ?1", &t->run, err);
+    const struct table *t = &tables[table];
+    DB_STMT_AUTO *st = NULL;
+    char sql[64];
+    int64_t *id = t->parent ? row_int(t, t->parent, object) : NULL;
+    if (!id || *id == 0) {
+        return 0;
     }
-    if (table == TABLE_BEST) {
-        struct best *b = object;
-        return keep_if_known(s, "SELECT 1 FROM trial WHERE id = ?1", &b->trial, err);
-    }
-    return 0;
+    snprintf(sql, sizeof(sql), "SELECT 1 FROM %s WHERE id = ?1", t->parent);
+    int r = db_query(&s->db, &st, err, sql, "i", *id);
+    r = r ? r : db_step(&s->db, st, err);
+    *id = r == 0 ? 0 : *id;
+    return r < 0 ? r : 0;
 }
 
 /* Keeps a key's trials below the limit. Deletes a sixteenth of the limit at once, so that a busy

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests, queues of them (request.h), and the functions that both threads use (inner.h). */
+/* Requests, queues of requests, and the functions that both threads use (inner.h). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,9 +14,6 @@
  * The thread waits once for a program that holds the file's write lock. Later writes are settled as
  * on a full disk until the lock is free.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/ledger/inner.h"
 
