@@ -22,8 +22,12 @@ static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, str
     if (status == 0) {
         q->atol = x->best.atol;
         q->rtol = x->best.rtol;
-        /* the row's problem is a bucket already: do not round it again */
-        snprintf(q->bucket, sizeof(q->bucket), "exact");
+        /* A plain query has the same search, and can join the job, unless the database's scheme
+         * would round the row's problem again. */
+        problem_bucket(&x->request.problem, d->scheme, &x->bucket);
+        if (!record_equal(&x->bucket.fields, &x->request.problem.fields)) {
+            snprintf(q->bucket, sizeof(q->bucket), "exact");
+        }
         e->tries++;
         status = waiters_join_alone(&p->tuning, &w, geteuid(), err);
     }

@@ -175,7 +175,6 @@ int waiters_join_alone(struct tuning *x, struct wanted *w, uid_t uid, struct err
                          : error_set(err, ERROR_NO_MEMORY, "no memory for one more job");
     if (status == 0) {
         key_id(&s->key);
-        s->request.query.bucket[0] = '\0'; /* as in a client's query, which can then join the job */
         w->request = &s->request;
         w->bucket = &s->bucket;
         w->key = &s->key;

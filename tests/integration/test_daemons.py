@@ -235,6 +235,30 @@ def test_the_misses_of_one_daemon_spread_over_all(host, asked):
     assert sum(by_daemon) == 40 and min(by_daemon) >= 2, by_daemon
 
 
+def test_a_search_taken_by_another_daemon_keeps_its_bucket(host):
+    """The problems are no buckets of the database, so rounding them again would give other keys."""
+    one, *others = host(4, env={"GEMMD_REPLAY_SPEED": "4"})
+    with one.connect() as c:
+        asked = [c.send("get", problem=gemm(m=306 + 2 * i, n=64, k=64), bucket="exact", budget=4)
+                 for i in range(24)]
+        keys = {c.wait(r)["key"] for r in asked}
+    assert len(keys) == 24 and any(m.status()["jobs"]["done"] for m in others)
+    assert sorted(keys_tuned(one)) == [(key, 1) for key in sorted(keys)]
+    assert {key for key, in one.sql("SELECT key FROM trial")} == keys
+
+
+def test_a_client_joins_a_search_of_its_bucket_that_was_taken(host):
+    one, two = host(2, env={"GEMMD_REPLAY_SPEED": "1"})
+    query = {"problem": gemm(m=306), "bucket": "exact", "budget": 400, "iters": 100}
+    with one.connect() as a, two.connect() as b:
+        a.send("get", problem=gemm(), budget=400, iters=100)
+        eventually(lambda: one.status()["runner"]["state"] == "busy")
+        a.send("get", **query)
+        eventually(lambda: two.status()["runner"]["state"] == "busy")
+        b.send("get", **query)
+        assert b.call("status")["jobs"]["queued"] == 0
+
+
 def answers(m, n):
     """Returns (config, generation, saved) of a daemon's answer, or None without an answer."""
     try:
