@@ -66,7 +66,6 @@ static void chores_on_timer(uv_timer_t *timer)
 /* Only the loop feeds the watchdog, which must notice a loop that stands still. */
 static void feed_watchdog(uv_timer_t *timer)
 {
-    (void)timer;
     notify_send("WATCHDOG=1");
 }
 

@@ -66,7 +66,6 @@ static void on_again(uv_timer_t *timer)
 static void orphans_on_ended(uv_signal_t *signal, int number)
 {
     struct orphans *o = signal->data;
-    (void)number;
     on_again(&o->again);
 }
 

@@ -8,7 +8,6 @@ enum { COMPILE_LIMIT_MS = 120000, COMPILE_GRACE_MS = 5000 };
 
 static double compilers_host_now_ms(const struct runner *r)
 {
-    (void)r;
     return timeline_clock_ms();
 }
 
@@ -19,7 +18,6 @@ static double compilers_host_wall_ms(const struct job *j)
 
 static bool compilers_host_is_built(const struct job *j, const struct candidate *c)
 {
-    (void)j;
     return c->build->state != BUILD_PENDING;
 }
 

@@ -89,7 +89,6 @@ static int compilers_recorded_wait(struct job *j, struct candidate *const queue[
 {
     struct candidate *first = queue[0];
     int r = 0;
-    (void)most_ms;
     for (uint32_t i = 1; i < n; i++) {
         first = queue[i]->due_ms < first->due_ms ? queue[i] : first;
     }
@@ -108,7 +107,6 @@ static double compilers_recorded_left_ms(const struct job *j, const struct candi
 /* A variant in the cache is due at once. So a variant that is not due is not in the cache. */
 static double compilers_recorded_ran_ms(const struct job *j, const struct candidate *c)
 {
-    (void)j, (void)c;
     return INFINITY;
 }
 

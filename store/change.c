@@ -152,7 +152,6 @@ static void change_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args)
     const struct store *s = sqlite3_user_data(ctx);
     const char *owner = (const char *)sqlite3_value_text(args[0]),
                *boot = (const char *)sqlite3_value_text(args[1]);
-    (void)n;
     sqlite3_result_int(ctx,
                        !owner || !boot || strcmp(boot, s->boot) != 0 || store_owner_is_lost(owner));
 }

@@ -280,8 +280,6 @@ int write_end(struct store *s, int status, struct error *err)
 static int note_pages(void *store, sqlite3 *h, const char *name, int pages)
 {
     struct store *s = store;
-    (void)h;
-    (void)name;
     s->log_pages = pages;
     return SQLITE_OK;
 }

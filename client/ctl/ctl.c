@@ -138,7 +138,6 @@ int ctl_failed(const char *format, ...)
 /* argp and getopt print their own error messages, to the variable `stderr`. */
 static ssize_t write_stderr(void *ctx, const char *text, size_t n)
 {
-    (void)ctx;
     const size_t room = sizeof(outcome.heard) - 1 - outcome.n, some = n < room ? n : room;
     memcpy(outcome.heard + outcome.n, text, some);
     outcome.n += some;

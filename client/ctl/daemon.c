@@ -41,7 +41,6 @@ static char *show_limit(const json_t *v)
 
 static void daemon_show_status(struct subject *s, json_t *status)
 {
-    (void)s;
     static const struct column lines[] = {
         {"build", "build"},
         {"pid", "pid"},

@@ -212,7 +212,6 @@ static json_t *no_answer(json_t *best)
 
 static void listing_derive_shown(struct subject *s, json_t *result)
 {
-    (void)s;
     json_t *best = json_object_get(result, "best");
     if (json_is_object(best)) {
         rows_derive_best(best);
@@ -221,7 +220,6 @@ static void listing_derive_shown(struct subject *s, json_t *result)
 
 static void listing_show_result(struct subject *s, json_t *result)
 {
-    (void)s;
     static const struct column columns[] = {
         {"key", "key"},
         {"problem", "problem", show_config},

@@ -83,7 +83,6 @@ static int check_words(int argc, char **argv)
  * prints its help and exits itself. */
 static void check_written(int code, void *ignored)
 {
-    (void)ignored;
     ctl_print_error(code);
     bool lost = fflush(stdout) != 0 || ferror(stdout);
     if (lost && code == DONE) {

@@ -105,7 +105,6 @@ const struct command command_promote = {
 
 static void pin_show_evicted(struct subject *s, json_t *result)
 {
-    (void)s;
     printf("%lld rows removed\n", field_int(result, "removed"));
 }
 
@@ -121,7 +120,6 @@ const struct command command_evict = {
 
 static void pin_show_cancelled(struct subject *s, json_t *result)
 {
-    (void)s;
     puts(field_is_true(result, "cancelled") ? "its tuning was cancelled"
                                             : "no tuning of this problem runs or waits");
 }

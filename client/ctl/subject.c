@@ -23,7 +23,6 @@ static error_t subject_parse_option(int key, char *arg, struct argp_state *state
 
 static error_t subject_parse_files(int key, char *arg, struct argp_state *state)
 {
-    (void)arg;
     struct subject *s = state->input;
     switch (key) {
     case ARGP_KEY_ARGS:

@@ -232,7 +232,6 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
 
 static int unsloth_write(struct writing *w, const char *arch)
 {
-    (void)arch;
     size_t n = json_array_size(w->rows), length = w->to ? strlen(w->to) : 0;
     struct stat s;
     bool folder =

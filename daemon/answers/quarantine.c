@@ -91,7 +91,6 @@ static void quarantine_end_reading(struct learn_pages *x, int status, const stru
 /* Now the writer thread has done all earlier requests, so the list that is read has their rows. */
 static void quarantine_on_status(void *ctx, const struct ledger_status *ignored)
 {
-    (void)ignored;
     learn_pages(ctx);
 }
 

@@ -27,7 +27,6 @@ static void on_written(void *ctx, int status, const struct best *b, bool saved,
                        const struct error *err)
 {
     struct restore *x = ctx;
-    (void)b;
     /* else the file had the row, or the writer has kept the row in memory */
     x->n += status == 0 && saved;
     if (status < 0) {

@@ -32,7 +32,6 @@ static void on_events(void *ctx, int status, const void *rows, size_t n, int64_t
     struct error local = ERROR_NULL;
     const struct wire_obj *array = NULL;
     char stored[16] = "";
-    (void)total;
     if (status == 0) {
         err = &local;
         status = wire_decode(d->doc, rows, n, &array, &local);

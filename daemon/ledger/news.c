@@ -65,9 +65,6 @@ static void on_commit(uv_fs_event_t *watch, const char *changed, int events, int
 {
     struct ledger *l = watch->data;
     char name[PATH_MAX + 8];
-    (void)changed;
-    (void)events;
-    (void)status;
     if (lock_file(l, name) == l->watched) {
         ask_changes(l);
     } else { /* removed, and perhaps made again */

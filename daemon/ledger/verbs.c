@@ -276,7 +276,6 @@ static int work_backup(struct ledger *l, struct request *r, struct error *err)
 
 static int work_snapshot(struct ledger *l, struct request *r, struct error *err)
 {
-    (void)r;
     return store_snapshot(l->store, SNAPSHOT_S, err);
 }
 
@@ -423,7 +422,6 @@ static void answer_load(struct ledger *l, struct request *r)
 
 static void answer_history(struct ledger *l, struct request *r)
 {
-    (void)l;
     r->cb.history(r->ctx, r->status, r->trials, r->n, r->avoid, r->n_avoid, r->err);
 }
 
@@ -489,13 +487,11 @@ static void answer_changes(struct ledger *l, struct request *r)
 
 static void answer_done(struct ledger *l, struct request *r)
 {
-    (void)l;
     r->cb.done(r->ctx, r->status, r->err);
 }
 
 static void answer_id(struct ledger *l, struct request *r)
 {
-    (void)l;
     r->cb.id(r->ctx, r->status, r->number, r->err);
 }
 
@@ -509,7 +505,6 @@ static void answer_list(struct ledger *l, struct request *r)
 
 static void answer_rows(struct ledger *l, struct request *r)
 {
-    (void)l;
     r->cb.list(r->ctx, r->status, r->row.data, r->row.len, r->number, r->err);
 }
 
@@ -523,7 +518,6 @@ static void answer_status(struct ledger *l, struct request *r)
 
 static void answer_snapshot(struct ledger *l, struct request *r)
 {
-    (void)l;
     if (r->status < 0 && r->status != ERROR_CANCELLED && r->status != ERROR_SHUTTING_DOWN) {
         log_warning("no snapshot of the database was made: %s", r->err->text);
     }

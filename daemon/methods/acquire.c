@@ -389,7 +389,6 @@ static void acquire_read_trials(struct acquiring *a, const char *key)
 static void acquire_on_trials(void *ctx, int status, const struct trial *t, uint32_t n,
                               char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
 {
-    (void)avoid, (void)n_avoid, (void)err;
     struct acquiring *a = ctx;
     const struct cache_entry *e = acquire_entry_of(a);
     const struct answer *answer = e && e->rank >= CACHE_SERVES ? answer_known(a) : NULL;

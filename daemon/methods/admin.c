@@ -198,7 +198,6 @@ int method_backup(struct call *c, struct error *err)
 
 int method_shutdown(struct call *c, struct error *err)
 {
-    (void)err;
     rpc_put_result(&c->s->out, c->id);
     wire_put_map(&c->s->out, 1);
     wire_put_kv_bool(&c->s->out, "stopping", true);

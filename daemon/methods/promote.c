@@ -49,8 +49,6 @@ static void promote_on_trials(void *ctx, int status, const struct trial *trials,
     struct daemon *d = x->pending.d;
     struct trial *t = &d->scratch->trial;
     struct error gone = ERROR_NULL;
-    (void)avoid;
-    (void)n_avoid;
     (void)err; /* without the trials the row is promoted alone */
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         *t = trials[i];

@@ -171,7 +171,6 @@ static void server_accept(struct server *s)
 static void server_ready(struct polled *p, enum peer peer)
 {
     struct server *s = LIST_OF(p, struct server, polled);
-    (void)peer;
     if (!s->one_waits && s->fd >= 0) {
         server_accept(s);
     }

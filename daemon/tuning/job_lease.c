@@ -71,8 +71,6 @@ void job_lease_left(struct tuning *x, struct job *j)
 
 static void on_renewed(void *ctx, int status, const struct error *err)
 {
-    (void)ctx;
-    (void)err;
     if (status == STORE_HELD) {
         log_warning("another gemmd tunes the same key: this one did not answer for a while");
     }

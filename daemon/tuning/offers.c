@@ -48,7 +48,6 @@ static void on_wanted(void *ctx, int status, const void *search, size_t n, int64
     struct tuning *x = ctx;
     const struct wire_obj *map;
     struct error local = ERROR_NULL;
-    (void)err;
     x->offers_asking = false;
     if (status == 0 && has_nothing_to_do(x)) {
         struct request *r = &x->daemon->scratch->request;

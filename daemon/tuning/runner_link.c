@@ -103,7 +103,6 @@ int runner_link_send(struct runner_link *l, struct wire_buf *bytes)
 static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
 {
     struct runner_link *l = handle->data;
-    (void)wanted;
     *buf = uv_buf_init(l->room, sizeof(l->room));
 }
 
@@ -175,7 +174,6 @@ static void hear_unread(struct runner_link *l)
 static void runner_link_read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct runner_link *l = stream->data;
-    (void)buf;
     if (n < 0) {
         uv_read_stop(stream);
         l->eof = true;
