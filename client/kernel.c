@@ -31,7 +31,7 @@ struct image_read {
     struct problem made_for; /* the key's problem, as the daemon knows it */
     bool known;              /* made_for is filled in */
     char *data;              /* owned */
-    int64_t size;            /* of the whole image, from the first chunk; 0: not known */
+    int64_t size;            /* bytes of the whole image, as the first chunk says; 0: not known */
     int64_t have;
 };
 

@@ -37,9 +37,9 @@ void link_deinit(struct link *l);
  * request. */
 int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool *sent,
               struct error *err);
-/* The next message, undecoded, complete, within its bounds; valid until the next call.
- * CLOCK_PASSED: the deadline passed. Closed after ERROR_DISCONNECTED, ERROR_MALFORMED,
- * ERROR_TOO_LARGE. */
+/* Receives the next message: complete, within its size limits, not decoded, and valid until the
+ * next call. CLOCK_PASSED: the deadline passed. Closes the link on ERROR_DISCONNECTED,
+ * ERROR_MALFORMED and ERROR_TOO_LARGE. */
 int link_recv_packed(struct link *l, struct pull *out, int64_t deadline, struct error *err);
 int link_decode(struct link *l, struct wire_doc *doc, const struct pull *packed,
                 struct rpc_message *out, struct error *err);

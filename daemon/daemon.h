@@ -61,9 +61,9 @@ struct daemon {
     struct ledger *ledger;   /* owned; NULL before its start and after its end */
     struct scratch *scratch; /* owned */
     struct wire_doc *doc;    /* owned: the current request */
-    int64_t generation;      /* the newest seen */
+    int64_t generation;      /* the newest that this daemon has seen */
     uint64_t hits, misses;
-    bool doubtful; /* entries may be `low`: remeasure.c looks for them */
+    bool doubtful; /* some cache entries may have low confidence: remeasure.c looks for them */
     bool tuning;   /* a job has the device (tuning/scheduler.c) */
     bool stopping;
     bool learned; /* the cache has a new or changed answer, which the portfolio lacks */

@@ -101,15 +101,17 @@ struct device_ops {
      * without a context. NULL: the device allocates nothing. */
     int (*fits)(struct device *d, const struct family *f, const struct problem *p,
                 struct error *err);
-    /* Allocates, fills, computes the reference. ERROR_NO_MEMORY: above device_memory_share(). */
+    /* Allocates and fills the buffers, and computes the expected results. ERROR_NO_MEMORY: the
+     * buffers need more than device_memory_share(). */
     int (*prepare)(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
                    struct prepared **out, struct error *err);
     void (*release)(struct device *d, struct prepared *w);
-    /* Poisons the output, launches once, compares. 0 also for a wrong result: see verdict. */
+    /* Poisons the output, launches once, and compares with the expected results. Returns 0 also
+     * when the result is wrong: `out` says so. */
     int (*verify)(struct device *d, struct prepared *w, struct kernel *k,
                   const struct record *config, const struct tolerance *tol, struct verdict *out,
                   struct error *err);
-    /* Writes up to timing->samples times of single launches, cold L2, in microseconds. */
+    /* Times up to timing->samples single launches, each with a cold L2, in microseconds. */
     int (*time)(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
                 const struct timing *t, double *samples_us, uint32_t *n, struct error *err);
     /* True when the device can measure this config of the problem: a recorded device knows only

@@ -104,8 +104,9 @@ struct buffer {
     int64_t count;    /* elements */
     double scale;     /* standard deviation of random values (BUFFER_RANDOM, accumulate) */
     const void *host; /* BUFFER_HOST: the content; owned by the workload */
-    bool accumulate;  /* BUFFER_OUTPUT: the kernel adds to the output. It begins with random values
-                         of `scale`, not poison: only check rows show unwritten elements */
+    bool accumulate;  /* BUFFER_OUTPUT: the kernel adds to the output. The buffer begins with random
+                         values of `scale` instead of NaNs, so unwritten elements show only in the
+                         check rows */
     bool rotate;      /* several copies, so that each timed launch finds L2 cold */
 };
 
@@ -270,7 +271,7 @@ const struct family_target *family_target_of_variant(const struct family *f,
 /* The stamp: "src=<hash> abi=1 target=portable compiler=nvrtc 13.0". */
 void family_stamp(const struct family *f, const struct family_target *t,
                   const struct device_info *info, char out[STAMP_MAX]);
-/* The label in a stamp; "" when the stamp has none. */
+/* Reads the target's name out of a stamp; "" when the stamp names no target. */
 void family_stamp_target(const char *stamp, char out[TARGET_MAX]);
 /* Sets `source`, a static text, and its hash. */
 void variant_set_source(struct variant *v, const char *source);

@@ -18,8 +18,8 @@ enum { LAUNCH_ORDER_MAX = 96, /* clusters of two */ LAUNCH_ORDER_SMS_MAX = 2 * L
 
 struct launch_order {
     uint32_t n;                      /* clusters; 0: unknown */
-    uint8_t place[LAUNCH_ORDER_MAX]; /* by cluster number: its place when the clusters are counted
-                                        GPC by GPC; a permutation */
+    uint8_t place[LAUNCH_ORDER_MAX]; /* place[cluster number]: the cluster's place in an order that
+                                        counts the clusters GPC by GPC */
 };
 
 /* Makes the order from two probe launches with one thread block for each of `sms` SMs: the SM of

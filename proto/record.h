@@ -96,16 +96,16 @@ size_t record_format(const struct record *r, char *out, size_t size);
  * an empty record. ERROR_INVALID names the offending word; a repeated name is ERROR_CONFLICT. */
 int record_parse(struct record *r, const char *text, struct error *err);
 
-/* JSON object text, keys in order; snprintf-like return. */
+/* Writes a JSON object, keys in order; returns like snprintf. */
 size_t record_to_json(const struct record *r, char *out, size_t size);
-/* Flat JSON object; nested values are ERROR_INVALID; null fields are left out. */
+/* Reads a flat JSON object; nested values are ERROR_INVALID; null fields are left out. */
 int record_from_json(struct record *r, const char *json, size_t length, struct error *err);
 
-/* As one MessagePack item; VALUE_NONE: nil. */
+/* Appends the value as one MessagePack item; VALUE_NONE becomes nil. */
 void value_pack(struct wire_buf *b, const struct value *v);
-/* MessagePack map, keys in order, shortest integer forms: the canonical bytes. */
+/* Appends the record's canonical bytes: a MessagePack map, keys in order, shortest integers. */
 void record_pack(struct wire_buf *buf, const struct record *r);
-/* From a MessagePack map of scalars; nil fields are left out; binary, arrays and maps are
+/* Reads a MessagePack map of scalars; nil fields are left out; binary, arrays and maps are
  * ERROR_INVALID; duplicate names are ERROR_CONFLICT. */
 int record_unpack(struct record *r, const struct wire_obj *map, struct error *err);
 

@@ -77,8 +77,8 @@ json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code);
 /* Prints a document and takes it over. */
 int ctl_print_json(json_t *j);
 /* With --json stdout has one document, also when the command failed: the command's own document, or
- * {"error": {"name", "message"}} of the first error message. ctl_want_error: at the start.
- * ctl_printed: a document was printed. ctl_print_error: at the end. */
+ * {"error": {"name", "message"}} of the first error message. Call ctl_want_error at the start,
+ * ctl_printed after printing a document, and ctl_print_error at the end. */
 void ctl_want_error(int argc, char **argv);
 void ctl_printed(void);
 void ctl_print_error(int code);

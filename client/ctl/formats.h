@@ -34,9 +34,9 @@ extern const struct unsloth_mode {
 
 /* A tile is an object {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps" (that multiply),
  * "num_stages", "GROUP_SIZE_M" (0: not given), "NUM_KSPLIT", "use_tma_store" (optional)}. */
-/* The tile of a gemmd config, a new reference. NULL, and `why`, when the config has no counterpart.
- * Counts in `left_out` (name: count) the parameters that have no counterpart but only steer the
- * kernel. */
+/* Returns the tile of a gemmd config as a new reference; NULL, and the reason in `why`, when the
+ * other format cannot express the config. Counts in `left_out` (name: count) the parameters that a
+ * tile lacks but that change only the kernel's speed. */
 json_t *tile_of_config(const json_t *config, json_t *left_out, char why[WHY_MAX]);
 /* Configs of the kernels `target` for a problem of `mode` that come nearest to the tile, nearest
  * first: a JSON array; empty when the target has no such tile. A value that the kernels lack

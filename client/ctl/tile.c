@@ -26,7 +26,8 @@ static const char *const names[PARAMS] = {
 
 /* ---- ours to theirs ------------------------------------------------------------------------- */
 
-/* Parameters that a tile has, or that the code below checks. */
+/* Parameters that a tile expresses, or that the code below checks; others are counted as left out.
+ */
 static const char told[] =
     "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,GROUP_SIZE_M,NUM_KSPLIT,permute_x,"
     "permute_y,fuse_mul_post,use_tma_load_x,use_tma_load_w,use_tma_load_dy,use_tma_store,permute_"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Choice and rank by target (kernels/family.h has the rule). A forced target restricts the query,
- * so the winner is `partial`. Forcing the device's own choice restricts nothing.
+ * Chooses the target (a family's kernels for a kind of device) of a query, and ranks rows by their
+ * target (kernels/family.h has the rule). A query that names a target is restricted, so the winner
+ * is `partial`, unless the device would choose the same target.
  */
 #include <stdio.h>
 #include <string.h>

@@ -67,8 +67,8 @@ struct cache_entry {
     bool restored : 1; /* written again after the database lost rows (answers/restore.c) */
     uint8_t tries;     /* number of new measurements because of low confidence */
     uint32_t uid;      /* the user of the row's query, pin or put; CACHE_NOBODY: unknown */
-    /* A repeated question reads only the members from here on: */
-    struct shared *shared; /* counted */
+    /* A question that the memo knows reads only the members from here on: */
+    struct shared *shared; /* counts its references */
     uint32_t own_len, key_len;
     uint8_t bytes[]; /* own fields, then the key */
 };

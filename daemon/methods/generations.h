@@ -37,8 +37,8 @@ void generations_init(struct generations *x);
 void generations_deinit(struct generations *x);
 
 enum generation_says {
-    GENERATION_AS_EVER, /* answer as without a pin */
-    /* the row (*out)->packed answers; the row is borrowed until the loop goes on */
+    GENERATION_AS_EVER, /* no pin, or the cached answer is old enough: the cache answers */
+    /* (*out)->packed is the answer, borrowed until the next turn of the event loop */
     GENERATION_ANSWERS,
     GENERATION_NOTHING, /* the generation has no answer */
     GENERATION_UNKNOWN, /* ask the ledger: generations_park */

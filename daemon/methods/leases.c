@@ -23,9 +23,9 @@ struct lease {
     struct list wanters;
     struct account *account; /* account charged for the lease: the holder's; NULL: no holder */
     enum lease_state state;
-    bool turning; /* a wanter's turn is open */
+    bool turning; /* next_turn() called a waiting client's turn(), which is not finished yet */
     bool asked;   /* the ledger was asked and has not answered yet */
-    bool over;    /* freed once the ledger has answered */
+    bool over;    /* the lease has ended, and is freed once the ledger has answered */
     char key[HASH_HEX], shared[HASH_HEX];
     int64_t uid, pid; /* the holder */
     int64_t lease_ms;

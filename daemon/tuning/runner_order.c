@@ -171,7 +171,7 @@ static int order_pack_message(struct tiers *t, struct job *j, struct tune_order 
     if (j->closing) {
         close_search(o);
     } else if (j->deaths >= FAVOURITES_MAX && j->n_ok == 0 && j->request->n_configs == 0) {
-        /* the model's favourites have a common flaw */
+        /* all configs that the model predicts fastest kill the runner: try random configs */
         snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "random");
     }
     o->spent_device_ms = j->spent_device_ms;

@@ -343,7 +343,7 @@ const char *runner_state_name(enum runner_state s);
 
 void tuning_begin(struct tuning *x, struct job *j);  /* the job gets the device */
 void tuning_cancel(struct tuning *x, struct job *j); /* the job has no waiters any more */
-/* The running job may go on: its key is leased, or cannot be leased. */
+/* Tells the running job to go on: its key is leased, or cannot be leased. */
 void tuning_leased(struct tuning *x, struct job *j);
 /* A job was queued: the running job may be set aside. */
 void tuning_others(struct tuning *x);
@@ -377,8 +377,9 @@ int tuning_unpack(struct daemon *d, struct job *j, struct error *err);
 /* Fills job->stamp and trial_stamp for a target ("": the device's choice) and the request's
  * tolerances. */
 int tuning_stamp(struct daemon *d, struct job *j, const char *target, struct error *err);
-/* Looks up an unpacked job. Returns true and the answer, when another job found it meanwhile. Or
- * prepares a config to verify first: under tighter tolerances, or a pin of another stamp. */
+/* Looks up the key of an unpacked job. True: another job found the answer meanwhile. False: the job
+ * must run. If a config must be verified first (with tighter tolerances, or a pin of another kernel
+ * version), the job is prepared for that. */
 bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer);
 /* Looks for an answer, and prepares nothing: for a job that has begun and keeps its state. */
 bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer);
@@ -390,7 +391,7 @@ bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
 /* The order for the runner, and the finished trials in it. */
 
 enum {
-    /* so many deaths without a working config turn the search to random configs */
+    /* after so many runner deaths without a working config, the search tries random configs */
     FAVOURITES_MAX = 8,
 };
 

@@ -42,7 +42,7 @@ struct build {
     struct error error; /* when failed */
     /* The rest is private to the pool. */
     struct build *next;
-    /* owned while the build is pending; left to the thread when the build is given up */
+    /* owned while the build is pending; when the build is given up, the thread owns the work */
     struct work *work;
     uint32_t refs;
     enum rank rank;

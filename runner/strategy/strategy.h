@@ -73,7 +73,7 @@ struct strategy_setup {
     const bool *present;
     /* configs to measure at most; each failed proposal is given back once. 0: all */
     uint32_t budget;
-    /* Stop after compiles of this total effort; 0: use up the budget. */
+    /* Stop after compiles whose efforts (see `effort`) add up to this; 0: use up the budget. */
     uint32_t variants;
     uint32_t compilers; /* number of compilers that work in parallel; 0: one */
     uint64_t seed;

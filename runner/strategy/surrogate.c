@@ -19,7 +19,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The prediction up to which candidates are members. */
+/* The longest predicted time of a member: members are the SURROGATE_MOST fastest candidates. */
 static double limit_of(const double predicted[], uint32_t n)
 {
     double *sorted = n > SURROGATE_MOST ? malloc(n * sizeof(*sorted)) : NULL;

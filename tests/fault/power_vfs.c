@@ -366,7 +366,7 @@ static int file_reserved(sqlite3_file *f, int *out)
 
 static int file_control(sqlite3_file *f, int op, void *arg)
 {
-    /* Reserving space would change the file without a record. */
+    /* Drops the size hint: it would change the file, and the log of writes would not show that. */
     return op == SQLITE_FCNTL_SIZE_HINT ? SQLITE_OK
                                         : REAL(f)->pMethods->xFileControl(REAL(f), op, arg);
 }

@@ -46,7 +46,7 @@ def can_share(config, cluster):
 
 
 def measure(daemon, problem, configs, iters):
-    """(microseconds, status) of each config; earlier runs do not count."""
+    """Measures the configs. Returns a list of (microseconds, status), without results of earlier runs."""
     words = [word for c in configs for word in ("--config", text_of(c))]
     answer = daemon.run("tune", *problem, "--again", "--strategy", "given", "--iters", iters, *words, "--json",
                         check=False)

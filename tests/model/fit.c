@@ -17,9 +17,11 @@ const struct fit_constant fit_constants[FIT_CONSTANTS] = {
 };
 
 enum { TIMES_MAX = 4096, TURNS = 16, HOPS = 8 };
-static const double FAR = 0.3;   /* the length of a random hop, as a part of the constant's range */
+static const double FAR =
+    0.3; /* the length of a random step of a constant, as a part of its range */
 static const double NEAR = 0.35; /* a config that takes 1 + NEAR times the best weighs 1/e */
-static const double OUTLIER = 0.1; /* errors above count linearly, errors below by their square */
+static const double OUTLIER =
+    0.1; /* larger errors count linearly, smaller errors by their square */
 static const double SHARE_ALL =
     0.15; /* weight of the error that all times of a problem have in common */
 static const double SOFT =

@@ -141,7 +141,7 @@ static void test_edges(void **state)
     }
 }
 
-/* A tuner must recognise the choice: all params, with values of the space. */
+/* The config of hopper_choose() has every param, with a value of the space: a search knows it. */
 static void test_choice_is_in_the_space(void **state)
 {
     (void)state;

@@ -61,7 +61,7 @@ def test_what_is_typed_is_read_as_the_daemon_reads_it(cpu):
     taken = 0
     with gemmd.Client(cpu.socket) as g:
         for given in WORDS + WRONG + lines:
-            line = f"p=0 {given}"  # an empty config is no config
+            line = f"p=0 {given}"  # p=0: put() refuses an empty config
             try:
                 g.put(KEY, line)
             except gemmd.Invalid:

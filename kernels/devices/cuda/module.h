@@ -49,7 +49,8 @@ struct cuda_params {
     _Alignas(TENSOR_MAP_ALIGN) uint8_t bytes[LAUNCH_PARAMS_MAX];
 };
 
-/* When the driver refuses a map: ERROR_INVALID, or the code of cuda_check(). */
+/* Copies the launch's params and encodes its tensor maps. Returns ERROR_INVALID, or an error of
+ * cuda_check(), when the driver refuses a map. */
 int cuda_maps_encode(const struct launch *l, struct cuda_params *out, struct error *err);
 
 /* ---- order.c -------------------------------------------------------------------------------- */

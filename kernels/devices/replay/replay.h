@@ -157,7 +157,7 @@ uint64_t replay_variant_hash(const struct variant *v);
 /* noise.c */
 struct noise { /* of one call of time() */
     const struct landscape *landscape;
-    /* factor for the block's samples; without a block, the time itself in microseconds */
+    /* with a block: the factor for its samples; without: the time of a launch, microseconds */
     double scale;
     const double *block; /* borrowed */
     uint32_t n;

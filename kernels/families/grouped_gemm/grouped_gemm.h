@@ -70,10 +70,11 @@ struct gemm {
     bool permute_x, permute_y, fuse_mul_post, accumulate;
     const char *routing; /* borrowed from the problem: "uniform", "zipf:1.2", "rows:5,0,3" */
     /* Derived: */
-    bool gather_x;  /* row i reads x row token(i): permute_x in forward and dW */
-    bool gather_dy; /* row i reads dy row g[i]: permute_y in dX and dW */
-    bool scatter;   /* row i writes out row g[i]: permute_y in forward, permute_x in dX */
-    int64_t x_rows; /* rows of x: tokens if gather_x, else m */
+    bool gather_x;  /* routed row i reads row g[i] / topk of x: permute_x in forward and dW */
+    bool gather_dy; /* routed row i reads row g[i] of dy: permute_y in dX and dW */
+    bool scatter; /* routed row i goes to row g[i] of the output: permute_y in forward, permute_x in
+                     dX */
+    int64_t x_rows;             /* rows of x: tokens if gather_x, else m */
     int64_t out_rows, out_cols; /* the output as a matrix: [m, n], [m, k], [experts * n, k] */
 };
 /* The problem must have been checked by the op (problem_make does). */

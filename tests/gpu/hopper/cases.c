@@ -9,7 +9,7 @@
 
 const struct device_info h200 = {H200_FIELDS};
 
-/* ---- the first set, and neighbours of it */
+/* ---- the first set of tiles, and variations of these tiles */
 
 const struct tile tiles[] = {
     {"128x192 pp s4 nb2", 128, 192, 12, true, 4, 2, 1},

@@ -33,9 +33,9 @@ static const double SAY_SECONDS = 10,
                     LAUNCH_US = 25 /* for the printed estimate of the stage's duration */;
 
 struct item {
-    int kind, tile; /* tile -1: the item is `member` of the rest of the space */
+    int kind, tile; /* tile -1: the config is number `member` of the space's other configs */
     int member;
-    int which; /* row of soak_shapes; SOAK_SHAPES: the row with one expert */
+    int which; /* row of the table soak_shapes; SOAK_SHAPES: its last row, with one expert */
     int launches;
     char hash[HASH_HEX];
 };

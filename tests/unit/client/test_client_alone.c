@@ -145,7 +145,7 @@ static void expect_no_way(struct gemmd *g, int code, const char *why)
         struct gemmd_answer a = GEMMD_ANSWER_INIT, many = GEMMD_ANSWER_INIT;
         struct gemmd_error e;
         int status = 1;
-        fake_sleep_ms(i * 1050); /* then libgemmd tries again */
+        fake_sleep_ms(i * 1050); /* after a second libgemmd tries again to connect */
         assert_int_equal(gemmd_get_many(g, &p, 1, NULL, &many, &status, &e), 0);
         assert_int_equal(status, 0);
         check_default(&many);

@@ -81,7 +81,7 @@ static void test_silence_ends_the_connection(void **state)
     assert_int_equal(f->connections, 2);
 }
 
-/* A tuning has no deadline, but silence is probed. */
+/* A `tune` call has no deadline, but libgemmd probes a silent daemon. */
 static void test_hanging_daemon_is_noticed(void **state)
 {
     struct fake *f = *state;

@@ -129,7 +129,7 @@ static float sum_of(int rank, int row, int col)
                    col); /* exact, and so are eight of them added */
 }
 
-/* This lane's values of 16 rows from `first` on. */
+/* Sets the lane's sums of the 16 rows from `first` on. */
 static void have_sums(int first, float sums[ACCUMULATORS])
 {
     for (int j = 0; j < TILE_C / 8; j++) {

@@ -530,8 +530,8 @@ static void test_paired_sums(void **state)
     each_kind(1, kind_paired_sums, make_paired_sums, NULL);
 }
 
-/* dW with stages by halves, whose last tile has fewer slabs in both operands: the only drawn cases
- * with whole slabs. */
+/* dW with stages of half a block (stage_rows=32), and tiles of 128 x 128. At the edge of the
+ * problem a tile has fewer slabs (64 columns of shared memory) of both operands. */
 static bool make_halves(struct test_case *c)
 {
     struct rejection why;

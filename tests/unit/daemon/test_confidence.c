@@ -141,7 +141,7 @@ static void a_row_that_is_low_says_so_and_stays_low(void **state)
     assert_true(confidence_is_low(&best, says));
 }
 
-/* A pin with a single measured config is no doubt: a person chose this config. */
+/* A pin has high confidence although only one config was measured: a person chose this config. */
 static void a_pin_is_not_a_short_search(void **state)
 {
     (void)state;

@@ -80,7 +80,7 @@ static void test_whole_way(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* A family that needs a workspace says how much, and is refused without. */
+/* launcher_workspace() returns the workspace that the kernel needs; a launch without is refused. */
 static void test_launch(void **state)
 {
     (void)state;

@@ -440,7 +440,7 @@ static void test_limit(void **state)
     assert_int_equal(u.removed, 0);
     assert_ok(modules_trim(folder, 0, &u, err)); /* no limit */
     assert_int_equal(u.removed, 0);
-    assert_true(is_there(1)); /* its use makes it newer than the second oldest */
+    assert_true(is_there(1)); /* is_there() uses module 1, and a used module counts as new */
     char database[128];
     snprintf(database, sizeof(database), "%s/a.db", folder);
     close(open(database, O_CREAT | O_WRONLY, 0600));

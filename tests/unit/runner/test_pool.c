@@ -189,7 +189,7 @@ static void test_refusals_outlive_the_runner(void **state)
     folder_remove(cache);
 }
 
-/* In a child: another runner that wants all variants. */
+/* Acts, in a forked child, as another runner that compiles the same n variants. */
 static void be_a_runner(const char *cache, const char *tally, int n)
 {
     static struct counting c = {.base.ops = &counting_ops};

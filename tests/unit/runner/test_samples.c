@@ -73,7 +73,8 @@ static void test_long_launches_that_agree_are_few(void **state)
     assert_true(count_samples(&c, "measure", 1, 1) > good / 2);
     const struct trial *t = find_trial(&c, &c.result.config, "final");
     assert_non_null(t);
-    assert_in_range(t->samples_us.n, SAMPLES_ENOUGH, 7); /* two rounds of four, and again alone */
+    assert_in_range(t->samples_us.n, SAMPLES_ENOUGH,
+                    7); /* two rounds of four finalists, then the winner alone */
     assert_true(count_samples(&c, "final", 2, 4) > 0);
     child_end(&c);
 }

@@ -41,7 +41,7 @@ INLINE void set_up_for_others(const struct hopper_params *p, u32 shared)
     if (warp == 1) {
         if (LANE == 0)
             init_barriers(shared);
-        warp_barrier(); /* the barriers are for warps as a whole */
+        warp_barrier(); /* a whole warp must arrive at set_up_done(), not single lanes */
         set_up_done();
     } else {
         set_up_arrive();
@@ -62,7 +62,7 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
         init_barriers(shared);
     if (warp == 0)
         make_tables(p, s);
-    warp_barrier(); /* the barriers below are for warps as a whole */
+    warp_barrier(); /* a whole warp must arrive at the barriers below, not single lanes */
     set_up_arrive();
     block_barrier();
     if (MODE == MODE_DW) {

@@ -141,8 +141,8 @@
 #define PIECE_ROWS (!SWAP_AB ? WRITTEN * 64 : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */
 #define BUFFER_BYTES (PIECE_ROWS * STORE_SLABS * ROW_BYTES)
 
-/* DEFERRED: number of 64 x 64 pieces, of a consumer's part of a tile, that wait in registers, rounded, until the next
- * tile is multiplied: as many as fit beside its sums. */
+/* DEFERRED: number of 64 x 64 pieces of the output, already rounded, that each consumer keeps in registers until the
+ * next tile is multiplied: as many as fit beside that tile's sums. */
 #define PIECE_PAIRS 16 /* registers that a waiting piece takes in each thread */
 #define KEPT_FIT ((SUMS_MOST - MMAS * ACCUMULATORS) / PIECE_PAIRS)
 /* how many of the last pieces in a row are 64 rows high */

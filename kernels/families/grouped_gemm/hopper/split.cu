@@ -65,8 +65,8 @@ INLINE u32 received_at(u32 rank, u32 row, int four)
     return sums_at(divide_by_size(rank * TILE_R + row), four);
 }
 
-/* Lays out SENT_COLS columns of a warp's 16 rows. Of every 8 columns a lane has two of row lane / 4 and two of row
- * lane / 4 + 8: half a warp writes 32 bytes in each of 4 rows. */
+/* Writes SENT_COLS columns of a warp's 16 rows to the stage at `to`. Each lane has sums of rows lane / 4 and
+ * lane / 4 + 8: in each row two of every 8 columns. Half a warp writes 32 bytes in each of 4 rows. */
 INLINE void lay_out(u32 to, const float *sums)
 {
     const int row = LANE >> 2;
@@ -80,7 +80,8 @@ INLINE void lay_out(u32 to, const float *sums)
     }
 }
 
-/* Sends a warp's laid-out sums, lanes side by side in a row; from row `first` and column `from` of the tile on. */
+/* Sends the sums that lay_out() wrote to `laid_out`: 16 rows of the tile from row `first` on, SENT_COLS columns from
+ * column `from` on. Eight lanes send a row. */
 INLINE void send(u32 shared, u32 laid_out, int first, int from)
 {
     const u32 rank = cluster_rank(), ranks = cluster_size() - 1;

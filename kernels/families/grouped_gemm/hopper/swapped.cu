@@ -67,8 +67,8 @@ INLINE u32 pair_of(const float *sums, const u32 *kept, int i)
     return kept ? kept[i] : round_pair(sums[i * 2], sums[i * 2 + 1]);
 }
 
-/* Writes 16 rows from c on, and this warp's 16 columns, to row `row` of the buffer. A thread has, of every 8 rows,
- * two of column lane / 4 and two of column lane / 4 + 8. */
+/* Writes this warp's 16 columns of the rows c to c + 15 into the buffer, from its row `row` on. Each lane has sums of
+ * columns lane / 4 and lane / 4 + 8: in each column two of every 8 rows. */
 INLINE void stage_swapped(u32 buffer, int row, const float *d, const u32 *kept, const struct rows *rows, int c)
 {
     const int warp = (THREAD >> 5) & 3;

@@ -84,7 +84,7 @@ struct cursor {
     int id;         /* number of the tile; when id >= tiles, no tile is left to copy */
     /* the next block's place in the reduction and the reduction's end; in dW both count rows over all experts */
     int at, end;
-    int a_left;     /* rows of the tile that exist; in a transposed operand, columns right of this thread's first */
+    int a_left;     /* rows of a's tile that exist; a transposed: columns of a from this thread's first column on */
     int b_left;
     const char *a, *b; /* where this thread's first copy reads; a gathered row adds its offset */
     int a_index[A_COPIES], b_index[B_COPIES];

@@ -211,7 +211,8 @@ static inline int hopper_slab_cols(const struct gemm *v)
     return 128 / (int)dtype_size(v->out);
 }
 
-/* schedule=deferred: pieces of a consumer's part of a tile that wait in registers. */
+/* schedule=deferred: the number of 64 x 64 pieces that each consumer keeps in registers until the
+ * next tile is multiplied. */
 int hopper_kept(const struct hopper_tile *t);
 
 /* True if threads write a tile's rows sooner than TMA does: deferred tiles, and tiles that share

@@ -131,8 +131,7 @@ static int hopper_group_of(const struct gemm *v, const struct hopper_tile *t, in
     return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
 }
 
-/* One expert: the number of tiles before the next group of rows begins (raster=columns: group of
- * columns). */
+/* One expert: the number of tiles in a group of rows of tiles (raster=columns: of columns). */
 static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const struct hopper_params *p)
 {
     const int64_t high = rows > 0 ? (rows + t->height - 1) / t->height : 1;

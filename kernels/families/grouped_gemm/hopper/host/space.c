@@ -14,8 +14,8 @@
 #include "kernels/families/grouped_gemm/hopper/host/hopper.h"
 
 enum {
-    /* least registers of a thread for sums in ping-pong with swap_ab: smaller tiles load more
-     * bytes for each multiplication */
+    /* swap_ab in ping-pong: least registers that a thread's sums take. Tiles with fewer load more
+     * bytes for each multiplication. */
     SWAPPED_SUMS_LEAST = 160,
     SPLIT_TILE_MOST = 128, /* most rows and most columns of a tile with split sums */
     SPLIT_DEPARTURES = 1,
@@ -27,13 +27,13 @@ enum {
     DEFERRED_ROWS_LEAST = 128,
     /* least mean rows of an expert for pairs: most experts then have two tiles of rows */
     PAIRED_ROWS_LEAST = 192,
-    /* least rows of a dense product for pairs: with fewer rows it has too few tiles */
+    /* least rows of a dense product for pairs: fewer rows make too few tiles */
     PAIRED_DENSE_LEAST = 1024,
     STAGES_LEAST = 3, /* in the space */
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
-    /* scattered output: all departures are allowed, because without a choice of stores and
-     * buffers few exist */
+    /* scattered output: no limit in practice. Stores and buffers are fixed there, so few
+     * settings can depart from their usual values. */
     DEPARTURES_SCATTER = 4,
 };
 

@@ -244,8 +244,8 @@ static int hopper_count_pieces(const struct gemm *v, const struct hopper_tile *t
                       : t->rows_each / t->rows_written * (t->c / hopper_slab_cols(v));
 }
 
-/* How a tile is loaded and stored; and schedule=staggered, which multiplies half of a consumer's
- * rows while the other half is written. */
+/* Checks the settings of a tile's loads and stores, and of schedule=staggered, in which a consumer
+ * multiplies half of its rows while the other half is written. */
 static int check_tile(const struct gemm *v, const struct hopper_tile *t, struct rejection *why)
 {
     const bool dw = v->mode == GEMM_DW;

@@ -191,7 +191,8 @@ static void add_columns(const struct timing *x, struct load *l, double n, double
     }
 }
 
-/* Adds the tiles of swap_ab: no tile is cut short, but each expert has tiles of another width. */
+/* Adds the tiles of swap_ab: the rows of an expert are divided evenly over its tiles, so the width
+ * of a tile depends on the expert. */
 static void add_swapped(const struct timing *x, struct load *l, double blocks,
                         const struct side *cols)
 {
