@@ -104,7 +104,7 @@ void question_of(const struct gemmd_problem *p, struct question *q)
     const int64_t *rows = NULL;
     uint64_t *w = q->words;
     w[QUESTION_MORE] = w[QUESTION_MORE + 1] = 0;
-    if (p->text) { /* words of 0: no problem in fields has 0 experts */
+    if (p->text) { /* zeros, which a problem given by fields never has as experts */
         memset(w, 0, sizeof(q->words));
         rest[0] = p->text;
     } else {
@@ -119,7 +119,7 @@ void question_of(const struct gemmd_problem *p, struct question *q)
         w[QUESTION_TEXTS] = question_read_text(p->mode, "forward", &rest[0]);
         w[QUESTION_TEXTS + 1] = question_read_text(p->dtype_in, "bf16", &rest[1]);
         w[QUESTION_TEXTS + 2] = question_read_text(p->dtype_out, "", &rest[2]);
-        /* Rows with a routing are a mistake, so rows have no routing here. */
+        /* A routing beside rows_per_expert is a mistake: with rows, the default is "". */
         w[QUESTION_TEXTS + 3] = question_read_text(p->routing, rows ? "" : "uniform", &rest[3]);
     }
     if (p->text || rows || *rest[0] || *rest[1] || *rest[2] || *rest[3]) {

@@ -55,7 +55,7 @@ struct grouped_gemm_args {
     int64_t w_stride;        /* between rows n; 0: K */
     int64_t w_stride_expert; /* 0: N * w_stride */
     int64_t dy_stride;       /* 0: N */
-    /* 0 means N in forward, K in dX; in dW the stride between rows n, 0 means K */
+    /* between rows of out; 0: N in forward, K in dX. In dW between the rows n of an expert; 0: K */
     int64_t out_stride;
     int64_t out_stride_expert; /* dW 0: N * out_stride */
     /* [E] rows of each expert, on the device; zeros allowed, sum at most T: no kernel reads or

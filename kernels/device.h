@@ -96,9 +96,9 @@ struct device_ops {
     int (*load)(struct device *d, const struct image *image, const struct variant *v,
                 struct kernel **out, struct rejection *why, struct error *err);
     void (*unload)(struct device *d, struct kernel *k);
-    /* Called before any work on a problem, also before its lists of rows are drawn. ERROR_NO_MEMORY
-     * when the problem needs at least more than prepare() will allow, as far as this is known
-     * without a context. NULL: the device allocates nothing. */
+    /* Called before any work on a problem, also before its lists of rows are drawn.
+     * ERROR_NO_MEMORY: the problem surely needs more memory than prepare() allows, as far as this
+     * is known without a context. NULL: the device allocates nothing. */
     int (*fits)(struct device *d, const struct family *f, const struct problem *p,
                 struct error *err);
     /* Allocates and fills the buffers, and computes the expected results. ERROR_NO_MEMORY: the
@@ -154,7 +154,8 @@ int device_memory_share_check(struct error *err);
 /* The share of the host's free memory, in bytes; ERROR_NO_MEMORY when `need` is more. */
 int64_t device_host_limit(void);
 int device_host_fits(double need, struct error *err);
-/* ERROR_NO_MEMORY: a problem needs more bytes than its share of `memory` ("the free memory"). */
+/* Returns ERROR_NO_MEMORY: a problem needs `need` bytes, more than `limit`, the allowed share of
+ * `memory` ("the free memory"). */
 int device_too_much(double need, double limit, const char *memory, struct error *err);
 /* Bytes of host memory for a problem's drawn lists of rows, on any device. */
 double device_host_lists(const struct family *f, const struct problem *p);

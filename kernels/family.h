@@ -70,8 +70,9 @@ struct tensor_map {
     uint32_t l2_promotion; /* bytes: 0, 64, 128, 256 */
 };
 
-/* One kernel launch, complete except for the encoding of its tensor maps. With zero_bytes, no
- * kernel: bytes of the workspace (borrowed) that are set to 0. */
+/* One kernel launch, complete except for the encoding of its tensor maps. With zero_bytes above 0
+ * there is no kernel: the launch sets that many bytes of the workspace, at `zero` (borrowed), to 0.
+ */
 struct launch {
     void *zero;
     int64_t zero_bytes;
@@ -82,9 +83,9 @@ struct launch {
     _Alignas(64) uint8_t params[LAUNCH_PARAMS_MAX]; /* the kernel's single by-value argument */
     uint32_t n_maps;
     struct tensor_map maps[TENSOR_MAPS_MAX];
-    /* 0, or where in params the bytes of the clusters of two begin: the place of each cluster among
-     * all clusters. Initially the cluster's own number; the launching code overwrites the bytes
-     * with the device's order (launch_order.h). Only together with maps. */
+    /* 0, or the offset in params of a list with a byte for each cluster of two: its place among all
+     * clusters. Initially the cluster's own number; the launching code overwrites the bytes with
+     * the device's order (launch_order.h). Only together with maps. */
     uint32_t order_at;
     /* CPU only: the function to call when no module has it (the reference); else NULL. */
     void (*cpu_entry)(const void *params, uint32_t block);
@@ -223,7 +224,7 @@ struct family {
     /* Returns the seed of a workload that is harder than most, among the workloads that follow from
      * `asked`. A measurement of one workload must hold for the next. NULL: `asked` itself. */
     uint64_t (*wary_seed)(const struct problem *p, uint64_t asked);
-    /* The op's ABI struct over a workload's buffers. */
+    /* Fills `args`, the op's ABI struct, with a workload's buffers. */
     void (*bind)(const struct workload *w, void *const buffers[], void *workspace,
                  int64_t workspace_bytes, void *stream, void *args /* ARGS_MAX bytes */);
     /* Copies stream and workspace from a caller's args. */

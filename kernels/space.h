@@ -15,7 +15,7 @@
 struct space_point {
     uint8_t at[PARAMS_MAX]; /* index into each param's values */
 };
-struct space_setup { /* all borrowed, as long as the space is built */
+struct space_setup { /* all borrowed until the space is built */
     const struct family_target *target;
     const struct problem *problem;
     const struct device_info *info;

@@ -55,7 +55,7 @@ enum runner_exit {
 
 struct runner_options {
     int64_t fd;             /* the socket */
-    struct mode_order mode; /* device, cache_dir and threads also hold without such a mode */
+    struct mode_order mode; /* the runner itself uses device, cache_dir and threads */
     const char *expect;
     struct device_info expected; /* known before the device is opened; kind "": unknown */
     int64_t linger_ms;

@@ -6,8 +6,8 @@
 
 #include "client/ctl/ctl.h"
 
-/* Adds the problem. A query's own problem is that of the answer, but for `promote`, whose answer
- * belongs to another key; a daemon that does not tell the problem leaves the answer without. */
+/* Adds the problem to an answer: the problem that the user named. When the user named a key, or for
+ * `promote`, whose answer belongs to another key: the problem that the daemon shows, if any. */
 static void pin_derive_answer(struct subject *s, json_t *answer)
 {
     struct gemmd_error e;

@@ -3,7 +3,7 @@
  * `why` explains which tier answers a query, from which row and evidence, or why no row answers.
  * The rows in memory are judged at once. Then the ledger is asked for the row behind the answer,
  * the row's trial and the trial's run, and for the problem on other device classes.
- * A verdict is a word for programs (docs/protocol.md), with a sentence for people, and with the
+ * A verdict is a word for programs (docs/protocol.md), with an explanation for people, and with the
  * request that would bring a better answer.
  */
 #include <math.h>

@@ -8,14 +8,15 @@
 enum {
     NEXT_MOST = 6, /* new variants of a step; more with many compilers */
     BATCH = 8,     /* proposals of a step; more with many compilers */
-    LATE_PART = 5, /* at a decision, a fifth of the compilers may be busy */
+    LATE_PART = 5, /* the strategy decides while at most 1 / LATE_PART of the compilers are busy */
     CENTRES = 3,   /* best variants whose neighbouring settings are measured */
     /* most configs measured for every two variants, to save time on the device */
     CONFIGS_OF_TWO = 6,
     CONFIGS_LEAST = 24
 };
 
-/* a new variant may have a hope (a logarithm) this far above the best hope */
+/* a new variant's hope (log of its time, predicted optimistically: surrogate_hope) may be
+ * this far above the best hope */
 static const double
     WORTH = 0.02,
     /* a setting of a compiled variant must promise a logarithm this far below the best */

@@ -25,7 +25,7 @@ struct search_run {
 struct mapped_key {
     char path[512], name[96], problem[1024];
     double best_us;
-    uint32_t points, variants;                     /* numbers of recorded ones in today's space */
+    uint32_t points, variants;                     /* how many of today's space are recorded */
     struct search_run runs[STRATEGIES][SEEDS_MAX]; /* before each run nothing was compiled */
     struct search_run
         warm[SEEDS_MAX]; /* the strategy `ranked`, when everything was compiled before */

@@ -24,7 +24,7 @@ int replay_read_record(struct record *out, const struct wire_obj *given, struct 
                : error_set(err, ERROR_INVALID, "the config's text is too long");
 }
 
-/* Room for 64 elements, then for the next power of two. */
+/* Grows the array when n is 0 (to 64 elements) or a power of two (to twice n). */
 int reader_grow(void *array, uint32_t n, size_t size, struct error *err)
 {
     void **at = array;

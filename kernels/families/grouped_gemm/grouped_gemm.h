@@ -154,8 +154,8 @@ void gemm_work(const struct problem *p, double *flops, double *bytes);
 
 /* Copies a caller's args of any size, checks them against the problem, and fills in the dense
  * strides. Fields that older args lack become zero. Newer args are refused only if their unknown
- * bytes are not zero. A kernel of `align` bytes needs pointers and strides that are multiples of
- * `align`, and lists that are aligned to their elements (1: no demand). Does not check the
+ * bytes are not zero. With `align` above 1, pointers and strides must be multiples of
+ * `align` bytes, and lists aligned to their elements. Does not check the
  * workspace. ERROR_INVALID, ERROR_CONFLICT. */
 int gemm_args_read(const struct gemm *v, const void *args, size_t align,
                    struct grouped_gemm_args *out, struct error *err);

@@ -331,7 +331,7 @@ static const int rows_sample[] = {65, 0, 130, 17};
 
 #define ROWS(list) list, sizeof(list) / sizeof(list[0])
 
-/* Each m_e appears in a shape where another expert is the NaN expert. */
+/* Each number of rows per expert appears in a shape where another expert's data are all NaN. */
 const struct shape shapes[] = {
     {8, 584, 328, 2, ROWS(rows_soak), .nan = 2, .soak = true},
     {1, 584, 328, 1, ROWS(rows_thousand), .no_sizes = true},

@@ -14,12 +14,12 @@ static uint32_t n_order;
 int catalog_open(void)
 {
     struct error err = ERROR_NULL;
-    struct kinds_setup setup = {.target = "hopper",
-                                .arch = "sm_90a",
-                                .compiler =
-                                    "bench", /* cubins.c names cubins without the compiler */
-                                .kind = options.variants,
-                                .seed = options.seed};
+    struct kinds_setup setup = {
+        .target = "hopper",
+        .arch = "sm_90a",
+        .compiler = "bench", /* any text: names in cubins.c do not depend on the compiler */
+        .kind = options.variants,
+        .seed = options.seed};
     if (order) {
         return (int)n_order;
     }

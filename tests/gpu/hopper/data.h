@@ -30,7 +30,7 @@ struct data {
     struct matrix x, w, dy, out;
     void *out_all; /* with guards */
     size_t out_bytes, guard;
-    void *fresh; /* with accumulate the output's bytes before a launch; NULL without, where all bits
+    void *fresh; /* accumulate: the output's bytes before a launch; NULL: before a launch all bits
                     are one */
     struct matrix before; /* the elements of `fresh`, which the reference reads */
     double *reference;    /* NULL: not made */

@@ -3,7 +3,7 @@
  * Kernels that access each other's shared memory in ways that a GPU leaves undefined, and a kernel
  * with allowed accesses: the emulator must tell them apart. Two blocks of a warp each: the first
  * sends, the second has the mbarrier that waits. test_emulated.c compiles them, names a kernel as
- * the entry and knows the expected sentence.
+ * the entry and knows the expected error message.
  */
 #include "kernels/families/grouped_gemm/hopper/params.cu"
 

@@ -509,7 +509,8 @@ static void test_paired(void **state)
     sms = 0;
 }
 
-/* dW with shared columns of x: the only drawn cases with whole slabs. */
+/* Makes two thread blocks share x in a drawn case of dW. False: the config is not legal; in the
+ * drawn cases x then has a multiple of 64 columns. */
 static bool make_paired_sums(struct test_case *c)
 {
     struct rejection why;
@@ -591,7 +592,7 @@ static void test_paired_turns(void **state)
     launches = 1;
 }
 
-/* The drawn case of dW with a single consumer of 128 rows. False: not legal, or no thread block has
+/* Gives a drawn case of dW a single consumer of 128 rows. False: not legal, or no thread block has
  * two tiles whose sum is longer than a block and no multiple of a block. */
 static bool make_single(struct test_case *c)
 {
@@ -622,7 +623,7 @@ static void test_single_consumer(void **state)
     each_kind(2, kind_single, make_single, soon);
 }
 
-/* The drawn case of a single expert with a small tile that its rows do not fill. False: not legal,
+/* Gives a drawn case of one expert a small tile that its rows do not fill. False: not legal,
  * or a kernel for many experts. */
 static bool make_small(struct test_case *c)
 {
@@ -671,7 +672,7 @@ static void sum_over(struct test_case *c, int64_t depth)
  * blocks exchange sums as often as possible. */
 static const int64_t parts[] = {2, 4, 8};
 
-/* The drawn case of forward or dX, with each sum split into several parts. False: not legal,
+/* Splits each sum of a drawn case of forward or dX into several parts. False: not legal,
  * fewer than three tiles for the cluster, or too many for a short test. */
 static bool make_split(struct test_case *c)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The target "hopper": legal configs, the sentences of illegal configs, the analytic default, and
- * the planned launches. No GPU, no CUDA. test_emulated.c shows the results of the launches. */
+/* The target "hopper": legal configs, the error messages for illegal configs, the analytic default,
+ * and the planned launches. No GPU, no CUDA. test_emulated.c shows the results of the launches. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1242,7 +1242,8 @@ static void test_plan_copy(void **state)
     args.workspace_bytes--;
     assert_int_equal(plan_of(problem, config, &args, &plan, &err), ERROR_INVALID);
 
-    /* Few rows, or rows of a single token each, are not worth a kernel that finds places. */
+    /* With few rows, or with one routed row per token, rows are copied singly: the launch has no
+     * kernel that finds the places of a token's rows. */
     args.rows = 4096;
     assert_int_equal(plan_of(problem, config, &args, &plan, &err), 0);
     assert_int_equal(plan.workspace_bytes, 4096 * 2048 * 2);

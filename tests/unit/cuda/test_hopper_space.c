@@ -22,7 +22,7 @@ static struct problem qwen(const char *mode)
     return problem_of(text);
 }
 
-/* "128x192 pp s4 nb1 f0 skip": names as in tests/gpu/hopper. */
+/* Makes a config from a name such as "128x192 pp s4 nb1 f0 skip" (tests/gpu/hopper/cases.c). */
 static struct record variant_of(const struct problem *p, const char *text)
 {
     struct gemm v;
@@ -271,7 +271,7 @@ static void test_unworthy(void **state)
         assert_string_equal(why.rule, cases[i][2]);
         assert_true(why.text[0]);
     }
-    /* the same depth where nothing else can be chosen */
+    /* six stages are in the space where stores and buffers cannot be chosen */
     assert_int_equal(worth("mode=dX permute_x=true", "64x128 c1 s6 nb1", &why), 0);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The target "portable": legal configs, the sentences of illegal configs, the space, the analytic
- * default, the compile-time part, and the planned launches. No GPU, no CUDA. */
+/* The target "portable": legal configs, the error messages for illegal configs, the space, the
+ * analytic default, the compile-time part, and the planned launches. No GPU, no CUDA. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

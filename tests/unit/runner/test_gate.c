@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decisions of the minimum-improvement gate, and their sentences. */
+/* The decisions of the minimum-improvement gate, and the texts that explain them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -156,7 +156,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 {
     const int blocks = blocks_of(p, 0); /* number of blocks of every tile */
     struct walk w = walk_begin(p, tiles);
-    u32 from = 0, ring = 0; /* counted over all tiles before this one: blocks; pieces */
+    u32 from = 0, ring = 0; /* of all tiles before this one: blocks; pieces of the output */
     struct tile t = tile_at(p, s, w.id, tiles);
     struct kept k;
     float acc[MMAS][ACCUMULATORS];
@@ -174,7 +174,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         from += blocks;
         walk_next(shared, &w);
         const struct tile next = tile_at(p, s, w.id, tiles);
-#define WRITE_FROM_LAST(n) /* n: number of 64-column groups after it */                        \
+#define WRITE_FROM_LAST(n) /* n: number of wgmma groups that still run */                        \
     if (MMAS > n) {                                                                                \
         WGMMA_WAIT(n);                                                                             \
         write_others(p, &t, r0, consumer, shared, MMAS - 1 - n, acc, &k.rows, &ring);              \

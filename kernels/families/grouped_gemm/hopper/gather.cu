@@ -26,7 +26,7 @@ INLINE const char *row_at(const char *base, u32 offset)
  * bytes.
  */
 #define ROW (THREAD >> 3) /* the first row that this thread copies */
-#define PASS 16           /* from each row that a thread copies to its next */
+#define PASS 16           /* a thread copies every 16th row from ROW on */
 
 INLINE u32 swizzled_start(void)
 {

@@ -87,8 +87,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
                     int consumer)
 {
     struct walk w = walk_begin(p, tiles);
-    /* from: blocks of all tiles before this tile; ring: pieces of the output of the same tiles, or with KSPLIT their
-     * number */
+    /* of all tiles before this one: from: blocks; ring: pieces of the output, or with KSPLIT the tiles */
     u32 from = 0, ring = 0;
     struct tile t = tile_early(p, s, w.id, tiles);
     set_up_for_consumers(p, &t, shared, consumer);

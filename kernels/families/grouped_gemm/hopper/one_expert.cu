@@ -17,7 +17,7 @@
 #if ONE_EXPERT
 #define ASKED_COLS 128 /* columns of a row that are requested: two blocks of the reduction, 256 bytes */
 
-/* Address of 16 bytes that touches may overwrite: only this thread's warp writes there, later, its output. */
+/* Address of 16 bytes of shared memory that touch() may overwrite: only this warp uses them, later, for its output. */
 INLINE u32 touched_at(u32 shared, int consumer)
 {
     const int warp = THREAD >> 5 & 3;

@@ -128,11 +128,11 @@
 #else
 #define EACH_WIDTH(X) EACH_WIDTH_16(X)
 #endif
-/* Widths of tiles with a loop of their own; each loop adds a quarter of the compile time of all other code. An expert
- * with several tiles has tiles wider than half (place_swapped). A narrower tile is an expert's only tile, and waits for
- * weights, however few rows it multiplies. With GRAIN 8 the widths above half are twice as many, and there are no
- * widths below: an expert with a single pair has about 200 rows or more, for 160 of a tile. Wider tiles take longest to
- * compile, and serve experts of several nearly full pairs. */
+/* Widths (numbers of rows) for which a tile has a loop of its own; each loop adds a quarter of the compile time of all
+ * other code. An expert with several tiles has tiles wider than half (place_swapped). A narrower tile is an expert's
+ * only tile, and waits for weights, however few rows it multiplies. With GRAIN 8 twice as many widths lie above half,
+ * and none below: an expert with a single pair of tiles has about 200 rows or more, for tiles of 160. Wider tiles take
+ * longest to compile, and serve experts of several nearly full pairs. */
 #define WIDTH_HALF ((TILE_C / 2 + GRAIN - 1) / GRAIN * GRAIN)
 #define WIDTH_QUARTER ((TILE_C / 4 + GRAIN - 1) / GRAIN * GRAIN)
 #define WIDTH_ABOVE (GRAIN == 16 ? WIDTH_HALF : TILE_C > 160 ? TILE_C * 3 / 4 : TILE_C * 11 / 16) /* above: all */
@@ -145,7 +145,7 @@
  * next tile is multiplied: as many as fit beside that tile's sums. */
 #define PIECE_PAIRS 16 /* registers that a waiting piece takes in each thread */
 #define KEPT_FIT ((SUMS_MOST - MMAS * ACCUMULATORS) / PIECE_PAIRS)
-/* how many of the last pieces in a row are 64 rows high */
+/* number of last pieces that are all 64 rows high */
 #define KEPT_WHOLE (TILE_C % 64 ? TILE_C / 64 : MMAS * (TILE_C / 64))
 #define KEPT (KEPT_FIT < KEPT_WHOLE ? KEPT_FIT : KEPT_WHOLE)
 #define SUMS_MOST (GATHER ? 176 : 192) /* registers for sums and waiting pieces; a gathering producer takes some */

@@ -23,7 +23,7 @@ struct permute_params { /* as in host/params.h */
     const char *from;
     char *to;
     const void *gather;
-    int *places;              /* for each slot: the row that names the slot */
+    int *places;              /* [tokens * topk]: the routed row whose gather index is this slot */
     i64 from_stride;          /* bytes between rows of `from`; rows of `to` are adjacent */
     int rows;
     int chunks;               /* number of 16-byte chunks in a row */

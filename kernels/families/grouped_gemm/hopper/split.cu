@@ -59,7 +59,7 @@ INLINE u32 sums_at(u32 line, int four)
     return STAGING_AT + line * SUMS_ROW + ((four ^ (four >> 3 & 1) ^ (line & 3) << 1) << 4);
 }
 
-/* The place of a row's sums from a rank, at the owner of the row: all rows of rank 0 come first. */
+/* Where the owner of `row` receives the sums of thread block `rank`: the sums of rank 0 come first, for all rows. */
 INLINE u32 received_at(u32 rank, u32 row, int four)
 {
     return sums_at(divide_by_size(rank * TILE_R + row), four);

@@ -169,7 +169,8 @@ static int fill_strides(const struct operand *o, int64_t n, size_t align, struct
     return r;
 }
 
-/* A kernel with a demand on rows also reads whole elements of lists. */
+/* Checks a list's address when `align` is above 1: the list's elements must be aligned to their
+ * size. */
 static int check_list(const struct operand *o, size_t align, struct error *err)
 {
     if (align > 1 && o->element && (uintptr_t)o->data % o->element) {

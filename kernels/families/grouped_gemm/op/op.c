@@ -206,8 +206,8 @@ static void gemm_op_round_bucket(struct problem *p, enum bucket_scheme scheme)
 
 /* ---- neighbours ------------------------------------------------------------------------------ */
 
-/* Routings are alike when they are equally uneven: times depend on how full the experts' tiles
- * are. */
+/* Places a routing by its unevenness, to find a problem's neighbours: times depend on how full the
+ * experts' tiles are. NAN: the field is not a routing. */
 static double gemm_op_place_field(const struct problem *p, const char *field)
 {
     struct gemm v;

@@ -194,8 +194,8 @@ static double normal_quantile(double u)
     return u < 0.5 ? -z : z;
 }
 
-/* The quantile u of the hits in n draws that hit with probability mean / n. With a small mean, the
- * hits are Poisson distributed. */
+/* The quantile u of the number of hits in n draws, each a hit with probability mean / n. A small
+ * mean: of the Poisson distribution. */
 static double drawn_quantile(double mean, double n, double u)
 {
     enum { FEW = 16, MOST = 64 };

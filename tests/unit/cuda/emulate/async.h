@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The GPU's asynchronous operations as a list, and their view of shared memory, a second copy. A
- * thread's writes reach this copy only at an async_fence; until then the old bytes are gone,
- * too. */
+ * thread's writes reach this copy only at an async_fence; until then the copy holds NaNs there. */
 #ifndef GEMMD_TESTS_EMULATE_ASYNC_H
 #define GEMMD_TESTS_EMULATE_ASYNC_H
 
@@ -77,7 +76,8 @@ static void async_fail(const char *what, uint64_t value)
     emulate.failed = 1;
 }
 
-/* A thread wrote these bytes: until a fence TMA and wgmma may see the new or the old bytes. */
+/* A thread wrote these bytes. On a GPU, TMA and wgmma may see the old or the new bytes until a
+ * fence; here they see NaNs. */
 static void async_dirty(uint32_t at)
 {
     memset(async_.memory + at / 16 * 16, 0xff, 16);

@@ -5,7 +5,7 @@
  * own shared memory: an address is EMULATE_SHARED_MAX beyond the same address of the block before.
  * Blocks need not begin together, and a block may stand still while the rest goes on, until the
  * rest must wait. A warp whose lanes meet in different instructions, or that waits for ever, ends
- * the run with a sentence in emulate_error.
+ * the run with a message in emulate_error.
  */
 #ifndef GEMMD_TESTS_EMULATE_BLOCK_H
 #define GEMMD_TESTS_EMULATE_BLOCK_H

@@ -128,7 +128,7 @@ struct hopper_tile {
     int resident;    /* thread blocks on an SM */
     int store_slabs; /* a store writes so many times 128 bytes of a row: 1 or 2 */
     int in_flight;
-    bool staggered; /* at a tile's ends a half of a consumer's rows is a block ahead */
+    bool staggered; /* a consumer multiplies one half of its rows a block ahead of the other */
     bool deferred;  /* a finished tile waits in registers, rounded, and is written while the
                        next tile is multiplied */
     bool tma_store;
@@ -180,7 +180,7 @@ static inline int hopper_places(const struct hopper_tile *t)
     return t->stage_rows > 0 ? t->stages * (HOPPER_DEPTH / t->stage_rows) : t->stages;
 }
 
-/* Number of a cluster's tiles that are adjacent in rows of the output; then in columns. */
+/* The tiles of a cluster: how many lie below each other in the output; how many side by side. */
 static inline int hopper_rows_together(const struct hopper_tile *t)
 {
     return t->swap_ab ? t->cluster_c : t->cluster_r;

@@ -176,7 +176,7 @@ int hopper_usual_ahead(const struct gemm *v, const struct hopper_tile *t)
 {
     enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
     if (v->mode != GEMM_DW || t->sort_experts || t->r < 1 || t->c < 1) {
-        /* expert_order=size or an empty tile, which no legal config with reads ahead has */
+        /* legal configs with reads ahead have neither expert_order=size nor an empty tile */
         return 0;
     }
     if (v->experts > 1 && v->m <= v->experts * HOPPER_DEPTH) {

@@ -361,7 +361,8 @@ static int hopper_check_split(const struct gemm *v, const struct hopper_tile *t,
  * and dX these are two row tiles of an expert, which share its weights. */
 static int check_cluster(const struct gemm *v, const struct hopper_tile *t, struct rejection *why)
 {
-    const bool dw = v->mode == GEMM_DW, dy = t->cluster_c > 1; /* dW's columns share dy, rows x */
+    /* dy: in dW the two tiles share dy; otherwise x */
+    const bool dw = v->mode == GEMM_DW, dy = t->cluster_c > 1;
     const struct rule rules[] = {
         {!dw && (!t->swap_ab || t->cluster_r > 1), "cluster_mode",
          "cluster_shape_mn in forward and dX is 2x1 with swap_ab=true: two thread blocks have "

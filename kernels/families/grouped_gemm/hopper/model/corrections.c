@@ -16,7 +16,7 @@ enum {
     STAGINGS = 5,
     WALKS = 10, /* GROUP_SIZE_M 1, 2, 4, 8, 16 and more, in either direction */
     FLAG = 2,
-    STORES = 4, /* dW: one slab or two, rows that begin at multiples of 256 bytes or not */
+    STORES = 4, /* dW: stores of one slab or two; output rows aligned to 256 bytes or not */
 };
 
 static const double ROWS_LEAST = 16,

@@ -245,8 +245,8 @@ static void add_sums(const struct timing *x, struct load *l)
     add_columns(x, l, empty * tiles_of(&rows), 0.25, x->t->r, &cols);
 }
 
-/* dW: the numbers of an expert's tiles differ by one between SMs. Over all experts the differences
- * add up like a random walk. */
+/* dW: the time that SMs lose because an expert gives some SMs one tile more than others. Over all
+ * experts the differences add up like a random walk. */
 static double walk_us(const struct timing *x, const struct load *l)
 {
     const double mean = l->us / l->tiles, variance = l->squares / l->tiles - mean * mean;
