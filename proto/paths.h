@@ -29,7 +29,7 @@ int paths_check_socket(const char *path, struct error *err); /* checks only the 
  * may write to the last folder. */
 int paths_make_dir(const char *path, unsigned mode, struct error *err);
 
-/* A regular file that this process may execute. */
+/* True for a regular file that this process may execute. */
 bool paths_is_program(const char *path);
 /* Makes <folder of this process's program>/<place>. False: no program is there, or no room. */
 bool paths_find_near(const char *place, char out[PATHS_MAX]);

@@ -68,7 +68,7 @@ int problem_make(struct problem *p, const char *op_name, const struct record *fi
 
 /* ---- from the wire --------------------------------------------------------------------------- */
 
-/* An array of integers, for a text field: "rows:1,2,3". */
+/* Reads an array of integers as the value of a text field: "rows:1,2,3". */
 static int list_value(struct slots *g, const char *name, const struct wire_obj *o, struct slot *s,
                       struct error *err)
 {
@@ -94,7 +94,7 @@ static int list_value(struct slots *g, const char *name, const struct wire_obj *
     return 0;
 }
 
-/* A value that is not a scalar: nil means "not given", an array can replace text. */
+/* Reads a value that is not a scalar: nil means "not given", an array can replace text. */
 static int take_other(struct slots *g, struct slot *s, const struct wire_obj *value,
                       struct error *err)
 {

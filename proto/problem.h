@@ -64,14 +64,15 @@ struct problem {
  * in kernels/). The "custom:" op is always known. */
 void ops_set(const struct op *const *list);
 
-/* Canonical problem from op name and given fields. "gemm" is grouped_gemm with experts = 1 and topk
- * = 1. ERROR_UNKNOWN_OP, ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; error messages name
- * the field, the value and the accepted values. An integer field takes a real with an integral
- * value too, a real field an integer; no other types convert. `fields` may not be p->fields. */
+/* Makes the canonical problem of an op from the given fields. "gemm" is grouped_gemm with experts =
+ * 1 and topk = 1. ERROR_UNKNOWN_OP, ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; error
+ * messages name the field, the value and the accepted values. An integer field takes a real with an
+ * integral value too, a real field an integer; no other types convert. `fields` may not be
+ * p->fields. */
 int problem_make(struct problem *p, const char *op_name, const struct record *fields,
                  struct error *err);
-/* From a wire map {"op": ..., fields}; nil means "not given". An array of integers for a text field
- * without choices (routing) becomes the text "rows:1,2,3". */
+/* Reads a wire map {"op": ..., fields}; nil means "not given". An array of integers for a text
+ * field without choices (routing) becomes the text "rows:1,2,3". */
 int problem_unpack(struct problem *p, const struct wire_obj *map, struct error *err);
 void problem_pack(struct wire_buf *b, const struct problem *p); /* the form of problem_unpack */
 /* "grouped_gemm K=2048 M=32768 ..." all fields; snprintf-like. */
@@ -81,7 +82,7 @@ int problem_parse(struct problem *p, const char *text, struct error *err);
 
 const char *bucket_scheme_name(enum bucket_scheme s); /* "exact" "pow2" "sqrt2" */
 int bucket_scheme_parse(const char *name, enum bucket_scheme *out, struct error *err);
-/* `out` may be p. BUCKET_EXACT: a copy. */
+/* Rounds the problem into its bucket. `out` may be p. BUCKET_EXACT copies the problem. */
 void problem_bucket(const struct problem *p, enum bucket_scheme scheme, struct problem *out);
 
 /* Building blocks for op->bucket, exported for tests and other ops. When rounding would pass
@@ -103,7 +104,7 @@ struct key {
     uint8_t bytes[KEY_BYTES_MAX];
 };
 
-/* Canonical bytes of a problem, which is not rounded here, and a device class. Fills len, hash and
+/* Makes the key of a problem, which is not rounded here, and a device class. Fills len, hash and
  * bytes; key_id fills id (not needed on the hit path). */
 int key_make(struct key *k, const struct problem *bucket, const char *device_class,
              struct error *err);

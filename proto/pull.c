@@ -132,7 +132,8 @@ bool pull_find(struct pull *p, const char *key)
 
 /* ---- schemas --------------------------------------------------------------------------------- */
 
-/* Terminated text, as by wire_copy_str; false: too long, or with a zero. */
+/* Copies text and a final zero, as wire_copy_str does. False: too long, or the text holds a zero.
+ */
 static bool pull_copy_text(struct pull *p, char *out, size_t size)
 {
     struct pull in = *p;

@@ -185,7 +185,7 @@ static int bad_word(const char *word, const char *why, struct error *err)
     return error_set(err, ERROR_INVALID, "'%s': %s", text_show(word, word_length(word)).text, why);
 }
 
-/* Takes a word off *p; buffer holds the text of a quoted value. */
+/* Reads the next word at *p and moves *p behind it; `buffer` gets the text of a quoted value. */
 static int read_word(const char **p, struct word *w, char *buffer, struct error *err)
 {
     const char *start = *p;

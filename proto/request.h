@@ -40,7 +40,7 @@ int request_unpack(struct request *r, const struct wire_obj *params, struct erro
 /* request_unpack that accepts the names in `others` (NULL-terminated) beside the query's. */
 int request_unpack_beside(struct request *r, const struct wire_obj *params,
                           const char *const *others, struct error *err);
-/* The query of a request that has only a problem. */
+/* Fills in the query that a request with only a problem has. */
 int request_default(struct request *r, struct error *err);
 void request_pack(struct wire_buf *b, const struct request *r);
 bool request_is_restricted(const struct request *r); /* its winner is `partial` */
@@ -55,7 +55,7 @@ bool restriction_allows(const struct restriction *t, const struct value *v);
 
 int restrict_unpack(struct request *r, const struct wire_obj *map, struct error *err);
 int configs_unpack(struct request *r, const struct wire_obj *array, struct error *err);
-/* A config: a map, or its one-line text. */
+/* Reads a config: a map, or one-line text. */
 int config_unpack(struct record *r, const struct wire_obj *o, struct error *err);
 
 /* ---- order.c -------------------------------------------------------------------------------- */

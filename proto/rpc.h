@@ -40,7 +40,7 @@ void rpc_put_result(struct wire_buf *b, uint32_t id); /* [1, id, nil, ...] */
 void rpc_put_notify(struct wire_buf *b, const char *method);
 /* A whole error response. */
 void rpc_put_error(struct wire_buf *b, uint32_t id, const struct error *e);
-/* The error message and code of a response's error object. Returns the code. */
+/* Reads message and code of a response's error object. Returns the code. */
 int rpc_get_error(const struct wire_obj *error, struct error *out);
 
 #endif

@@ -68,13 +68,14 @@ struct schema {
                                          sizeof(type##_fields) / sizeof(type##_fields[0]),         \
                                          type##_fields}
 
-/* A map of all fields (NULL: nil); schema_encode_fields: only the pairs. */
+/* Appends the object as a map of all fields (NULL: nil); schema_encode_fields: only the pairs. */
 void schema_encode(struct wire_buf *b, const struct schema *s, const void *object);
 void schema_encode_fields(struct wire_buf *b, const struct schema *s, const void *object);
 enum schema_strictness { SCHEMA_LENIENT, SCHEMA_STRICT };
-/* From a map. STRICT (requests): a name outside the schema is ERROR_UNKNOWN_FIELD, with the nearest
- * known name in the error message. LENIENT (responses of a newer peer): the name is ignored. A
- * value of the wrong type, or text that does not fit, is ERROR_INVALID. NULL map: all zero. */
+/* Reads an object from a map. STRICT (requests): a name outside the schema is ERROR_UNKNOWN_FIELD,
+ * with the nearest known name in the error message. LENIENT (responses of a newer peer): the name
+ * is ignored. A value of the wrong type, or text that does not fit, is ERROR_INVALID. NULL map: all
+ * zero. */
 int schema_decode(const struct schema *s, enum schema_strictness strict, const struct wire_obj *map,
                   void *object, struct error *err);
 /* schema_decode for a map with other pairs, whose names are in `others` (NULL-terminated). */

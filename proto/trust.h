@@ -52,7 +52,7 @@ int trust_file(const char *path, int flags, char out[PATH_MAX], struct error *er
  * TRUST_MISSING only without O_CREAT. */
 int trust_open(const char *path, int flags, unsigned mode, int *fd, struct error *err);
 
-/* The rule for an open file, in a checked folder. */
+/* Checks the rule for an open file in a checked folder. */
 int trust_opened(const char *path, int fd, struct error *err);
 
 #endif

@@ -54,7 +54,8 @@ static void drop_moment(struct generations *x, struct moment *m)
     moment_free(m);
 }
 
-/* Replaces an equal moment and takes over m, except on ERROR_NO_MEMORY. */
+/* Keeps m (a key's answer in a generation) in place of an equal one; takes m over, except on
+ * ERROR_NO_MEMORY. */
 static int put_moment(struct generations *x, struct moment *m, struct error *err)
 {
     if (hash_table_reserve(&x->moments, x->moments.n + 1, err) < 0) {

@@ -106,10 +106,10 @@ struct sessions {
 struct session {
     struct polled polled;
     struct sessions *all;    /* borrowed */
-    struct account *account; /* a holder; NULL after a failed allocation */
+    struct account *account; /* of the client's user; NULL after a failed allocation */
     int64_t pinned;          /* pinned generation (methods/generations.h); -1: not pinned */
     int fd;
-    enum peer peer;   /* any value but PEER_SENDS: input ends, so read until that end */
+    enum peer peer;   /* other than PEER_SENDS: the client sends no more; read to the end */
     bool reading;     /* input may be read now */
     bool readable;    /* input may be waiting */
     bool refused;     /* the connection is refused, and not charged to the user */
@@ -126,7 +126,7 @@ struct session {
 
     uint8_t *in; /* owned: unhandled bytes */
     size_t in_len, in_cap;
-    size_t scanned;    /* so many bytes of the message at in[0] are scanned */
+    size_t scanned;    /* bytes of the message at in[0] that the scan has checked */
     uint64_t begun_ms; /* start of the incomplete message; 0: complete */
     unsigned n_tickets;
     unsigned n_pending; /* methods/pending.h */

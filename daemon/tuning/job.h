@@ -46,7 +46,7 @@ struct job {
     bool was_leased_out; /* another daemon had the key at the last attempt to lease */
     bool set_aside;      /* has begun, and waits in the queue to go on, with its trials */
     int64_t uid;         /* the user of the first request */
-    /* a holder: the account that is charged with this job; NULL: not charged yet */
+    /* the account that is charged with this job; NULL: not charged yet */
     struct account *account;
     /* the account of the user whose turn the job takes (rounds.c); NULL: not queued yet */
     struct account *turn;

@@ -210,7 +210,7 @@ class Client:
         try:
             yield handle.pointer
         finally:
-            del handle  # an error that is kept has this frame: it would keep the connection
+            del handle  # else a caller that keeps an exception would keep this frame, and so the connection
 
     def close(self) -> None:
         self._handle = None

@@ -281,7 +281,7 @@ def test_ratios_are_of_one_kind():
     assert math.isclose(d["contiguous"]["dense"], 100 / 110)
     assert math.isclose(d["contiguous"]["bandwidth"], 20 / 110)
     assert math.isclose(d["fused"]["bandwidth"], 10 / 120)
-    assert d["contiguous"]["bound"] == "matrix"  # 100 us of matrix work, 20 us of memory
+    assert d["contiguous"]["bound"] == "matrix"  # at the peak rates: 100 us of matrix work, 20 us of memory traffic
     assert math.isclose(d["contiguous"]["tflops"], 7e10 / 110e-6 / 1e12)
     assert math.isclose(d["deepgemm"], 0.9 * 1.2)        # ours contiguous
     assert math.isclose(d["unsloth"], 1.3 * 132 / 120)   # ours fused
@@ -319,7 +319,7 @@ def test_beside_a_torch_that_is_dense_already_a_row_may_be_two_per_cent_slower()
 
 
 def test_the_bound_says_which_rows_are_meant():
-    memory = {"flops": 7e9, "bytes": 4e8, "bytes_fused": 4e8}  # 10 us of matrix work, 100 of memory
+    memory = {"flops": 7e9, "bytes": 4e8, "bytes_fused": 4e8}  # at the peak rates 10 us and 100 us
     rows = [moe_result("forward", 16384), moe_result("dW", 16384),
             moe_result("dX", 16384, i=1, us={"ours": 105.0, "torch": 110.0, "dense": 100.0}),
             moe_result("dX", 16384, i=2, **memory),

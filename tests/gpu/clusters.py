@@ -103,7 +103,7 @@ def tops(daemon, key, n):
 
 
 def every_cluster(config):
-    """Further clusters for a plain config's row."""
+    """Yields configs with every cluster, tile and schedule that fits, for the problem of a config without cluster."""
     for cluster in SHARED:
         for n, k in itertools.product((64, 128, 192, 256), repeat=2):
             for schedule, stages, group, raster in itertools.product(

@@ -227,7 +227,7 @@ def gpus():
 
 
 def most_memory(until_over):
-    """MiB of each GPU, the most that was read while until_over() ran."""
+    """Runs until_over(), and returns for each GPU the most MiB that were in use meanwhile."""
     most, over = [mib for _, mib in gpus()], threading.Event()
 
     def watch():

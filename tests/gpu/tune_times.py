@@ -140,7 +140,7 @@ def add_kernels(source, target):
             to.parent.mkdir(parents=True, exist_ok=True)
             try:
                 shutil.copy2(path, to, follow_symlinks=False)
-            except FileNotFoundError:  # written aside, and renamed meanwhile: the last compiles go on behind an answer
+            except FileNotFoundError:  # a temporary file, renamed meanwhile: compiles may still end after the answer
                 pass
 
 

@@ -35,7 +35,7 @@ def ctl(d, *args, code=0, env=None, **more):
     ["evict", b"custom:x name=\xff"],
 ], ids=lambda args: args[0])
 def test_what_is_no_text_is_not_left_out(daemon_of_module, args):
-    """gemmctl refuses text that is not UTF-8. If it ignored such a config or filter, it would tune or list everything."""
+    """gemmctl refuses text that is not UTF-8: without its config or filter, it would tune or list everything."""
     _, said = ctl(daemon_of_module, *args, code=2)
     assert "is not UTF-8" in said
 

@@ -382,7 +382,7 @@ def test_more_changes_than_are_kept(host):
 def test_what_one_could_not_save_the_others_hear_when_it_can(host):
     one, two = host(2)
     for n in range(20):
-        put(one, 1, n)  # the limit is half the size of the database's log: makes the log longer
+        put(one, 1, n)  # makes the database's log long, because limit_files() sets the limit to half of its size
     limit_files(one, True)
     for a in range(2, 5):
         unsaved = put(one, 2, a)

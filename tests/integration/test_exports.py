@@ -301,7 +301,7 @@ def test_an_unknown_column_of_a_csv_is_passed_over_and_counted(empty, folder):
 
 
 def test_folders_around_a_default_may_be_called_anything(tuned, folder):
-    """The own folder of a DEFAULT.json names its kernel."""
+    """Only the folder that holds a DEFAULT.json names the file's kernel; folders further up do not."""
     around = folder / "gemm-tuning" / "gemm_out"
     (around / "gemm_a16w16").mkdir(parents=True)
     (around / "gemm_a8w8").mkdir()

@@ -183,7 +183,7 @@ def test_searches_of_ones_own_are_of_no_generation(daemon):
             answer = free.call(method, wait="cached", **params)
             assert answer["tier"] in ("exact", "near") and pinned.call(method, wait="cached", **params) == answer
         assert pinned.call("get", problem=gemm(), wait="cached")["tier"] == "default"
-        busy = free.send("tune", problem=gemm(m=2048), budget=300, iters=100)  # this user may have no second job
+        busy = free.send("tune", problem=gemm(m=2048), budget=300, iters=100)  # the daemon allows one job for each user
         eventually(lambda: d.status()["jobs"]["running"])
         answer = pinned.call("tune", problem=gemm(), wait="now", budget=9)
         assert answer["tier"] == "exact" and "not being tuned" in answer["note"]

@@ -59,8 +59,8 @@ def test_the_best_is_tried_with_more(hopper, mode):
 
 @pytest.mark.parametrize("budget, tried", [(15, 1), (24, 2), (40, 4)])
 def test_the_best_of_dw_is_tried_with_more(hopper, budget, tried):
-    """The key is the database's first: later keys begin with earlier winners, and so with such settings. A
-    small budget tries only the first variations."""
+    """Tunes the first key of a database: searches of later keys would begin with this winner as a hint, and so with
+    its varied settings. A small budget tries only the first variations."""
     answer = hopper.call("tune", problem=gemm("dW", m=8192, n=512, k=2048, experts=16), budget=budget)
     trials = measured(hopper, answer["key"])
     varied = [t for t in trials if is_varied(t["config"])]

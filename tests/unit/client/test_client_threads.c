@@ -23,8 +23,8 @@
 enum { THREADS = 8, ASKS = 200, TUNING_MS = 400 };
 
 #ifdef __SANITIZE_THREAD__
-/* Calls on a handle take turns by a function that ThreadSanitizer does not know; it would report
- * races. It knows the function with a time of day. */
+/* Replaces the function by which calls on a handle take turns: ThreadSanitizer does not know it and
+ * would report races. It knows pthread_mutex_timedlock. */
 int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *until)
 {
     struct timespec now, wall;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmctl --json: a failing command prints a single document; its `error` has the name and the sentence."""
+"""gemmctl --json: a failing command prints a single document; its `error` has the name and the message of the error."""
 import json
 import re
 import subprocess

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asks for the problem of each argument's text, to compare the library with gemmctl. Prints a line
- * each: "taken", or "refused" and the sentence. */
+ * each: "taken", or "refused" and the error message. */
 #include <stdio.h>
 
 #include "client/gemmd.h"

@@ -26,7 +26,7 @@
         }                                                                                          \
     } while (0)
 
-/* The call, which uses `err`, fails with this code and a sentence that holds this text. */
+/* The call, which uses `err`, fails with this code and an error message that holds this text. */
 #define assert_fails(call, expected, part)                                                         \
     do {                                                                                           \
         struct error fail_err = ERROR_NULL;                                                        \

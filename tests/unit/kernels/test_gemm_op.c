@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The op grouped_gemm: accepted problems, refused problems with their sentences, and buckets. */
+/* The op grouped_gemm: accepted problems, refused problems with their error messages, and buckets.
+ */
 #include <math.h>
 
 #include "tests/unit/kernels/common.h"

@@ -214,7 +214,7 @@ static void test_checks_many(void **state)
     }
 }
 
-/* Big rows: fewer rows, but at least some. */
+/* Long rows: fewer rows are checked, but at least 20. */
 static void test_checks_bounded(void **state)
 {
     (void)state;
@@ -321,7 +321,8 @@ static void test_wary_seed(void **state)
             above += largest(scout, SEEDS + other) < rows;
         }
     }
-    /* if the two routings differ 7 / 9 are expected, else 4 / 9 */
+    /* The second largest of eight routings exceeds another drawn routing with probability 7 / 9; a
+     * routing drawn without gemm_wary_seed would do so in less than half of the cases. */
     assert_in_range(above, SEEDS * SEEDS * 0.65, SEEDS * SEEDS * 0.85);
 
     /* With given, equal or many rows gemm_wary_seed has no choice: it returns the seed. */

@@ -458,7 +458,7 @@ static void test_limit(void **state)
     assert_int_equal(entries("variants"), u.modules);
 }
 
-/* True: the file exists. The question is no use of the module, unlike is_there(). */
+/* True: the file exists. Unlike is_there(), this does not count as a use of the module. */
 static bool has_file(const char *id)
 {
     char path[PATH_MAX];

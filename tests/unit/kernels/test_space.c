@@ -147,7 +147,7 @@ static void test_in_parts(void **state)
     space_deinit(&whole);
 }
 
-/* The target that plain() checks point by point: no tunable is of the run time, and no rule settles
+/* The target that plain() checks point by point: it has no run-time parameters, and no rule settles
  * other points. */
 static const struct family_target *plain_target;
 

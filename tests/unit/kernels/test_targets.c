@@ -195,7 +195,7 @@ static void test_nobodys_config(void **state)
     problem_of(&p, problems[0].problem);
     config_of(&config, "BLOCK_SIZE_M=7 num_warps=3");
     assert_null(family_target_of_config(&grouped_gemm_family, &p, &hopper, &config, &why));
-    assert_non_null(strstr(why.text, "hopper kernel")); /* the sentence of the chosen target */
+    assert_non_null(strstr(why.text, "hopper kernel")); /* the error message of the chosen target */
     assert_null(family_target_of_config(&grouped_gemm_family, &p, &ampere, &config, &why));
     assert_non_null(strstr(why.text, "portable kernel"));
     struct device_info old = ampere;
