@@ -21,8 +21,8 @@ int paths_cache_dir(char out[PATHS_MAX], struct error *err);
 /* Checks that this process may load kernels from the folder: by the rule of trust.h only the user
  * and root can write there. A missing folder passes. */
 int paths_check_cache_dir(const char *path, struct error *err);
-/* <runtime dir>/<name>.sock, or $GEMMD_SOCKET. ERROR_INVALID when longer than SOCKET_PATH_MAX (the
- * kernel would cut it silently). */
+/* Writes <runtime dir>/<name>.sock, or $GEMMD_SOCKET. ERROR_INVALID when longer than
+ * SOCKET_PATH_MAX (the kernel would cut it silently). */
 int paths_socket(const char *name, char out[PATHS_MAX], struct error *err);
 int paths_check_socket(const char *path, struct error *err); /* checks only the length */
 /* mkdir -p by the rule of trust.h, with `mode` for new folders. Not even the user's private group

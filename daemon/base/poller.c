@@ -105,7 +105,8 @@ void poller_run(struct poller *p)
         return;
     }
     for (;;) {
-        if (libuv || timeout_ms == 0 || !says_new) { /* timeout 0: work, or no active handle */
+        if (libuv || timeout_ms == 0 ||
+            !says_new) { /* timeout 0: libuv has work or no active handle */
             if (!uv_run(p->loop, UV_RUN_NOWAIT)) {
                 return;
             }

@@ -331,7 +331,7 @@ struct lease *leases_of(struct leases *l, const struct session *s, const char *k
 
 int leases_want(struct leases *l, struct wanter *w, struct error *err)
 {
-    if (l->stopping) { /* a wanter of `acquire` whose trials were read until after leases_stop */
+    if (l->stopping) { /* an `acquire` whose trials were still being read at leases_stop() */
         return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     }
     struct lease *mine = leases_of(l, w->pending.ticket.session, w->key);

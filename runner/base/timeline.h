@@ -36,8 +36,8 @@ enum phase timeline_enter(struct timeline *t, enum phase phase);
 /* Like timeline_enter, but stays in PHASE_FINAL during the finals. */
 enum phase timeline_step(struct timeline *t, enum phase phase);
 double timeline_ms(const struct timeline *t); /* since begin */
-/* "open 131, plan 12, prepare 190 ...": milliseconds; phases under half a millisecond are left
- * out. */
+/* Writes "open 131, plan 12, prepare 190 ...", in milliseconds, without phases under half a
+ * millisecond. */
 void timeline_format(const struct timeline *t, char *out, size_t size);
 
 #endif

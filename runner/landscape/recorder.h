@@ -41,7 +41,7 @@ struct landscape_recorder {
     uint32_t n_settings;
     /* owned; for each run-time setting, true when the recording leaves the setting out */
     bool *skipped;
-    double *us; /* owned, by point; NaN: failed, unmeasured or in a final */
+    double *us; /* owned: time of each point; NaN: failed, not measured, or chosen for the finals */
     char cache_dir[PATHS_MAX];
     struct device *device;     /* owned */
     struct compiler *compiler; /* owned */

@@ -115,7 +115,9 @@ static int take_proposals(struct sequence *s, uint32_t reference, struct error *
 
 static int precompile_take_all(struct sequence *s, struct error *err)
 {
-    const bool listed = !s->plan.point; /* only the configs of a given list, all of them */
+    const bool listed =
+        !s->plan
+             .point; /* true: the search has a list of configs, and takes only these, all of them */
     uint32_t reference;
     int r = listed ? 0 : take_reference(s, &reference, err);
     r = r || listed ? r : take_proposals(s, reference, err);

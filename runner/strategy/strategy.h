@@ -46,7 +46,7 @@ int grid_init(struct grid *g, const struct space *space, const uint32_t *point, 
 void grid_deinit(struct grid *g);
 
 const struct space_point *grid_at(const struct grid *g, uint32_t candidate);
-/* GRID_NONE: the point is no candidate. */
+/* Returns the candidate at a point; GRID_NONE: the point is no candidate. */
 uint32_t grid_find(const struct grid *g, const struct space_point *at);
 /* The number of parameters in which the variants of two candidates differ. */
 uint32_t grid_compile_distance(const struct grid *g, uint32_t a, uint32_t b);

@@ -27,7 +27,7 @@ bool power_is_off(void);
  * and stops recording. Shared memory files are removed. */
 void power_cut(void);
 
-/* Unsynced writes that the last cut dropped or tore. */
+/* Returns how many unsynced writes the last cut dropped or tore. */
 long power_dropped(void);
 
 /* The test's generator: equal seeds make equal cuts. */

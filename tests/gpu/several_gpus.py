@@ -67,7 +67,7 @@ def parse():
 # ---- a job ---------------------------------------------------------------------------------------
 
 def inputs(torch, sizes):
-    """On the CPU, so that the inputs do not depend on a GPU's generator: x, w, m_sizes, gather, dy."""
+    """Makes x, w, m_sizes, gather and dy, on the CPU: the values do not depend on a GPU's generator."""
     rand = torch.Generator().manual_seed(1)
     rows = sizes["tokens"] * sizes["topk"]
 

@@ -26,8 +26,7 @@ def test_a_second_family_is_tuned_like_the_first(second):
         bucket = c.call("show", key=answer["key"])["problem"]
         assert bucket["rows"] > 200 and bucket["cols"] == 96, "its own rounding"
         assert c.call("get", problem=dict(reversed(bucket.items()))) == answer
-        # A neighbour answers if expected to be no slower than the default, as the default's config
-        # is.
+        # A neighbour's config answers only if expected to be no slower than the default: the default's config is.
         c.call("pin", problem=problem, config=default["config"])
         near = c.call("get", problem={**problem, "rows": 4096}, wait="cached")
         assert near["tier"] == "near" and near["config"] == default["config"]

@@ -41,7 +41,7 @@ def large(daemon, filled):
 
 
 def spoil(d, i):
-    """Changes a row without its checksum."""
+    """Changes a row but not its checksum: the row is damaged."""
     with sqlite3.connect(d.database) as db:
         changed = db.execute("UPDATE best SET measured = 7 WHERE time_us = ?",
                              (100 + i / 8,)).rowcount

@@ -214,7 +214,7 @@ def read_collected(path):
 
 
 def read_times(path, shapes):
-    """(model, layer, tokens, problem), config, us, least"""
+    """Yields (model, layer, tokens, problem), config, us, least."""
     with open(path, encoding="utf-8") as f:
         if f.readline().startswith('{"configs"'):
             yield from read_collected(path)

@@ -801,7 +801,7 @@ def test_a_kernel_of_other_sources_is_made_here_instead(tuned, monkeypatch):
     monkeypatch.setattr(gemmd.Client, "get", of_other_sources)
     said = steps()
     assert len(said) == 1 and "other sources" in said[0] and hows() == {"compiled here"}
-    assert {p["source"] for p in gt.status()} == {"tuned"}  # the config is the measured one all the same
+    assert {p["source"] for p in gt.status()} == {"tuned"}  # the config is still the one that the daemon measured
 
 
 def test_a_config_that_this_library_lacks_is_the_default_instead(tuned, monkeypatch):

@@ -31,7 +31,7 @@ def start(socket, blocks, n=64, odd=(), **env):
 
 
 def run_together(jobs):
-    """Output and stderr of each job."""
+    """Lets all jobs go at once when they are ready; returns stdout and stderr of each."""
     for job in jobs:
         assert job.stdout.readline() == "ready\n", job.communicate()[1]
     for job in jobs:

@@ -99,7 +99,7 @@ static int find_cc(char out[PATH_MAX], struct error *err)
                      "no C compiler found: install gcc (apt-get install gcc) or set GEMMD_CC");
 }
 
-/* "cc 12.2.0 -O3 -march=native (AMD EPYC)" */
+/* Writes a version such as "cc 12.2.0 -O3 -march=native (AMD EPYC)". */
 static int read_version(const char *cc, char *out, size_t size, struct error *err)
 {
     char log[256], model[64];

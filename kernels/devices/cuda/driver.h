@@ -110,7 +110,7 @@ int cuda_find(const char *spec, CUdevice *out, struct error *err);
 
 /* ---- nvml.c: a GPU's state and clocks by NVML; needs no context and no cuInit --------------- */
 
-/* gpu: "0000:01:00.0" or "GPU-<uuid>". NULL: no NVML, or NVML does not know the GPU. */
+/* Opens NVML for a GPU, "0000:01:00.0" or "GPU-<uuid>". NULL: no NVML, or an unknown GPU. */
 struct nvml *nvml_open(const char *gpu);
 void nvml_close(struct nvml *n); /* NULL is fine */
 

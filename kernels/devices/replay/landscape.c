@@ -110,7 +110,8 @@ static double landscape_problem_distance(const struct problem *a, const struct p
     return sum;
 }
 
-/* "M=4096 topk=1": fields of p whose value differs in `other`; ignores fields that p lacks. */
+/* Writes the fields of p whose value differs in `other`, as "M=4096 topk=1"; ignores fields that p
+ * lacks. */
 static void landscape_problem_differences(const struct problem *p, const struct problem *other,
                                           char *out, size_t size)
 {

@@ -103,7 +103,7 @@ class _Swapped(Function):
         topk, permute_x, permute_y, summed, partial = ctx.flags
         want_x, want_w = ctx.needs_input_grad[:2]
         dx = dw = None
-        slots = topk if summed else 1  # rows of x for each row of dy, in the gathers below
+        slots = topk if summed else 1  # number of routed rows that read the same row of dy
         if want_x:
             dx = ops.forward(dy, w, m_sizes, gather, slots if permute_y else topk, permute_y, permute_x)
             dx = _sum_rows(dx, m_sizes, gather, topk, partial) if permute_x else dx

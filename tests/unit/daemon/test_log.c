@@ -9,7 +9,7 @@
 
 static char text[1 << 20];
 
-/* The text that `write` puts on stderr. */
+/* Returns the text that run() writes to stderr. */
 static const char *caught(void (*run)(void), bool journal)
 {
     char path[] = "/tmp/gemmd-log-XXXXXX", stream[64];

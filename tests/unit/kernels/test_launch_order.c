@@ -9,8 +9,8 @@
 #include "kernels/family.h"
 #include "kernels/launch_order.h"
 
-/* The places on an H200 of thread blocks, and of clusters of two: eight groups of 16 or 18 SMs, the
- * first with eight SMs that are numbered last. */
+/* The SMs of an H200 on which thread blocks ran, without clusters and in clusters of two. The GPCs
+ * have 16 or 18 SMs; eight SMs of the first GPC have the highest numbers. */
 enum { SMS = 132 };
 static const int32_t single[SMS] = {
     128, 129, 130, 131, 124, 125, 126, 127, 0,   1,   16, 17,  32,  33,  48,  49,  2,   3,   18,

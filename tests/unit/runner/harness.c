@@ -73,7 +73,7 @@ static void run_child(int fd, const char *device, const char *cache, const char 
     for (; args && *args; args++) {
         argv[argc++] = (char *)*args;
     }
-    for (int s = 1; s < NSIG; s++) { /* cmocka's handlers are not the child's */
+    for (int s = 1; s < NSIG; s++) { /* the child must not run cmocka's signal handlers */
         signal(s, SIG_DFL);
     }
     _exit(runner_main(argc, argv));

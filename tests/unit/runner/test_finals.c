@@ -54,7 +54,7 @@ static void run(struct child *c, struct tune_order *o)
 
 /* ---- the former best ------------------------------------------------------------------------- */
 
-/* The winner of a first search, and its slowest working config. */
+/* Runs a first search: *best becomes its winner, *worst its slowest working config. */
 static void first_search(struct trial *best, struct trial *worst)
 {
     struct child c;

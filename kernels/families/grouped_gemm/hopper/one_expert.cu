@@ -43,7 +43,7 @@ INLINE void ask_nth(const struct hopper_params *p, const struct tile *t, int n, 
         ask_line(from + ASKED_COLS);
 }
 
-/* Requests the first rows and waits for the touches: until operands come, the warp has no other work. */
+/* Requests the first rows, and waits until touch() has read them: until then the warp has no other work. */
 INLINE void ask_first(const struct hopper_params *p, const struct tile *t, u32 to)
 {
 #pragma unroll
