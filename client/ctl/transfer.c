@@ -38,7 +38,7 @@ static int transfer_refuse_files(const struct subject *s)
 
 /* ---- export --------------------------------------------------------------------------------- */
 
-/* The fields for `record`; NULL after a crash or a hang, since the config may work next time. */
+/* Returns a trial as `record` takes it; NULL if it crashed or hung: it may work next time. */
 static json_t *plain_trial(const json_t *t)
 {
     static const char *const names[] = {"config", "status", "time_us", "reason", "created_s"};

@@ -26,7 +26,7 @@ bool unsaved_at_all(const json_t *status)
     return field_int(status, "store.unsaved") + field_int(status, "store.unsaved_quarantine") > 0;
 }
 
-/* "2 answers and 1 row of quarantine are"; malloc'ed. */
+/* Returns, malloc'ed, as "2 answers and 1 row of quarantine are". */
 static char *name_them(const json_t *status)
 {
     long long a = field_int(status, "store.unsaved");

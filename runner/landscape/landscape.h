@@ -32,7 +32,7 @@ struct landscape_order { /* borrowed */
     int64_t finals;   /* number of points that a lot of finals measures again */
 };
 
-/* Without mode->threads, leaves two cores of many free. mode->seconds -1: records all variants.
+/* Without mode->threads, leaves two cores free if there are 5. mode->seconds -1: records all.
  * Returns the exit code: 0 recorded; 1 an error, printed on stderr. */
 int landscape_run(const struct mode_order *mode, const struct landscape_order *o);
 

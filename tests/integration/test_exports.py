@@ -466,7 +466,7 @@ def raw_import(d, name, path):
 
 @pytest.mark.parametrize("name", ["unsloth", "aiter"])
 def test_mutated_files(empty, folder, name):
-    """Any bytes: gemmctl returns a documented status, and imports nothing unless the status is 0."""
+    """For any file gemmctl returns a documented status, and imports nothing unless that is 0."""
     text = (CSV if name == "unsloth" else AITER).read_text()
     rng, codes = random.Random(7), set()
     path = folder / f"m.{name}"

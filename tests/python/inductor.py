@@ -75,7 +75,7 @@ def compile_step(form, inputs):
 
 
 def main():
-    """A table of both forms of the layer."""
+    """Prints a table of both forms of the layer."""
     import pathlib
     import sys
     root = pathlib.Path(__file__).resolve().parent.parent.parent

@@ -234,7 +234,7 @@ class Plans:
         try:
             answer, _ = self._ask(call, wait="cached" if self.settings.wait == "cached" else "now",
                                   deadline_ms=min(self.settings.deadline_ms, 100))
-        except (GemmdError, OSError):  # as in _make: keep the old plan
+        except (GemmdError, OSError):  # no answer: keep the old plan
             answer = None
         old.made_at = time.monotonic()
         if answer is None or not answer.final:

@@ -15,7 +15,7 @@ enum { TOKENS = 24, TOPK = 2, EXPERTS = 4, N = 32, K = 48, ROWS = TOKENS * TOPK 
 static float x[TOKENS * K], w[EXPERTS * N * K], y[ROWS * N];
 static int32_t m_sizes[EXPERTS], gather[ROWS];
 
-/* Rows by expert, with an empty expert: slot i of the batch goes to expert (i * i) mod 3. */
+/* Sorts the rows by expert: slot i of the batch goes to expert i * i mod 3 (two get none). */
 static void fill(void)
 {
     int row = 0;

@@ -464,7 +464,7 @@ static void test_restricted(void **state)
     all[2].values[0].integer = 256;
     request.n_restrict = 4;
     assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, &request, &err), 0);
-    assert_true(s.n > 0); /* no config with 256 rows and 8 warps is worth a place */
+    assert_true(s.n > 0); /* the rules would drop all that are left, so they drop none */
     assert_int_equal(dropped_by(&s, "one_consumer_tall"), 0);
     assert_int_equal(s.raw, raw);
     uint64_t sum = s.n;

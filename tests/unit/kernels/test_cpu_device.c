@@ -99,7 +99,7 @@ static void test_memory_share(void **state)
     assert_ok(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err));
     d->ops->release(d, w);
     unsetenv("GEMMD_MEMORY_SHARE");
-    /* Refused by size alone, before any routing is drawn. */
+    /* This problem is refused by its size alone, before any routing is drawn. */
     problem_of(&p, "grouped_gemm mode=forward M=1073741824 N=512 K=512 experts=64 topk=2");
     assert_fails(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err), ERROR_NO_MEMORY, "MiB");
     d->ops->close(d);

@@ -168,8 +168,7 @@ static void test_long_lists_in_keys(void **state)
     assert_int_equal(k.len, 1171);
 }
 
-/* The place of a routing profile: even profiles at 0, a single expert with all rows at
- * log2(experts). */
+/* place() returns 0 for an even routing, log2(experts) if a single expert has all rows. */
 static void test_places(void **state)
 {
     (void)state;

@@ -38,7 +38,7 @@ static void reject(const struct gemm *v, const char *config, int code, const cha
     }
 }
 
-/* The table as the reference prints it. */
+/* Does the reference library's table prune a config with these flags? x, y: it permutes them. */
 static bool pruned(const char *mode, bool x, bool y, bool load_x, bool load_dy, bool store)
 {
     if (x && y) {

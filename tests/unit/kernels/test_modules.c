@@ -154,7 +154,7 @@ static void test_damaged(void **state)
     }
 }
 
-/* The wire brings names of modules: only 32 hex digits may reach the file system. */
+/* Names of modules come from other processes: only 32 hex digits may reach the file system. */
 static void test_bad_names(void **state)
 {
     (void)state;

@@ -48,7 +48,7 @@ void child_start(struct child *c, const char *device, const char *cache, const c
 bool child_read(struct child *c);
 /* Reads until the response, or the end. */
 void child_wait(struct child *c);
-void child_forget(struct child *c); /* messages, but not hello and device */
+void child_forget(struct child *c); /* forgets all messages but hello and device */
 /* Closes the socket and waits for the runner's end. Returns the wait status. */
 int child_end(struct child *c);
 /* Waits until the runner ends by itself; the socket stays open. */

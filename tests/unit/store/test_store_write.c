@@ -332,7 +332,7 @@ static void offered(struct best *b, int key, int i, int64_t known)
     b->generation = known;
 }
 
-/* The offer's writer looked before other writes: only the transaction knows the current row. */
+/* Who offers may have looked before another write: the transaction compares with the newest row. */
 static void an_offer_does_not_replace_a_newer_row(void **state)
 {
     struct store *s = fixture_open(*state);
@@ -348,7 +348,7 @@ static void an_offer_does_not_replace_a_newer_row(void **state)
         assert_says(err, "evict");
         assert_int_equal(fixture_find_best(s, i, b), 0);
         assert_string_equal(b->source, i ? "manual" : "tuned");
-        offered(b, i, 2, known); /* the offer knows that row and calls it a hint */
+        offered(b, i, 2, known); /* who offers has seen that row, so this may replace it */
         assert_ok(store_offer(s, b, &err));
         assert_int_equal(fixture_find_best(s, i, b), 0);
         assert_string_equal(b->source, "imported");

@@ -31,7 +31,7 @@ INLINE int first_warp(void)
     return (THREAD & 96) == 0;
 }
 
-/* Shared memory must outlive the stores that read from it. */
+/* Waits until the stores have read shared memory, which must outlive them. */
 INLINE void stores_end(void)
 {
     if (TMA_STORE && first_warp() && elected())

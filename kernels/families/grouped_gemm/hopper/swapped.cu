@@ -98,8 +98,8 @@ INLINE void send_swapped(const struct hopper_params *p, const struct tile *t, u3
 #define WRITES (PIECE_ROWS / 16) /* how many rows of a piece each thread writes */
 #define WRITTEN_ROW(j) ((((j) * 4 + ((THREAD >> 5) & 3)) * 4) + (LANE >> 3))
 
-/* Rows of the output that this thread writes of the piece from row c on; -1: no row. Called before the piece's
- * barrier. */
+/* Finds the rows of the output that this thread writes of the piece from row c on; -1: no row. Called before the
+ * piece's barrier. */
 INLINE void find_written(const struct tile *t, int c, int exist, const struct rows *rows, int to[WRITES])
 {
 #pragma unroll

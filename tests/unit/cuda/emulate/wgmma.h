@@ -88,7 +88,7 @@ static void wgmma_commit(void)
     async_.wgmmas[emulate.current]++;
 }
 
-/* On a GPU each warp waits only for its own quarter of a wgmma; here a wait runs the whole. */
+/* On a GPU each warp waits only for its own quarter of a wgmma; here for all of it. */
 #define WGMMA_WAIT(pending)                                                                        \
     run_ops(wgmmas_until, emulate.current / 128,                                                   \
             async_.wgmmas[emulate.current] < (pending)                                             \

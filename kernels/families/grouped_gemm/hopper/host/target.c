@@ -90,7 +90,7 @@ static void add_loads(const struct gemm *v, struct param out[], uint32_t *n)
 static void hopper_add_split(const struct gemm *v, const struct device_info *info,
                              struct param out[], uint32_t *n)
 {
-    enum { LARGEST = 128 }; /* rows and columns of the largest tile; smaller tiles are more */
+    enum { LARGEST = 128 }; /* rows and columns of the largest tile, which gives the fewest tiles */
     struct param *p = gemm_add_param(out, n, "NUM_KSPLIT", false,
                                      "thread blocks, a cluster, that share the sums of each tile");
     p->values[p->n++] = VALUE_OF_INT(1);

@@ -123,7 +123,7 @@ static int check_switches(const struct gemm *v, const struct hopper_values *h,
     return r ? r : check_load(h, FIELD_use_tma_load_dy, v->mode != GEMM_FORWARD, v->gather_dy, why);
 }
 
-/* Values that contradict the problem or another value. */
+/* Refuses values that contradict the problem or each other. */
 static int check_others(const struct gemm *v, const struct hopper_values *h, struct rejection *why)
 {
     const bool dw = v->mode == GEMM_DW, gathers = v->gather_x || v->gather_dy;
