@@ -26,7 +26,7 @@ int rejection_set(struct rejection *why, int code, const char *rule, const char 
     __attribute__((format(printf, 4, 5)));
 /* Sets settled_by to `tunable`, a constant, after a rejection; returns `rejected`. */
 int rejection_settled(struct rejection *why, int rejected, const char *tunable);
-/* A rejection by a device limit: code ERROR_RESOURCE, rule = resource. The text ends with
+/* Rejects for a limit of the device: code ERROR_RESOURCE, rule = resource. The text ends with
  * "<what> needs <required> ..., the device has <limit>". */
 int rejection_resource(struct rejection *why, const char *resource, int64_t required, int64_t limit,
                        const char *format, ...) __attribute__((format(printf, 5, 6)));

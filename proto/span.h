@@ -10,13 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The size of an item with its payload by the item's first byte; 0: the first byte does not tell,
- * the item opens a container, or is not of the protocol. */
+/* For each first byte of an item: the size of the item with its payload. 0: the first byte does not
+ * tell, the item opens a container, or is not of the protocol. */
 extern const uint8_t span_steps[256];
 enum { SPAN_STEP_MAX = 32 };
 
-/* The item that begins with a byte: size of its head including the byte (0: not of the protocol),
- * and the unit of the number in the head. */
+/* For each first byte of an item: the size of the item's head with that byte (0: not of the
+ * protocol), and what the number in the head counts. */
 enum { SPAN_HEAD = 15, SPAN_PAYLOAD = 16, SPAN_ITEMS = 32, SPAN_PAIRS = 64 };
 extern const uint8_t span_kinds[256];
 

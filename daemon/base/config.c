@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys, and the three ways to read and show them (config.h). */
+/* The settings' keys: reads them from the file and the command line, and prints them (config.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <ini.h>

@@ -94,7 +94,7 @@ def backend():
 
 
 def hooks_of(arguments):
-    """"do_bench=...,reset_to_zero=...": arguments that change timings or inputs."""
+    """Returns "do_bench=...,reset_to_zero=...": the arguments that change timings or inputs."""
     return ",".join(f"{name}={hook_hash(v) if callable(v) else text_of(v)}" for name, v in sorted(arguments.items())
                     if name not in _CHOOSES and v is not None)
 
@@ -326,8 +326,8 @@ class SharedCache(dict):
 
     @functools.cached_property
     def hooks(self):
-        """The hooks of the arguments. Read at first use, because the source may define a hook's
-        functions below the kernel."""
+        """hooks_of() the arguments, read at first use: the source may define a hook's functions
+        below the kernel."""
         return hooks_of(self.arguments)
 
     def lock(self):

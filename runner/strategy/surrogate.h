@@ -43,8 +43,8 @@ void surrogate_forget(struct surrogate *s); /* removes the pending proposals */
 /* The mean less `deviations` standard deviations, as a logarithm that compares with
  * surrogate_value. INFINITY: not a member. */
 double surrogate_hope(const struct surrogate *s, uint32_t candidate, double deviations);
-/* Expected improvement below `value`, usually 0: a difference of logarithms, so about a fraction.
- * INFINITY: not a member. */
+/* By how much a candidate is expected to be below `value` (usually 0), in logarithms of time: about
+ * a fraction. INFINITY: not a member. */
 double surrogate_gain(const struct surrogate *s, uint32_t candidate, double value);
 double surrogate_value(const struct surrogate *s, double value);
 

@@ -21,7 +21,7 @@ CARDS = {
     "h100": "NVIDIA H100 80GB HBM3 (132 SMs, 700 W, copies at 3.03 TB/s), otherwise the same",
     "host": "No GPU; device time, where a row has any, is played from recordings",
 }
-# In the order of the tables.
+# How each table is measured, in the order of the tables.
 COMMANDS = {
     "moe_peers": "tests/bench/moe_peers.py --build build --csv [--deepgemm DIR] [--unsloth DIR]",
     "dense_peers": "tests/bench/dense_peers.py --build build --csv",

@@ -47,7 +47,7 @@ enum {
     HOPPER_ACCUMULATORS_MANY = 160,
     HOPPER_SUMS_MOST = 192,     /* SUMS_MOST in hopper/: registers for sums and waiting pieces; */
     HOPPER_SUMS_GATHERED = 176, /* ... the same where the producer gathers */
-    HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: registers of a piece that waits */
+    HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: registers of a waiting piece */
 };
 
 /* The parameters of a config, in the order of a record's fields. hopper_values looks them up

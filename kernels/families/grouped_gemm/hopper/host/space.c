@@ -195,8 +195,8 @@ bool hopper_defer_pays(const struct gemm *v)
            rows < STAGGERED_ROWS_LEAST;
 }
 
-/* The winners are tiles of 256 columns whose sums leave registers for a part of the finished tile.
- * With 128 rows, every second expert with 256 rows on average needs a third tile (H200). */
+/* On an H200 tiles of 256 columns win, if their sums leave registers for a part of the finished
+ * tile. Tiles of 128 rows lose: half of the experts with about 256 rows need a third tile. */
 static int hopper_space_check_deferred(const struct gemm *v, const struct hopper_tile *t,
                                        const struct device_info *info, struct rejection *why)
 {
