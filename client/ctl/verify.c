@@ -284,7 +284,7 @@ static int cannot_spread(const json_t *problem)
                      op ? op : "grouped_gemm");
 }
 
-/* Replaces each problem by up to `samples` problems with more than half to all of its tokens. */
+/* Replaces each problem by up to `samples` problems: from just above half to all of its tokens. */
 static int verify_spread_problems(struct problems *p, int samples)
 {
     json_t *all = json_array(), *item;

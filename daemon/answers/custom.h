@@ -35,7 +35,7 @@ int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error 
  * and the user's share (--user-keys) leave room. This holds for all ops, not only for custom ops.
  * ERROR_DENIED. */
 int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err);
-/* As custom_check_room, then counts the key (*counted) before its trials are written.
+/* Calls custom_check_room, then counts the key (*counted) before its trials are written.
  * custom_took_room ends the count when no trial was kept. Also ERROR_NO_MEMORY. */
 int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counted,
                      struct error *err);

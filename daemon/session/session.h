@@ -121,8 +121,8 @@ struct session {
     struct wire_buf out;           /* owned: output not yet given to the socket */
     uint64_t blocked_ms;           /* the time since which the socket is full; 0: not full */
     uint64_t hung_up_ms;           /* the time since which our side is shut; 0: still open */
-    size_t charged[ACCOUNT_ASKED]; /* input and output; `struct asked` charges requests at the
-                                      ledger */
+    size_t charged[ACCOUNT_ASKED]; /* bytes of input and output; `struct asked`
+                                       charges requests at the ledger */
 
     uint8_t *in; /* owned: unhandled bytes */
     size_t in_len, in_cap;

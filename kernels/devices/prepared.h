@@ -45,8 +45,8 @@ struct prepared { /* all pointers but the workload's are device pointers */
     int64_t workspace_bytes;
     /* most bytes that the workspace may have, from the memory share */
     int64_t workspace_max;
-    int64_t *check_at;            /* owned: the workload's, on the device */
-    double *expected;             /* owned: the reference's check rows */
+    int64_t *check_at;            /* owned: copy of the workload's check_at */
+    double *expected;             /* owned: check rows by the reference */
     struct row_error *row_errors; /* owned: one per check row, from the last verification */
 };
 

@@ -56,7 +56,7 @@ def without_defaults(config):
 
 
 def problem_of(shape, mode, kind):
-    """As layer_problem() of hopper_bench."""
+    """Makes a problem's fields from a bench's line, like layer_problem() of hopper_bench."""
     words = kind.split()[1:]
     fields = {"mode": mode, "topk": shape["topk"], "experts": shape["experts"],
               "M": shape["M"], "N": shape["N"], "K": shape["K"],
@@ -71,7 +71,7 @@ def problem_of(shape, mode, kind):
 
 
 def config_of(mode, kind, tile, run_time):
-    """As case_config() of hopper_bench: the tile's name has the whole config."""
+    """Makes a config from a tile's name, which has all of it, like case_config() of hopper_bench."""
     words, kinds, values = tile.split(), kind.split(), run_time.split()
     rows, columns = words[0].split("x")
     scatter = (mode == "forward" and "py" in kinds) or (mode == "dX" and "px" in kinds)

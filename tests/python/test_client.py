@@ -123,7 +123,7 @@ def test_rows_as_dicts_and_frames():
 
 @pytest.mark.no_library
 def test_rows_with_an_error_among_them():
-    """As get_many() returns them."""
+    """get_many() returns such rows."""
     rows = gemmd.Rows([gemmd.Problem(m=1, n=2, k=3),
                        gemmd.Invalid("get_many", -6, "conflict", "odd")])
     assert rows.to_dicts()[1] == {"name": "conflict", "code": -6, "text": "odd"}

@@ -366,7 +366,7 @@ def test_calls_written_for_unsloth(tuned):
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
 def test_ids_of_any_whole_numbers(dtype):
-    """As routers return them."""
+    """Routers return such types."""
     ids = torch.randint(E, (TOKENS, TOPK), generator=torch.Generator().manual_seed(1))
     for got, wanted in zip(gt.sort_by_expert(ids.to(dtype), E), gt.sort_by_expert(ids, E)):
         assert got.dtype == torch.int32 and torch.equal(got, wanted)

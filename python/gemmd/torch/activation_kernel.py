@@ -110,6 +110,6 @@ def launch_gate(h, bias, expert, weights, a, clamped, alpha, limit):
 
 
 def launch_grads(h, bias, expert, weights, da, dh, dweights, clamped, alpha, limit):
-    """As launch_gate(), with da [T, inter], dh [T, 2 * inter], dweights [T] fp32."""
+    """Arguments as of launch_gate(); da [T, inter], dh [T, 2 * inter], dweights [T] fp32."""
     grid, constants = _shape(*da.shape, bias, weights, clamped)
     _gate_grads[grid](h, bias, expert, weights, da, dh, dweights, da.shape[0], alpha, limit, **constants)

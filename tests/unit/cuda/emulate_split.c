@@ -140,7 +140,7 @@ static void have_sums(int first, float sums[ACCUMULATORS])
     }
 }
 
-/* As send_tile, but lane by lane. */
+/* Sends 16 rows of sums like send_tile, but lane by lane. */
 static void send_sixteen(int first, int warp)
 {
     const u32 mine = (u32)warp * 16 * SENT_ROW;

@@ -104,7 +104,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         ask_for_rows(p, work.row, shared, consumer);
         const u32 last = mainloop(acc, shared, consumer, from, &work, &w);
 
-        /* While the last group runs: the destination of this tile, and the begin of the next. */
+        /* While the last group of wgmmas runs, finds where this tile goes and where the next begins. */
         if (!LOCATE_EARLY)
             t = locate_tile(p, s, id);
         const int r0 = t.r0 + (PINGPONG ? 0 : consumer * ROWS_EACH);

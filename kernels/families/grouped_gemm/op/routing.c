@@ -145,7 +145,7 @@ static void round_rows(const struct gemm *v, const double exact[], int64_t rows[
     }
 }
 
-/* False: the expected rows of each expert are in exact[]. True: the given rows are in rows[]. */
+/* Returns true with each expert's given rows in rows[], or false with expected rows in exact[]. */
 static bool read_profile(const struct gemm *v, double exact[], int64_t rows[])
 {
     struct routing r;

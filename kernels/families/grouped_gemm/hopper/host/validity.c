@@ -130,8 +130,8 @@ static int check_others(const struct gemm *v, const struct hopper_values *h, str
     const bool copy = hopper_bool(h, FIELD_permute_copy, false);
     const bool sorted = hopper_says(h, FIELD_expert_order, "size");
     const int ahead = hopper_int(h, FIELD_l2_ahead, 0);
-    /* As hopper/host/launch.c's check_sizes() of dense rows: the kernel counts 16 bytes each, in 32
-     * bits. */
+    /* Elements of the gathered operand: the kernel counts their bytes by 16, in 32 bits (launch.c
+     * also checks rows with a stride). */
     const int64_t gathered = v->gather_x ? v->x_rows * v->k : v->gather_dy ? v->m * v->n : 0;
     const struct rule rules[] = {
         {ahead && dw && sorted, "l2_ahead",
