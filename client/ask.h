@@ -39,7 +39,7 @@ bool ask_is_plain(const struct gemmd_query *q);
  * another query. */
 int ask_check_bare(const struct gemmd_query *q, struct error *err);
 
-/* {"op": ..., fields} */
+/* Packs the problem as {"op": ..., fields}. */
 int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct error *err);
 /* Packs the params of get and tune. deadline_ms: for the daemon; 0: no deadline. */
 int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struct error *err);

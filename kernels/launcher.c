@@ -101,7 +101,7 @@ static int launcher_make_plan(struct launcher *l, const void *args, struct launc
     out->n = 0;
     out->workspace_bytes = -1; /* unknown */
     int r = l->target->plan(&l->problem, &l->config, &l->info, args, out, err);
-    /* args are read here only after plan() has checked their size. */
+    /* plan() has checked the size of args: now a member of them may be read. */
     if (out->workspace_bytes >= 0) {
         l->family->context(args, context);
     }

@@ -44,7 +44,7 @@ struct order_list {
     int (*read)(void *element, const struct wire_obj *o, struct error *err);
 };
 
-/* `out`: the address of the pointer to the list, which becomes NULL when the list is absent. */
+/* Reads a list into memory that `*(void **)out` then points to; NULL when the list is absent. */
 static int order_read_list(const struct order_list *l, const struct wire_obj *params, void *out,
                            uint32_t *n, struct error *err)
 {

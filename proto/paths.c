@@ -88,7 +88,7 @@ int paths_runtime_dir(char out[PATHS_MAX], struct error *err)
     return paths_find_tmp(out, err);
 }
 
-/* `system` in system mode; else $variable/gemmd, or ~/fallback/gemmd. */
+/* Finds the folder `system` in system mode; else $variable/gemmd, or ~/fallback/gemmd. */
 static int paths_find_dir(char out[PATHS_MAX], const char *system, const char *variable,
                           const char *fallback, const char *what, struct error *err)
 {

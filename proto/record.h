@@ -117,7 +117,7 @@ int record_unpack(struct record *r, const struct wire_obj *map, struct error *er
 /* record_set with lengths; text_n is used for VALUE_TEXT only. */
 int record_set_n(struct record *r, const char *name, size_t n, const struct value *v, size_t text_n,
                  struct error *err);
-/* The index of a name, or the index for its insertion. */
+/* Returns whether the record has the name; *at: its index, or the index to insert it at. */
 bool record_find_n(const struct record *r, const char *name, size_t n, size_t *at);
 static inline bool record_has_n(const struct record *r, const char *name, size_t n)
 {

@@ -26,7 +26,7 @@ static const char *const waits[] = {"tuned", "now", "cached", NULL};
 static const char *const strategies[] = {"ranked",  "exhaustive", "random",
                                          "genetic", "given",      NULL};
 
-/* An empty word becomes the first word of the list. */
+/* Checks that the list has the word; an empty word becomes the first of the list. */
 static int check_word(const char *name, char *word, const char *const *known, struct error *err)
 {
     if (!word[0]) {

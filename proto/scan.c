@@ -75,7 +75,7 @@ static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error
                 "used in this protocol",
                 data[0], s->taken);
         }
-        /* `owed` counts one byte per element; this head needs head_need - 1 bytes more */
+        /* `owed` counts a byte for each expected element; this element's head has head_need */
         if (s->owed + s->head_need - 1 > s->limit - s->taken) {
             return too_large(s, err);
         }

@@ -367,7 +367,8 @@ static struct finalist *find_former(struct finals *s)
     return NULL;
 }
 
-/* NULL: no finalist is left. The winner's trial records the decision about the former best. */
+/* Returns the winner; NULL: no finalist is left. Its trial's reason tells whether the former best
+ * was kept, and why. */
 static struct finalist *finals_decide_winner(struct finals *s)
 {
     struct job *j = s->job;

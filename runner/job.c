@@ -69,8 +69,8 @@ static int job_refuse_listed(struct job *j, struct error *err)
     return j->plan.n_ranked ? 0 : error_set(err, first.code, "%s", first.text);
 }
 
-/* The analytic default. On a recorded device without the default: the recorded reference, if any.
- * When the default fails, the first config that works is the reference. */
+/* Chooses the reference: the analytic default, or on a recorded device that lacks it the recorded
+ * reference. When it fails to run, the first config that works is the reference. */
 static bool choose_default(struct job *j, struct record *config)
 {
     const struct problem *p = &j->order->request.problem;

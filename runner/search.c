@@ -396,7 +396,7 @@ static int search_step(struct search *s, struct error *err)
 
 /* ---- the whole search ------------------------------------------------------------------------ */
 
-/* In a restricted search the reference may only serve for comparison. */
+/* False if the restriction excludes the reference: it then only serves for comparison. */
 static bool reference_may_win(const struct job *j)
 {
     struct record config;

@@ -111,7 +111,7 @@ def worst(names, n):
 
 
 def draw(names, n, seed):
-    """Each comment with the lines around it, as a reader meets it."""
+    """Prints n random comments with the lines around them, as a reader meets them."""
     said = [(name, text) for name in names for text in comments(ROOT / name) if len(text.split()) > 5]
     for i, (name, text) in enumerate(random.Random(seed).sample(said, n), 1):
         lines = (ROOT / name).read_text().splitlines()

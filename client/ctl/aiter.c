@@ -80,7 +80,8 @@ static json_t *aiter_make_entry(const json_t *tile)
 
 /* ---- classes -------------------------------------------------------------------------------- */
 
-/* The criteria by which a problem decides a class, the most important first. */
+/* Computes what decides which of several problems gives a class its entry: the highest out[] wins,
+ * out[0] first. */
 static void aiter_rank(const json_t *problem, json_int_t out[3])
 {
     const char *routing = field_text(problem, "routing");

@@ -42,7 +42,8 @@ struct reading {
 
 /* ---- where ---------------------------------------------------------------------------------- */
 
-/* The line of "param" after "class"; the line of the class if JSON escapes hide the name. */
+/* Returns the number of the line where "param" stands after "class"; that of the class if JSON
+ * escapes hide the name. */
 static int line_of(const struct reading *r, const char *class, const char *param)
 {
     char quoted[80];
@@ -70,7 +71,7 @@ static int aiter_refuse_param(const struct reading *r, const char *class, const 
 
 /* ---- classes -------------------------------------------------------------------------------- */
 
-/* x of "M_LEQ_x"; 0: another class. */
+/* Returns x of a class "M_LEQ_x", for the prefix "M_LEQ_"; 0 for another class. */
 static int64_t number_behind(const char *class, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -92,7 +93,8 @@ static int word_of(const char *class)
     return -1;
 }
 
-/* 1: M_LEQ_x and M_GEQ_x; 2: words; 0: any, which is in both schemes; -1: not a class. */
+/* Returns the scheme of a class: 1 for M_LEQ_x and M_GEQ_x; 2 for words; 0 for "any", which is in
+ * both; -1: not a class. */
 static int scheme_of(const char *class)
 {
     return number_behind(class, "M_LEQ_") || number_behind(class, "M_GEQ_") ? 1
@@ -101,7 +103,7 @@ static int scheme_of(const char *class)
                                                                             : -1;
 }
 
-/* Largest M of a class; 0: the class has no such bound. */
+/* Returns the largest M that a class is for; 0: it has no such bound. */
 static int64_t aiter_bound(const char *class)
 {
     int word = word_of(class);

@@ -70,7 +70,7 @@ static const char *foreign_find_disagreement(const json_t *flags, const json_t *
     return NULL;
 }
 
-/* 1: valid; 0: invalid, with `why`; negative: the call failed, with *code. */
+/* Asks the daemon about a config. 1: valid; 0: invalid, with `why`; -1: no answer, with *code. */
 static int foreign_judge_config(struct importing *x, const json_t *problem, const json_t *config,
                                 const char *target, char why[WHY_MAX], double *predicted_us,
                                 int *code)
@@ -127,7 +127,7 @@ static json_t *foreign_make_row(const json_t *problem, const json_t *config)
     return json_pack("{so, so, sO, sn}", "op", op, "problem", fields, "config", config, "time_us");
 }
 
-/* The rank of a hint among the hints of a key. */
+/* Returns what orders the hints (unmeasured imported configs) of a key. */
 static json_t *rank_of(const json_t *entry, const json_t *problem, const json_t *config,
                        double predicted_us)
 {

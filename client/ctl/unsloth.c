@@ -94,7 +94,7 @@ static bool unsloth_is_better(const json_t *a, const json_t *b)
     return first_a != first_b ? first_b : field_int(a, "id") > field_int(b, "id");
 }
 
-/* {config's text: its trial} */
+/* Returns {text of a config: its best trial}. */
 static json_t *unsloth_pick_trials(const json_t *trials)
 {
     json_t *last = json_object();

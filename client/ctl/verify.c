@@ -174,7 +174,7 @@ static void add_rows(struct verifying *v, const json_t *problem, const json_t *o
     }
 }
 
-/* The last scheme is exact. */
+/* Verifies the answers of a problem under n schemes of rounding, of which the last is exact. */
 static int verify_one(struct verifying *v, const json_t *problem, const char *const *schemes,
                       size_t n)
 {
@@ -340,7 +340,7 @@ static int verify_split_schemes(char *list, const char *schemes[SCHEMES_MAX], si
     return DONE;
 }
 
-/* --bucket, or the daemon's scheme; malloc'ed. */
+/* Returns the list of --bucket, else the daemon's scheme; malloc'ed. */
 static char *verify_find_schemes(struct subject *s, int *code)
 {
     if (s->given[OWN_BUCKET]) {

@@ -181,8 +181,8 @@ bool tried_is_of(const struct tried *x, const char *id, uint32_t uid);
 int tried_ask(struct tried *x, const char *id, uint32_t uid, struct error *err);
 /* Ends a tried_ask. `kept`: a trial of the key was written, and the key has no answer. */
 void tried_answered(struct tried *x, const char *id, bool kept);
-/* The key has an answer, or its trials are gone. Unknown keys are accepted. Unanswered requests
- * still count. */
+/* Call when the key, known or not, has an answer or its trials are gone. Requests that are not yet
+ * answered still count. */
 void tried_remove(struct tried *x, const char *id);
 
 #endif

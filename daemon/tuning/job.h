@@ -110,7 +110,7 @@ struct job *job_free(struct job *j); /* the job must not have waiters */
 
 struct waiter *waiter_free(struct waiter *w); /* unlinks; its ticket must be closed */
 
-/* Answer all waiters and remove them. */
+/* Answers all waiters and removes them. */
 void job_answer(struct job *j, const void *answer, size_t n);
 void job_fail(struct job *j, const struct error *e);
 /* Sends progress to the waiters that asked for it. */

@@ -159,8 +159,8 @@ def find_answer(configs, answer, timer=None):
 # ---- timing --------------------------------------------------------------------------------------
 
 class Timer:
-    """Triton's benchmark, with the reason where Triton only returns an infinite time. `replaces`:
-    the key's answer has failed in this launch."""
+    """Calls Triton's benchmark, and keeps the reason of an infinite time. `replaces`: the key's answer has
+    failed in this launch."""
 
     def __init__(self, tuner, args, kwargs, replaces=False):
         self.tuner, self.args, self.kwargs, self.failure = tuner, args, kwargs, None
@@ -298,7 +298,7 @@ def decide(client, problem, configs, timer, deadline_ms, waiting=contextlib.null
 
 
 def find_out(client, problem, configs, timer, known):
-    """Called by the lease's holder. Returns the fastest config, or None."""
+    """Measures the configs: this process has the key's lease. Returns the fastest, or None."""
     try:
         config = measure(client, problem, configs, known, timer)
     except BaseException:

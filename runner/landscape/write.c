@@ -138,7 +138,7 @@ static void put_shot(struct wire_buf *b, const struct landscape_shot *shot)
     }
 }
 
-/* An entry for each run-time setting; nil: no point, or left out. */
+/* Writes an entry for each run-time setting; nil where there is no point, or none was measured. */
 static void put_shots(struct wire_buf *b, const struct landscape_recorder *s,
                       const struct landscape_points *v, const struct landscape_shot *shots)
 {

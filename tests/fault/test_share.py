@@ -245,7 +245,7 @@ def test_questions_of_one_user_do_not_fill_the_ledger(daemon):
 
 @ROOT_ONLY
 def test_leases_of_one_user_are_bounded_and_given_back(daemon):
-    """The daemon renews each lease in the database every few seconds."""
+    """A user has 2048 leases at most: the daemon renews each in the database every few seconds."""
     d = daemon()
     holders, outcomes = [d.connect() for _ in range(9)], []
     for n, c in enumerate(holders):

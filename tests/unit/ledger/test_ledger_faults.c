@@ -264,7 +264,7 @@ static void an_unsaved_row_is_not_replaced(void **state)
     assert_int_equal(b.status, 0);
     assert_false(b.saved);
     assert_int_equal(counts(&b).unsaved, 2);
-    /* the ledger drops rows: they must not pile up in memory */
+    /* imported rows that cannot be written are dropped: they must not pile up in memory */
     for (int i = 0; i < 2 * STORE_IMPORTED_PER_KEY; i++) {
         fixture_best(best, 2, i);
         strcpy(best->source, "imported");

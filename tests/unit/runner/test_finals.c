@@ -215,7 +215,7 @@ static void test_a_final_compares_with_the_reference_of_its_rounds(void **state)
     child_end(&c);
 }
 
-/* Finalists are at most six configs within 3 % of the best; the winner is within a tie of the
+/* Finalists are at most six configs within 3 % of the best; the winner is within 0.3 % of the
  * fastest. A winner that no config comes near needs no final. */
 static void test_the_fastest_finalist_wins_within_a_tie(void **state)
 {

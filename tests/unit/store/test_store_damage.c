@@ -276,7 +276,7 @@ static void garbage_is_set_aside(void **state)
     memset(garbage, 'g', sizeof(garbage));
     for (size_t i = 0; i < 5; i++) {
         remove_all(f);
-        store_close(fixture_open(f)); /* its -wal and -shm show that the file is gemmd's */
+        store_close(fixture_open(f)); /* leaves -wal and -shm, by which gemmd knows its file */
         write_file(f->path, garbage, sizes[i]);
         struct store *s = fixture_open(f);
         assert_string_equal(f->kind, "corrupt_file");

@@ -265,7 +265,7 @@ static void order(void **state)
     store_close(s);
 }
 
-/* Reads all pages; every id once. */
+/* Reads all pages, which must have each id only once. Returns how many pages have rows. */
 static int read_pages(struct store *s, size_t max_bytes, int limit, bool seen[97])
 {
     int64_t offset = 0;

@@ -139,7 +139,8 @@ INLINE struct share share_at(const struct hopper_params *p, const struct tile *t
     return s;
 }
 
-/* `size` is a constant, so that all loads are issued before the first value is used. */
+/* Adds the sums of `size` thread blocks. `size` is a constant, so that the compiler issues all loads before it uses the
+ * first value. */
 INLINE void add_up(float sum[8], u32 shared, const struct share *s, int size)
 {
     u32 v[SPLIT_MOST][8];

@@ -167,7 +167,7 @@ INLINE void wgmma_settle(float acc[MMAS][ACCUMULATORS], int i)
     TAKE(0xF, "F")
 }
 
-/* `columns` is a constant: the compiler keeps a single line. */
+/* Issues a wgmma of `columns` columns, a constant: of all calls below the compiler keeps one. */
 INLINE void wgmma(float acc[MMAS][ACCUMULATORS], int i, u64 a, u64 b, int scale, int columns)
 {
     (void)acc;

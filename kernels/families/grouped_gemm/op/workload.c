@@ -63,8 +63,8 @@ static void draw_zipf(const struct routing *r, const struct gemm *v, uint64_t *r
     }
 }
 
-/* The first topk steps of a shuffle, for each token; the order before the shuffle does not matter.
- */
+/* Draws each token's experts by the first topk steps of a shuffle; the order before does not
+ * matter. */
 static void draw_uniform(const struct gemm *v, uint64_t *random, int32_t *ids)
 {
     int32_t order[GEMM_EXPERTS_MAX];
@@ -150,7 +150,7 @@ static void draw_rows(const struct routing *r, const struct gemm *v, uint64_t *r
     }
 }
 
-/* From the expert of each (token, slot): m_sizes, start and the stable argsort. */
+/* Computes m_sizes, start and gather (the stable argsort) from the expert of each (token, slot). */
 static void sort_rows(struct gemm_state *s, const int32_t *ids)
 {
     int64_t next[GEMM_EXPERTS_MAX];
@@ -379,8 +379,8 @@ static void add_list(struct workload *w, enum gemm_buffer which, const char *nam
     b->host = host;
 }
 
-/* Standard deviations: x and dy have 1, and w is scaled such that a row of results has deviation 1.
- * dW sums m_e products of deviation 1, so dy is scaled instead, by the mean rows of an expert. */
+/* Operands x and dy have standard deviation 1, and w is scaled such that results have 1, too. dW
+ * sums m_e products of deviation 1, so dy is scaled instead, by the mean rows of an expert. */
 static void add_buffers(struct workload *w, const struct gemm_state *s)
 {
     const struct gemm *v = &s->view;

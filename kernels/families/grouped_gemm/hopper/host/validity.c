@@ -332,7 +332,7 @@ static int hopper_check_deferred(const struct gemm *v, const struct hopper_tile 
     return t->deferred ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why) : 0;
 }
 
-/* NUM_KSPLIT: the thread blocks of a cluster share a tile. */
+/* Checks NUM_KSPLIT, by which the thread blocks of a cluster share the sums of a tile. */
 static int hopper_check_split(const struct gemm *v, const struct hopper_tile *t,
                               struct rejection *why)
 {
@@ -357,8 +357,8 @@ static int hopper_check_split(const struct gemm *v, const struct hopper_tile *t,
     return t->ksplit > 1 ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why) : 0;
 }
 
-/* cluster_shape_mn: the thread blocks of a cluster have two tiles and share an operand. In forward
- * and dX these are two row tiles of an expert, which share its weights. */
+/* Checks cluster_shape_mn, by which the two thread blocks of a cluster have a tile each and share
+ * an operand: in forward and dX the weights of an expert. */
 static int check_cluster(const struct gemm *v, const struct hopper_tile *t, struct rejection *why)
 {
     /* dy: in dW the two tiles share dy; otherwise x */

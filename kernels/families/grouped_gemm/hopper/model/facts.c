@@ -132,7 +132,7 @@ double hopper_predict(const struct problem *p, const struct record *config,
     return hopper_expected(&f, &t);
 }
 
-/* The facts are computed once for the whole space; then a point takes a microsecond. */
+/* Computes the facts once for the whole space; then a point takes a microsecond. */
 void hopper_predict_space(const struct problem *p, const struct device_info *info,
                           const struct workload *w, const struct space *s, double us[])
 {
