@@ -38,7 +38,6 @@ static int check_call(const char *method, char **result_json, struct error *err)
     return 0;
 }
 
-/* Calls a method, after the checks. */
 static int call_run_method(struct gemmd *g, const char *method, const char *params_json,
                            int deadline_ms, char **result_json,
                            void (*progress)(void *ctx, const struct gemmd_progress *p), void *ctx,

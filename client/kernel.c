@@ -140,7 +140,6 @@ int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* gemmd.h calls a launcher struct gemmd_kernel. */
 static struct launcher *kernel_get_launcher(struct gemmd_kernel *k)
 {
     return (struct launcher *)(void *)k;

@@ -15,7 +15,6 @@
 
 enum { KEY_CONFIG = 1000, KEY_PRINT, KEY_FOREGROUND, KEY_FIRST };
 
-/* For argp's --version. */
 __attribute__((visibility("default"))) const char *argp_program_version = "gemmd " GEMMD_VERSION;
 
 struct arguments {

@@ -35,7 +35,6 @@ struct lockfile_holder {
  * lives, for at most `patience_ms`. */
 struct lockfile_holder lockfile_holder(const char *path, unsigned patience_ms);
 
-/* The holder with this pid. */
 struct lockfile_holder lockfile_of(long pid);
 
 enum { LOCKFILE_NAME_MAX = 160 };

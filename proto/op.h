@@ -13,7 +13,6 @@ struct op_index {
     struct record names; /* the names of the op's fields; the values are indices into op->fields */
 };
 
-/* The field at index `at` of the sorted names. */
 static inline const struct op_field *op_index_field_at(const struct op_index *x, size_t at)
 {
     return &x->op->fields[x->names.fields[at].v.integer];

@@ -7,7 +7,6 @@
 #include "proto/record.h"
 #include "proto/wire_inner.h"
 
-/* Sets op and op_name. */
 static int set_op(struct problem *p, const char *name, size_t n, struct error *err)
 {
     p->op = op_find_n(name, n);

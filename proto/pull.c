@@ -15,7 +15,6 @@ static size_t number_bytes(const struct pull *p, uint8_t first, uint8_t last)
     return bytes < pull_left(p) ? bytes : 0;
 }
 
-/* Sign extension of a number of `bytes` bytes. */
 static int64_t sign_extended(uint64_t v, size_t bytes)
 {
     unsigned unused = 64 - 8 * (unsigned)bytes;

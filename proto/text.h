@@ -29,7 +29,6 @@ void text_put_uint(struct text_out *o, uint64_t v);
 /* The shortest decimal that reads back as v, with a '.' or an exponent so that it stays a real.
  * v is finite. The result is also valid JSON. */
 void text_put_real(struct text_out *o, double v);
-/* Writes text in quotes, with JSON's escapes. */
 void text_put_json(struct text_out *o, const char *s, size_t n);
 /* The index of s[0..n) in a NULL-terminated list; -1: absent. */
 int text_find(const char *const *list, const char *s, size_t n);

@@ -41,9 +41,7 @@ struct compilers_ops {
 };
 
 extern const struct compilers_ops compilers_host, compilers_recorded;
-/* Chooses the compilers for a device spec. */
 const struct compilers_ops *compilers_choose(const char *device);
-/* How many compilers work in parallel. */
 uint32_t compilers_count(const struct runner *r);
 
 /* ---- compilers_recorded.c -------------------------------------------------------------------- */
@@ -71,7 +69,6 @@ double lanes_now(const struct lanes *l, struct device *device);
 /* When the build of a variant that takes `ms` is done, on the first idle lane. Returns the same
  * time for the same variant again. */
 double lanes_want(struct lanes *l, const char *hash, double ms, double now_ms);
-/* Advances the clock to `until_ms`. */
 void lanes_wait(struct lanes *l, double until_ms, double now_ms);
 
 #endif

@@ -47,7 +47,6 @@ struct ctl {
  * the generation. output_argp: --json and --quiet, for commands that need no daemon. */
 extern const struct argp output_argp, ctl_argp, pin_argp;
 
-/* The daemon's socket or device, and the generation. */
 struct gemmd_options ctl_options(const struct ctl *c);
 /* Connects. 0, or an exit code after the error message. */
 int ctl_connect(struct ctl *c);
@@ -91,7 +90,6 @@ double ctl_now_ms(void);
 /* ---- text.c --------------------------------------------------------------------------------- */
 
 enum { NUMBER_TEXT_MAX = 40 };
-/* True when the text is a whole number from min to max. */
 bool text_read_number(const char *text, int64_t min, int64_t max, int64_t *out);
 /* The shortest text that reads back as the same number. */
 void number_text(double v, char out[NUMBER_TEXT_MAX]);
@@ -323,7 +321,6 @@ struct column {
     bool optional; /* left out when no row has a value */
 };
 void table_print(const struct column *columns, size_t n, const json_t *rows);
-/* Prints a line with the column's title and the row's value. */
 void table_print_line(const struct column *column, const json_t *row);
 /* Functions that show a value; all return "-" for null. */
 char *show_plain(const json_t *v);
@@ -370,7 +367,6 @@ json_t *listing_status(struct subject *s, int *code);
 json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **baselines, int *code);
 /* Adds the trial's baseline and the speedup over the baseline. */
 void baselines_apply(const json_t *baselines, json_t *row);
-/* Prints the rows' baseline to stderr. */
 void baselines_say(const json_t *rows);
 
 /* ---- rows.c --------------------------------------------------------------------------------- */

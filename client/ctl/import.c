@@ -20,7 +20,6 @@ enum {
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
-/* Size as MessagePack. */
 static size_t import_count_bytes(const json_t *j)
 {
     struct error e;
@@ -31,7 +30,6 @@ static size_t import_count_bytes(const json_t *j)
     return failed ? SIZE_MAX : packed.len;
 }
 
-/* The deepest nesting of arrays and maps. */
 static int import_count_depth(const json_t *j)
 {
     int depth, deepest = 0;

@@ -145,7 +145,6 @@ const struct command command_list = {
     .parts = {&filter_argp, &ctl_argp},
 };
 
-/* Runs a command that has the name of the list that it shows. */
 static int listing_run_named(struct subject *s)
 {
     return listing_show_rows(s, s->command->name);

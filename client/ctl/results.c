@@ -40,7 +40,6 @@ json_t *result_of_error(const json_t *problem, const struct gemmd_error *e)
 
 /* ---- derived columns ------------------------------------------------------------------------ */
 
-/* All fields of the problem, for an op that is not a product. */
 static json_t *fields_of(const json_t *problem)
 {
     json_t *fields = json_copy((json_t *)(uintptr_t)problem);

@@ -41,7 +41,6 @@ static void runner_add_option(struct runner_call *r, const char *name, const cha
     }
 }
 
-/* Adds the command's options under the runner's names. */
 static int runner_add_given(struct runner_call *r, const struct subject *s)
 {
     static const struct {

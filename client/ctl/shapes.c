@@ -67,7 +67,6 @@ static bool shapes_is_wanted(const char *const fields[COLUMNS], const struct pro
            list_has(p->given[PROBLEM_MODE], fields[MODE]);
 }
 
-/* `models`: the names in the column `model`. */
 static int shapes_add_row(const struct csv *csv, const struct problems *p, json_t *rows,
                           json_t *models)
 {

@@ -296,7 +296,6 @@ static bool tiers_find_neighbour(struct lookup *q, const char *why, struct answe
     return false;
 }
 
-/* Returns the measurement of a member for a shape. */
 static struct measured_there member_evidence(struct lookup *q, const struct portfolio_shape *shape)
 {
     struct cache *c = &q->d->cache;
@@ -333,7 +332,6 @@ static bool find_in_portfolio(struct lookup *q, const char *why, struct answer *
     return false;
 }
 
-/* Answers with the analytic default, the last tier. */
 static int tiers_choose_default(const struct lookup *q, const char *why, struct answer *out,
                                 struct error *err)
 {

@@ -50,7 +50,6 @@ static int listing_read_filter(struct call *c, struct record *filter, struct err
     return status ? error_prefix(err, "filter") : 0;
 }
 
-/* Largest size of a page. */
 static size_t page_bytes(const struct record *filter)
 {
     int64_t limit = record_int(filter, "limit", PAGE_ROWS_MAX);

@@ -84,7 +84,6 @@ struct listing {
 void *listing_begin(struct call *c, size_t size, size_t bytes, struct error *err);
 void listing_ask(struct listing *l, enum listed part, const char *what, const struct record *filter,
                  size_t bytes);
-/* Asks for a row where column = v. */
 void listing_ask_row(struct listing *l, enum listed part, const char *what, const char *column,
                      struct value v);
 void listing_ask_counts(struct listing *l, const char *key); /* counts of the key's trials */

@@ -61,7 +61,6 @@ enum { ERROR_SLOTS = 40 };
 struct session;
 struct ticket;
 
-/* Hooks of the layer above the sessions. */
 struct session_hooks {
     /* Answers a whole message that was answered before in the same bytes, scanned or not. False:
      * unknown. */
@@ -166,7 +165,6 @@ bool session_is_behind(const struct session *s);
 void session_tell(struct session *s, const void *news, size_t n);
 /* Begins or ends the session's subscription. ERROR_BUSY: the user has its full share. */
 int session_subscribe(struct session *s, bool on, struct error *err);
-/* Charges the session's bytes to its user. */
 void session_charge(struct session *s);
 bool session_is_owner(const struct session *s); /* root or the daemon's user */
 void session_watch(struct session *s);          /* starts the sweep for a deadline */
@@ -223,7 +221,6 @@ int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller
  * ones, wait until the next call. */
 enum { SESSIONS_NONE = 1 };
 int sessions_accept(struct sessions *x, int listener, struct error *err);
-/* Closes all sessions, then calls `stopped`. */
 void sessions_stop(struct sessions *x, void (*stopped)(struct sessions *x));
 void sessions_deinit(struct sessions *x);
 

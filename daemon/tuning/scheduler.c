@@ -135,7 +135,6 @@ struct job *scheduler_find_aside(struct scheduler *s, int64_t id)
     return NULL;
 }
 
-/* Puts a job into the queue at its place. */
 static void scheduler_enqueue(struct scheduler *s, struct job *j)
 {
     j->state = JOB_QUEUED;

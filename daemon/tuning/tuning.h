@@ -162,7 +162,6 @@ bool waiters_recall(struct daemon *d, struct answer *out);
  * succeeds, tuning stays on.
  */
 
-/* Queues a new job. */
 void scheduler_queue(struct scheduler *s, struct job *j);
 /* Called when a waiter of `user` joins a job: the job may move forward. */
 void scheduler_wanted(struct scheduler *s, struct job *j, struct account *user);
@@ -250,7 +249,6 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
  * leased.
  */
 
-/* Gives back the leases of all jobs. */
 void job_lease_stop(struct tuning *x);
 /* Leases the key of the running job. Then calls tuning_leased, or the job steps aside. */
 void job_lease_take(struct tuning *x, struct job *j);

@@ -9,7 +9,6 @@
 #include "proto/hash.h"
 #include "runner/landscape/recorder.h"
 
-/* Hash of the compile-time part of a config, or of its run-time settings. */
 static uint64_t hash_part(const struct space *s, const struct record *config, bool run_time)
 {
     struct record part;

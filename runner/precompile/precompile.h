@@ -47,7 +47,6 @@ struct precompile_order {
     int64_t max_mib;     /* cache size from which no compile begins; 0: no limit */
     int64_t with_parent; /* process whose end kills this process; 0: no process */
 };
-/* Adds all searches of an order. */
 int precompile_add_problems(const struct precompile_order *o, struct error *err);
 /* Returns the exit code: 0 done, or the time is up; 1 a failure; 130 interrupted. */
 int precompile_run(const struct mode_order *mode, struct precompile_order *o);

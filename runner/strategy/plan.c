@@ -331,7 +331,6 @@ double plan_predicted(const struct plan *p, uint32_t id)
     return id < base ? p->predicted[id] : plan_predict_config(p, &p->extra[id - base]);
 }
 
-/* Finds the point of a config in the space; false when the space does not have the config. */
 static bool to_point(const struct space *s, const struct record *config, struct space_point *out)
 {
     *out = (struct space_point){0};

@@ -267,7 +267,6 @@ static const struct option option_table[] = {
     {NULL, 0, NULL, 0},
 };
 
-/* Options with a number. */
 static bool set_number(struct options *o, int c)
 {
     double v;

@@ -31,7 +31,6 @@ struct gpu_case {
     char *got;        /* the downloaded output, with its guards */
 };
 
-/* Which sizes a case has. */
 struct case_shape {
     int64_t experts, topk, n, k;
     const int64_t

@@ -115,7 +115,6 @@ static double found(const struct child *c, const struct images *there)
     return ms;
 }
 
-/* Reads until so many trials have come, or the answer. */
 static void read_until(struct child *c, uint32_t trials)
 {
     while (!c->answered && c->n_trials < trials && child_read(c)) {

@@ -67,7 +67,6 @@ void spawn_end(const void *owner);
 /* ---- scratch.c: folders that a C compiler works in ------------------------------------------- */
 
 int scratch_make(char folder[PATH_MAX], struct error *err);
-/* Removes the folder with all its files. */
 void scratch_remove(const char *folder);
 /* Removes our user's folders that are unchanged for `older_s` seconds. */
 void scratch_sweep(int older_s);

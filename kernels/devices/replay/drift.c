@@ -13,7 +13,6 @@
 
 #include "kernels/devices/replay/reader.h"
 
-/* Divides the turns by their median; returns the median. */
 static int drift_normalise_turns(struct landscape_turn *turns, uint32_t n, double *median,
                                  struct error *err)
 {

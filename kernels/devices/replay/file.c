@@ -215,7 +215,6 @@ static int read_file(struct landscape *l, const char *path, bool faults_only, st
     return status;
 }
 
-/* Marks the device as replayed. */
 static void landscape_mark_device(struct landscape *l, const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -149,7 +149,6 @@ const struct landscape_entry *landscape_failure(const struct landscape *l, uint6
                                                 int status);
 /* Sleeps for the real time of `ms` on the virtual clock. */
 void landscape_sleep(const struct landscape *l, double ms);
-/* Compile time of a variant in milliseconds. */
 double landscape_compile_ms(const struct landscape *l, uint64_t variant);
 uint64_t replay_config_hash(const struct record *config);
 uint64_t replay_variant_hash(const struct variant *v);

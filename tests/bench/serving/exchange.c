@@ -215,7 +215,6 @@ static void put_texts(struct exchange *x, char *request, char *reply)
                            .reply_n = strlen(reply)};
 }
 
-/* Sends `command` and expects `good`. */
 static void set(int fd, char *command, const char *good)
 {
     char got[32];

@@ -30,7 +30,6 @@ struct exchange *exchanges_memcached(int fd, int n, size_t request_bytes, size_t
 struct exchange *exchanges_redis(int fd, int n, size_t request_bytes, size_t reply_bytes);
 void exchanges_free(struct exchange *x, int n);
 
-/* Mean sizes. */
 size_t exchanges_request_bytes(const struct exchange *x, int n);
 size_t exchanges_reply_bytes(const struct exchange *x, int n);
 

@@ -170,7 +170,6 @@ static bool store_first_off(const struct problem *p, struct record *config)
     return t.store_first;
 }
 
-/* Adds the fields of --with, which main() has checked. */
 static bool add_fields(struct record *config)
 {
     struct record with;

@@ -135,7 +135,6 @@ static struct gemmd_problem problem(void)
     return p;
 }
 
-/* Compiles the kernel of the analytic default. */
 static void compile_default(void)
 {
     struct error e;

@@ -300,7 +300,6 @@ static void run_target(struct test_case *c)
     free(plan);
 }
 
-/* Takes the case. */
 static void one_case(struct test_case *c, void *reference)
 {
     case_fill(c);

@@ -280,7 +280,6 @@ struct counted {
     uint32_t n; /* variants */
 };
 
-/* Counts the variants with this word in a tunable. */
 static void count_variants(const char *tunable, const char *word, const struct counted *cases,
                            size_t n)
 {

@@ -201,7 +201,6 @@ static void test_predict(void **state)
                 portable_predict(&large, &wide, &a40, NULL));
 }
 
-/* No device, no config. */
 static void test_no_config(void **state)
 {
     (void)state;
@@ -337,7 +336,6 @@ static void test_plan_refuses(void **state)
 
 /* ---- how many tiles ------------------------------------------------------------------------- */
 
-/* The sum of each expert's tiles of rows. */
 static int64_t tiles_of(const int64_t *rows, int64_t experts, int64_t height)
 {
     int64_t n = 0;

@@ -60,7 +60,6 @@ void child_send_ping(struct child *c, uint32_t id);
 void child_send_contended(struct child *c, const struct tune_order *o);
 void child_send_raw(struct child *c, const void *bytes, size_t n);
 
-/* Makes an order to tune a problem, with default settings. */
 struct tune_order *order_new(const char *problem);
 void order_free(struct tune_order *o);
 void order_restrict(struct tune_order *o, const char *name, int64_t value);

@@ -63,7 +63,6 @@ static double round_in(enum dtype t, double v)
     return t == DTYPE_BF16 ? round_to(v, 8) : t == DTYPE_FP16 ? round_to(v, 11) : (double)(float)v;
 }
 
-/* The row of x, or of dy, that belongs to row i of the expert order. */
 static int64_t x_row(const struct gemm_state *s, int64_t i)
 {
     return s->view.gather_x ? s->gather[i] / s->view.topk : i;

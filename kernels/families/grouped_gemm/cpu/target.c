@@ -250,7 +250,6 @@ static double step_cycles(const struct cpu_tunables *t)
     return fmax(fmax(compute, loads), FMA_LATENCY);
 }
 
-/* Cycles of a tile with `rows` real rows, `cols` columns and a reduction of `length`. */
 static double tile_cycles(const struct cpu_tunables *t, double rows, double cols, double length)
 {
     double lanes = (double)t->vector_width, unroll_r = (double)t->unroll_rows;

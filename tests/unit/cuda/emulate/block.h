@@ -269,7 +269,6 @@ static int emulate_round(int warps)
     return 1;
 }
 
-/* Runs a block, or the blocks of a cluster. */
 static void emulate_block(void)
 {
     int n = (int)emulate.l.threads * emulate.blocks, warps = n / 32;

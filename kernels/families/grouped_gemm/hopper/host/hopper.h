@@ -110,7 +110,6 @@ static inline bool hopper_bool(const struct hopper_values *v, enum hopper_field 
     return v->of[f].type == VALUE_BOOL ? v->of[f].flag : fallback;
 }
 
-/* True if the config has this word in the field. */
 bool hopper_says(const struct hopper_values *v, enum hopper_field f, const char *word);
 
 extern const enum hopper_field hopper_blocks[GEMM_ROLES]; /* BLOCK_SIZE_M, N and K */

@@ -84,7 +84,6 @@ struct hopper_operands {
  * into the next row. */
 bool hopper_is_wide(uint64_t cols);
 
-/* Adds the maps of a launch of the main kernel to l. */
 void hopper_add_maps(const struct gemm *v, const struct hopper_tile *t,
                      const struct hopper_operands *o, const struct grouped_gemm_args *a,
                      struct launch *l);
