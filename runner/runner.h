@@ -62,7 +62,7 @@ struct runner_options {
     int64_t nice;
     int64_t memory_percent; /* share of the device's free memory to use; 0: the device decides */
     int64_t lock_mhz;       /* lock the clocks while the device is open; 0: never */
-    int64_t hold_mhz;       /* run as the child that keeps the clocks locked at this; 0: no */
+    int64_t hold_mhz;       /* run as the child that locks the clocks at these MHz; 0: no */
     int64_t hang_limit_ms;  /* upper bound of every attempt's limit; 0: default limits */
     bool probe, version, precompile, compile, no_baseline;
     struct precompile_order precompile_order; /* with `precompile` */

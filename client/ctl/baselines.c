@@ -40,7 +40,6 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     return found;
 }
 
-/* Adds to a trial its speedup over the baseline of its key; a failed trial has none. */
 void baselines_apply(const json_t *baselines, json_t *row)
 {
     const json_t *baseline = json_object_get(baselines, field_text(row, "key"));

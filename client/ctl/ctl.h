@@ -365,7 +365,7 @@ json_t *listing_status(struct subject *s, int *code);
  * the baselines; `failed`: only failed trials. NULL as in ctl_list; the caller always owns
  * *baselines. */
 json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **baselines, int *code);
-/* Adds the trial's baseline and the speedup over the baseline. */
+/* Adds to a trial its baseline, and unless it failed its speedup over the baseline. */
 void baselines_apply(const json_t *baselines, json_t *row);
 void baselines_say(const json_t *rows);
 

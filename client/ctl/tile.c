@@ -76,8 +76,7 @@ json_t *tile_of_config(const json_t *config, json_t *left_out, char why[WHY_MAX]
     for (int i = 0; i < PARAMS; i++) {
         json_object_set_new(tile, names[i], json_integer(field_int(config, names[i])));
     }
-    if (schedule) { /* in pingpong each warpgroup has a tile; else those that do not load share it
-                     */
+    if (schedule) { /* counts the warps that multiply a tile: in pingpong those of one warpgroup */
         const bool pingpong = strcmp(schedule, "pingpong") == 0;
         json_object_set_new(tile, names[WARPS],
                             json_integer(pingpong

@@ -21,7 +21,8 @@
 #include "proto/hash.h"
 #include "proto/request.h"
 
-/* Reading the thousands of trials that a key may have takes the ledger 20 ms. */
+/* An acquire counts as a full share of requests: the ledger may read thousands of trials (20 ms).
+ */
 enum { ASKED_AS = PENDING_MAX };
 
 /* ---- the caller's configs -------------------------------------------------------------------- */

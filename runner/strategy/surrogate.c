@@ -204,7 +204,6 @@ double surrogate_hope(const struct surrogate *s, uint32_t candidate, double devi
     return at == GRID_NONE ? INFINITY : s->mean[at] - deviations * surrogate_deviation(s, at);
 }
 
-/* Computes the expected improvement of a normally distributed value. */
 double surrogate_gain(const struct surrogate *s, uint32_t candidate, double value)
 {
     static const double root_2 = 1.4142135623730951, root_2_pi = 2.5066282746310002;

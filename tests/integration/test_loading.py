@@ -165,7 +165,7 @@ def test_known_bytes_that_are_no_whole_message_wait_for_their_rest(daemon):
         with pytest.raises(TimeoutError):
             c.socket.recv(1)
         whole = b"\x94\x00\x64" + msgpack.packb("get") + msgpack.packb({"problem": gemm()})
-    for cut in range(1, len(whole)):  # at any cut, a hit is neither shorter nor longer than the message
+    for cut in range(1, len(whole)):  # wherever it is cut, a message gets one answer
         with d.connect() as c:
             c.socket.sendall(whole[:cut])
             time.sleep(0.002)

@@ -20,8 +20,8 @@ enum {
 };
 
 static const double ROWS_LEAST = 16,
-                    /* mean rows of an expert between which corrections apply: the recorded
-                     * landscapes have 32 to 1024 */
+                    /* corrections apply from ROWS_LEAST to ROWS_MOST mean rows of an expert:
+                     * recorded are 32 to 1024 */
     ROWS_MOST = 1448;
 
 struct traits {
