@@ -219,7 +219,7 @@ static void a_brought_row_does_not_replace_a_row_under_way(void **state)
     wait_for(&b, 2);
     assert_int_equal(b.status, ERROR_CONFLICT);
     assert_non_null(strstr(b.text, "measured here"));
-    best->generation = 1; /* an offer that names the row of generation 1 replaces it as a hint */
+    best->generation = 1; /* who offers knows the row of generation 1, so this may replace it */
     CALL_OK(&b, publish, best, on_best, back);
     wait_for(&b, 3);
     assert_int_equal(b.status, 0);

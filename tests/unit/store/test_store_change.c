@@ -82,7 +82,7 @@ static void changes_of_other_stores_are_told_once_and_own_changes_never(void **s
     publish(b, 1);
     assert_ok(store_changes_begin(a, &at_a, &err));
     assert_ok(store_changes_begin(b, &at_b, &err));
-    /* changes before the begin are not read: their rows are in the tables */
+    /* changes before store_changes_begin are not read: the tables have them already */
     assert_true(at_a > 0 && at_a == at_b);
     assert_int_equal(read_changes(a, &at_a, 64, told), 0);
     assert_string_equal(told, "");
@@ -489,7 +489,7 @@ static void the_oldest_search_of_another_daemon_is_next(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(next_wanted(a, "c", wanted), 0);
         assert_string_equal(wanted, order[i]);
-        /* a daemon that takes a wish leases its key */
+        /* a daemon that takes over a waiting search leases its key */
         assert_ok(store_lease(a, keys[i], 60000, &err));
     }
     assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
@@ -525,7 +525,7 @@ static void a_leased_search_is_not_next(void **state)
     store_close(c);
 }
 
-/* A best that is older than the wish does not answer the wish. */
+/* A best that is older than a waiting search does not answer it; a newer best does. */
 static void a_search_that_has_ended_is_not_next(void **state)
 {
     struct fixture *f = *state;

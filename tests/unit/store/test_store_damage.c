@@ -495,7 +495,7 @@ static void a_file_cut_short(void **state)
     originals_free(&o);
 }
 
-/* SQLite takes the file for new, and would remove the log of a killed daemon. */
+/* SQLite takes an empty file for new, and would remove the log that a killed daemon has left. */
 static void a_file_cut_to_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -815,7 +815,7 @@ static void change_without_index(struct fixture *f, const char *sql)
     db_close(&db);
 }
 
-/* Else the row before the newest would serve. */
+/* Damage must be noticed: else the row before a key's newest row would serve. */
 static void an_index_that_contradicts_the_rows_is_damage(void **state)
 {
     struct fixture *f = *state;

@@ -20,7 +20,7 @@ static int failure; /* SQLITE_FULL, SQLITE_IOERR_WRITE ... */
 static struct methods {
     const sqlite3_io_methods *real;
     sqlite3_io_methods ours;
-} known[4]; /* SQLite has a table for each kind of file */
+} known[4]; /* SQLite has a table of methods for each kind of file */
 
 static sqlite3_vfs *real_vfs;
 static sqlite3_vfs our_vfs;

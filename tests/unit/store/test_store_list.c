@@ -56,7 +56,7 @@ static double real_of(const struct page *p, size_t row, const char *column)
     return v;
 }
 
-/* How many rows match, over all pages. */
+/* Returns how many rows match, over all pages. */
 static int64_t matching(struct store *s, const char *what, const char *filter)
 {
     struct page p;

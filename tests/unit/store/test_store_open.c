@@ -435,7 +435,7 @@ static void copies_of_a_file_keep_its_permissions(void **state)
     }
 }
 
-/* For any removed parts at any time: all rows are kept, and the numbers go on. */
+/* Whichever of a store's files are removed, and when: all rows are kept, and the numbers go on. */
 static void a_removed_file_is_put_back(void **state)
 {
     struct fixture *f = *state;

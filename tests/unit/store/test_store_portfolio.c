@@ -175,7 +175,7 @@ static void pages_and_filters(void **state)
 
 enum { MOST = 40 };
 
-/* Serial number of config `i`: the texts of these configs have the order of the numbers. */
+/* Returns the serial number of config `i`. The configs' texts have the order of these numbers. */
 static int serial_of(int i)
 {
     return 100 + 12 * i;

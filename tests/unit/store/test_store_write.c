@@ -412,7 +412,7 @@ static void the_end_of_a_search_does_not_replace_a_newer_row(void **state)
     store_close(s);
 }
 
-/* A row with a wrong checksum does not count, for any fields. */
+/* A row with a wrong checksum does not count, whichever of its fields was changed. */
 static void a_bad_row_is_replaced_under_its_number(void **state)
 {
     static const char *const spoil[] = {"UPDATE best SET time_us = 1",
