@@ -253,7 +253,6 @@ static void flipped_bits_in_the_wal(void **state)
         w.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
         write_file(wal, w.bytes, w.n);
         w.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        /* The times of creation in the two databases differ by a second at most. */
         struct store *t;
         struct error err;
         if (try_open(f, &t, &err) == 0) {
