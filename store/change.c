@@ -163,7 +163,7 @@ int change_attach(struct store *s, struct error *err)
     return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, err);
 }
 
-/* 0: no other owner holds the key; STORE_HELD; fault. */
+/* Looks for another owner that holds the key: 0 (none), STORE_HELD, or a fault. */
 static int find_holder(struct store *s, const char *key, int64_t now, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;

@@ -54,7 +54,7 @@ static int pin_is_gone(const char *key, struct error *err)
 
 int store_overtaken(const struct best *now, const struct best *b, int64_t known, struct error *err)
 {
-    if (!b->family[0]) { /* an op that gemmd only keeps: the last row that was put answers */
+    if (!b->family[0]) { /* a custom op, without kernels: the last row that was put answers */
         return 0;
     }
     bool newer = now && now->generation > known;

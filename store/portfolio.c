@@ -52,7 +52,7 @@ static const char gather_sql[] =
     "CREATE TEMP TABLE portfolio_member(grp INTEGER, config INTEGER, place INTEGER,"
     " PRIMARY KEY (grp, config)) WITHOUT ROWID;";
 
-/* A row for each shape: of the members, the one with the least regret. */
+/* Makes a row for each shape, with the member of its group that has the least regret. */
 static const char assign_sql[] =
     "CREATE TEMP TABLE portfolio AS SELECT s.number, s.grp, " GROUP ", ?1 AS bound_percent,"
     " count(*) OVER (PARTITION BY s.grp) AS shapes, members, member, c.config AS config, key,"

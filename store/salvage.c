@@ -33,7 +33,7 @@ enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
 
 struct salvage {
     const char *path; /* borrowed: of the damaged file */
-    struct store to;  /* the new file: only the parts that rows_put needs */
+    struct store to;  /* the new file: a store with only the members that rows_put needs */
     struct db from;
     int64_t lost;     /* rows with a wrong checksum or key */
     int64_t outdated; /* bests left out: a newer row of the key is lost */
@@ -146,7 +146,7 @@ static int salvage_copy_rows(struct salvage *v, enum table_id table, int64_t *af
     }
     while ((r = db_step(&v->from, st, &met)) == DB_ROW) {
         int64_t number = sqlite3_column_int64(st, (int)t->schema->n + 1);
-        *after = number > *after ? number : *after; /* a damaged tree may lead back */
+        *after = number > *after ? number : *after; /* in a damaged B-tree numbers may fall again */
         r = salvage_copy_row(v, st, table, object, err);
         if (r) {
             return r;

@@ -126,9 +126,9 @@ int store_overtaken(const struct best *now, const struct best *b, int64_t known,
 int store_outranked(const char *key, struct error *err);
 int store_belongs_to_another(const char *key, struct error *err);
 
-/* Finished trials of a key with this stamp (kernel version), oldest first; malloc'ed array.
- * Finished trials would end the same way again: ok, aborted, invalid, compile, resource,
- * wrong_result. store_avoid excludes variants that hung or crashed, until they leave quarantine. */
+/* Trials of a key with this stamp (kernel version), oldest first; malloc'ed array. Only trials that
+ * would end the same way again: ok, aborted, invalid, compile, resource, wrong_result. store_avoid
+ * gives the variants that hung or crashed, until they leave quarantine. */
 int store_trials_of(struct store *s, const char *key, const char *stamp, struct trial **out,
                     uint32_t *n, struct error *err);
 /* Variants in quarantine on this device class and driver. */
