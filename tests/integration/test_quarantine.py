@@ -16,7 +16,7 @@ OTHER = gemm(m=700)
 
 
 def crash_of(config):
-    """The fault of the config's compile-time part, with any run-time settings."""
+    """Returns a replayed fault: this config's variant crashes, with any run-time settings."""
     part = " ".join(f"{k}={v}".replace("True", "true").replace("False", "false")
                     for k, v in config.items() if k != "GROUP_SIZE_M")
     return {"config": part, "fault": "crash", "stage": "time"}

@@ -37,7 +37,7 @@ def operands(stored, dtype=torch.bfloat16, ends=ENDS):
 
 
 def step(x, w, offs, stored, product=torch._grouped_mm):
-    """Output and gradients, the rows of experts only."""
+    """Computes output and gradients; returns only the rows that belong to experts."""
     y = product(x, w.transpose(1, 2) if stored == "nk" else w, offs=offs)
     torch.manual_seed(6)
     dx, dw = torch.autograd.grad(y, (x, w), torch.randn_like(y))

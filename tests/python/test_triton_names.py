@@ -171,7 +171,7 @@ def test_nothing_is_asked_or_timed_in_a_capture(gt, monkeypatch):
 
 
 def test_a_problem_of_any_text(gt, cpu, monkeypatch):
-    """Names of arguments and sources that look like numbers, or have quotes."""
+    """Values and hashes may look like numbers, or have quotes."""
     monkeypatch.setattr(gt, "source_hash", lambda fn: "1e5")
     gt.triton.__version__ = "3.1"
     tuner = types.SimpleNamespace(nargs={}, arg_names=["s"], keys=["s"], configs=[], fn=lambda s: s,

@@ -16,7 +16,7 @@
 #define PERMUTE_AHEAD 4       /* loads in flight per thread */
 /* loads in flight per thread in copies by token, where a row is written more often than read */
 #define PERMUTE_AHEAD_TOKEN 8
-#define PERMUTE_OTHERS 8      /* number of rows that a warp tests at a time when it looks for rows without a note */
+#define PERMUTE_OTHERS 8      /* number of rows that a warp tests at a time in permute_others() */
 #define NO_PLACE (-1)
 
 struct permute_params { /* as in host/params.h */
@@ -106,8 +106,8 @@ INLINE void permute_tokens(const struct permute_params *p)
             permute_slots(p, token, token * p->topk + s, at_most(p->topk - s, 32));
 }
 
-/* Copies rows without a note. A layer has few or no such rows, but a call with the rows of only some experts has many.
- * So all warps share the test. */
+/* Copies the rows that p->places[] does not name. A layer has few or none, but a call with the rows of only some
+ * experts has many. So all warps share the test. */
 INLINE void permute_others(const struct permute_params *p)
 {
 #pragma unroll 1

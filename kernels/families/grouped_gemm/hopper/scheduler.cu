@@ -592,7 +592,7 @@ INLINE void walk_next(u32 shared, struct walk *w)
 }
 
 #if CLUSTER > 1
-/* Returns where the last rounds begin, whose tiles are drawn. Each cluster's first tile is not: it is dealt in turn. */
+/* Returns the first tile of the last rounds, whose tiles are drawn. A cluster's first tile is never drawn. */
 INLINE int last_rounds_from(const struct hopper_params *p, int tiles)
 {
     const int from = tiles - p->last_rounds * WALKERS;
