@@ -47,8 +47,8 @@ const char *row_column(const struct schema_field *f);
 /* The object's integer field with this name, which exists. */
 int64_t *row_int(const struct table *t, const char *name, void *object);
 
-/* Insert of a row that exists already: fails, or replaces the row. ROW_UPDATE is not SQL's REPLACE,
- * which would delete a row that other rows refer to, and search for all of them. */
+/* What an insert of an existing row does: fail, or replace the row. ROW_UPDATE is not SQL's
+ * REPLACE, which would delete a row that other rows refer to, and search for all of them. */
 enum row_conflict { ROW_FAIL, ROW_UPDATE };
 
 enum { ROW_SQL_MAX = 2560 };

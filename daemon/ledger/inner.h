@@ -94,7 +94,7 @@ struct request {
     struct error *err; /* set by request_fail; NULL: none */
     /* owned: the row of the request, then the row of the answer, or the page of a list */
     struct wire_buf row;
-    /* ttl_ms, max_bytes or `first` of the call, or the generation that the publisher knew */
+    /* the call's ttl_ms, max_bytes or `first`; of a publish the generation that its caller knew */
     int64_t argument;
     int64_t number; /* set by the writer: an id, a number of rows, or a total */
     /* set by the writer: the number of the last change that this answer includes */
@@ -170,7 +170,7 @@ struct ledger {
 
     /* loop thread */
     struct ledger *lists;         /* owned: carries out lists, on its own thread and connection */
-    const struct ledger *whole;   /* set in `lists` alone: the ledger that owns `lists` */
+    const struct ledger *whole;   /* the ledger that owns this one as `lists`; NULL: none */
     int64_t generation;           /* the highest known generation */
     int64_t daemons;              /* daemons of the database, as far as known */
     int64_t n_lists, n_withdrawn; /* count of unanswered lists; count of lists whose clients left */
@@ -179,7 +179,7 @@ struct ledger {
     ino_t watched;                /* inode of the watched lock file */
     uv_timer_t timer;
     bool changes_asked, changes_again; /* changes are being read; changes must be read again */
-    bool loads;                        /* the daemon loads page by page */
+    bool loads;                        /* the daemon is reading all bests, page by page */
     /* all bests are being read again; that reading must start over */
     bool reloading, reload_again;
     /* a reload is due; it is due because the path leads to another file */
@@ -200,7 +200,8 @@ struct ledger {
     struct queue todo, done;
     struct queue brief, patient; /* queues of turns (request.c) */
     uint32_t trials, records;    /* number of VERB_TRIAL and VERB_RECORD requests in `todo` */
-    /* how often the writer has taken all of `todo`; the last of these whose requests are done */
+    /* number of times that the writer took all of `todo`; the last such time whose requests are
+     * all done */
     uint64_t n_taken, n_carried;
     uv_cond_t carried; /* n_carried grew */
     int64_t lost_trials;
@@ -239,7 +240,7 @@ int ledger_submit(struct ledger *l, struct request *r);
 void ledger_make_snapshot(struct ledger *l);
 /* Any thread: hands an answer to the loop. */
 void ledger_respond(struct ledger *l, struct request *r);
-/* Any thread: queues a notice for the notice callback, on the loop. As the store's notice. */
+/* Any thread: queues a notice for the loop. The store gets this function as its `notice`. */
 void ledger_notice(void *ledger, const char *kind, const char *text);
 /* answers finished requests at once, when the ledger does not start */
 void ledger_tell_kept(struct ledger *l);
@@ -270,7 +271,7 @@ void writer_note_disk(struct ledger *l, int status, const char *text);
  */
 
 void unsaved_keep(struct ledger *l, struct request *r);
-/* The best of a key that was offered last; NULL: none. Borrowed. */
+/* Finds the unsaved best of a key that was offered last; NULL: none. Borrowed. */
 const struct request *unsaved_newest(const struct ledger *l, const char *key);
 void unsaved_keep_quarantine(struct ledger *l, struct request *r);
 bool unsaved_any(const struct ledger *l);
@@ -297,11 +298,11 @@ void ledger_modules_count(struct ledger *l, struct ledger_status *out);
 
 void news_tell(struct ledger *l, enum ledger_news_kind kind, const char *key,
                const struct best *best, bool saved);
-/* A page of changes was read, and its news were passed on. `more`: another page follows. */
+/* Called when the news of a page of changes were passed on. `more`: another page follows. */
 void news_asked(struct ledger *l, bool more);
-/* All bests must be read again. `lost`: the file is another one, and may have lost rows. */
+/* Has all bests read again. `lost`: the file is another one, and may have lost rows. */
 void news_reload(struct ledger *l, bool lost);
-/* The load by the daemon has ended. */
+/* Called when the daemon has read all bests. */
 void news_loaded(struct ledger *l);
 
 /* call after the loop handle `wake` was made */

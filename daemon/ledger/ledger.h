@@ -75,7 +75,7 @@ typedef void (*ledger_load_cb)(void *ctx, int status, const struct best *bests, 
 typedef void (*ledger_best_cb)(void *ctx, int status, const struct best *b, bool saved,
                                const struct error *err);
 typedef void (*ledger_id_cb)(void *ctx, int status, int64_t id, const struct error *err);
-/* Resume data of a key; the arrays are borrowed during the call. */
+/* What a search of a key starts from: its trials, and variants to avoid (both borrowed). */
 typedef void (*ledger_history_cb)(void *ctx, int status, const struct trial *trials, uint32_t n,
                                   char (*avoid)[HASH_HEX], uint32_t n_avoid,
                                   const struct error *err);
@@ -152,7 +152,7 @@ int ledger_add_run(struct ledger *l, const struct run *r, ledger_id_cb cb, void 
  * STORE_LIST_MS. */
 int ledger_list(struct ledger *l, int64_t user, const char *what, const struct record *filter,
                 size_t max_bytes, ledger_list_cb cb, void *ctx);
-/* Cancels the lists of ctx: their callbacks come soon, with ERROR_CANCELLED. */
+/* Cancels the lists asked with this ctx: their callbacks come soon, with ERROR_CANCELLED. */
 void ledger_withdraw(struct ledger *l, const void *ctx);
 int ledger_evict(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx); /* id: rows */
 int ledger_unquarantine(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx);
@@ -172,7 +172,7 @@ void ledger_end_run(struct ledger *l, const struct run *r);
 /* The highest known generation; the daemons of the database, as far as known. */
 int64_t ledger_generation(const struct ledger *l);
 int64_t ledger_daemons(const struct ledger *l);
-/* Sets the error message for a call that failed at once. Returns status. */
+/* Sets the error message of a call that a ledger refused at once. Returns status. */
 int ledger_refused(int status, struct error *err);
 
 #endif

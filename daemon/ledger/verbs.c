@@ -69,7 +69,7 @@ static void settle_publish(struct ledger *l, struct request *r)
 {
     keep_unsaved(l, r);
     if (r->status == STORE_THERE) {
-        r->status = 0; /* the equal row is the answer */
+        r->status = 0; /* the file's equal row is the answer */
     }
 }
 
@@ -376,7 +376,7 @@ int verbs_tell_changes(struct ledger *l, struct error *err)
     return status;
 }
 
-/* The new holder of a lease must know all earlier changes. */
+/* Tells the loop of all earlier changes: the new holder of a lease must know them. */
 static void settle_lease(struct ledger *l, struct request *r)
 {
     struct error ignored;

@@ -148,7 +148,7 @@ static bool try_group(struct ledger *l, struct queue *q)
     int statuses[GROUP_MAX];
     size_t n = 0;
     if (l->unsaved.first && unsaved_save(l, &errors[0])) {
-        /* saves these rows first: a failed group would undo them */
+        /* unsaved rows are not saved within a group: if it failed, it would undo them */
         return false;
     }
     int begun = store_begin(l->store, &errors[0]);
@@ -333,7 +333,7 @@ static void writer_end_thread(struct ledger *l)
     queue_drop(&l->unsaved, NULL);
     l->loading = store_load_end(l->loading);
     if (!l->read_only && store_leave(l->store, &err) < 0) {
-        writer_notice(l, "lease", "%s", err.text); /* the leases that stay end with this process */
+        writer_notice(l, "lease", "%s", err.text); /* the leases end later, with this process */
     }
     if (!l->read_only && store_snapshot(l->store, 0, &err) < 0) {
         writer_notice(l, "snapshot", "no snapshot of the database was made: %s", err.text);
