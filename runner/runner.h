@@ -148,7 +148,6 @@ uint32_t runner_look(const struct runner *r);
 
 /* Milliseconds. On a replay device: virtual time in which the recorded host compiles and waits. */
 double runner_now_ms(const struct runner *r);
-/* Returns min(limit, --hang-limit-ms). */
 int64_t runner_limit(const struct runner *r, double limit_ms);
 
 #endif

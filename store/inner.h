@@ -171,7 +171,6 @@ int rows_first(struct store *s, enum table_id table, void *object, struct error 
 /* Writes a numbered row and its checksum. */
 int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, const void *object,
              struct error *err);
-/* Gives the object the next number of its table. */
 void rows_number(struct store *s, enum table_id table, void *object);
 /* Notes that generations up to this number were given. New bests get higher numbers, also after the
  * file, or an older copy of the file, is opened again. */

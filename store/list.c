@@ -135,7 +135,6 @@ static int unknown_column(const struct list *l, const char *name, struct error *
                      known);
 }
 
-/* Finds the SQL of a column, or of a name inside a JSON column. */
 static int column_sql(const struct list *l, const char *name, char out[256], enum column_kind *kind,
                       struct error *err)
 {

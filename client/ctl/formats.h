@@ -50,7 +50,6 @@ void notice_skip(json_t *skipped, const char *what, const char *why);
 void notices_print(const json_t *skipped);
 /* "a, b, c" of an object's names; malloc'ed. */
 char *notice_names(const json_t *object);
-/* Adds `more` to the name's count and returns the new count. */
 json_int_t notice_count(json_t *counts, const char *name, json_int_t more);
 
 /* ---- formats -------------------------------------------------------------------------------- */
@@ -93,7 +92,6 @@ struct writing {
     json_t *notes;     /* remarks for the user */
     bool incomplete;   /* some answers are unsaved, and a warning was printed */
 };
-/* The separator between a folder's path and a file name. */
 const char *writing_slash(const char *folder);
 /* writing.c. Makes the folders, then the file. The file gets its name only when complete, so an
  * earlier file survives a failure. "-" is stdout. */

@@ -250,7 +250,6 @@ void ledger_tell_kept(struct ledger *l);
 uint64_t writer_now_ms(void);
 __attribute__((format(printf, 3, 4))) void writer_notice(struct ledger *l, const char *kind,
                                                          const char *format, ...);
-/* Decodes a packed row. */
 int writer_decode(struct ledger *l, const struct wire_buf *row, const struct schema *schema,
                   void *out, struct error *err);
 /* True after a fault that a later attempt may not meet again. */

@@ -194,7 +194,6 @@ void ledger_make_snapshot(struct ledger *l)
     ledger_ask(lists_home(l), &verb_snapshot, NO_TEXT, NULL, 0, NOBODY, NULL);
 }
 
-/* Marks the requests of ctx in a queue of turns. */
 static void mark_withdrawn(struct queue *q, const void *ctx)
 {
     for (struct request *r = q->first; r; r = r->next) {

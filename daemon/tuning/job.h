@@ -41,7 +41,7 @@ struct job {
     char target[TARGET_MAX]; /* forced; "": no target is forced */
     char bucket[8];          /* rounding of the key, as in query.bucket */
     bool cancelled;
-    bool leased;         /* this daemon has leased the key */
+    bool leased;
     bool offered;        /* the search is offered to other daemons (offers.c) */
     bool was_leased_out; /* another daemon had the key at the last attempt to lease */
     bool set_aside;      /* has begun, and waits in the queue to go on, with its trials */

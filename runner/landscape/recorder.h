@@ -108,7 +108,6 @@ int landscape_write_reference(struct landscape_recorder *s, const double *us, ui
 int landscape_write_variant(struct landscape_recorder *s, const struct landscape_points *v,
                             double compile_ms, const struct landscape_shot *shots,
                             const struct rejection *why, struct error *err);
-/* Writes a final's line: `blocks` blocks of `each` samples. */
 int landscape_write_final(struct landscape_recorder *s, uint32_t point, const double *us,
                           uint32_t blocks, uint32_t each, struct error *err);
 int landscape_write_end(struct landscape_recorder *s, struct error *err);

@@ -18,9 +18,9 @@
 #include "runner/base/mode.h"
 #include "runner/compile/pool.h"
 
-struct precompile_setup {    /* borrowed */
-    const char *device;      /* "cuda:sm_90a", "cpu" ... */
-    struct device_info info; /* the device's properties */
+struct precompile_setup { /* borrowed */
+    const char *device;   /* "cuda:sm_90a", "cpu" ... */
+    struct device_info info;
     struct compiler *compiler;
     struct compile_pool *pool; /* receives the variants of a search in its order */
     enum rank rank;            /* of the variants */

@@ -72,7 +72,6 @@ static void pack_get(struct wire_buf *b, int i)
     }
 }
 
-/* Reads the next message, of at most `size` bytes. */
 static size_t read_message(int fd, uint8_t *out, size_t size)
 {
     struct scan scan;

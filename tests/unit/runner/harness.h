@@ -36,7 +36,6 @@ struct child {
     struct tune_result result;
 };
 
-/* Makes a folder for this test, which folder_remove removes. */
 char *folder_make(void);
 void folder_remove(char *path);
 /* Writes a file into the folder; the path is static until the next call. */

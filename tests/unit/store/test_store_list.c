@@ -7,7 +7,6 @@
 #include "store/inner.h"
 #include "tests/unit/store/fixture.h"
 
-/* A page, decoded. */
 struct page {
     struct wire_buf bytes;
     struct wire_doc *doc;

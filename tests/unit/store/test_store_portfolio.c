@@ -206,7 +206,6 @@ static void make(struct fixture *f, const struct pair *pairs, size_t n, const ch
     store_close(s);
 }
 
-/* The row of a shape. */
 static size_t row_of(int shape)
 {
     char key[HASH_HEX], text[HASH_HEX];

@@ -37,9 +37,9 @@ enum {
     HOPPER_KSPLIT_MOST = 8,  /* most thread blocks of a cluster on every device */
     /* bytes of counters at the begin of the workspace when tiles are dynamic */
     HOPPER_COUNTERS = 256,
-    HOPPER_AHEAD_MOST = 64,  /* largest l2_ahead */
-    HOPPER_AHEAD_USUAL = 8,  /* usual l2_ahead in dW of few rows */
-    HOPPER_ROUNDS_MOST = 64, /* largest dynamic_rounds */
+    HOPPER_AHEAD_MOST = 64,
+    HOPPER_AHEAD_USUAL = 8, /* usual l2_ahead in dW of few rows */
+    HOPPER_ROUNDS_MOST = 64,
     HOPPER_ROUNDS_USUAL = 3, /* usual dynamic_rounds of pairs */
     HOPPER_LOADERS_MOST = 4, /* largest load_warps: all warps of the producer */
     HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
