@@ -66,7 +66,7 @@ static size_t header_of(size_t n)
 
 /* ---- shared pieces --------------------------------------------------------------------------- */
 
-/* Replaces the shared map's header by the header of the whole answer. */
+/* Puts the shared fields, behind a map header that counts all fields of the answer. */
 static void put_shared(struct wire_buf *b, const struct answer *a)
 {
     size_t skip = header_of(parts.shared.n);

@@ -104,7 +104,7 @@ void gemm_expected_rows(const struct gemm *v, int64_t rows[]);
 /* Expected rows that are spread around the expectation as draws are: some experts have more
  * rows, some less. */
 void gemm_typical_rows(const struct gemm *v, int64_t rows[]);
-/* log2 of (rows of the expert of an average row / rows of an average expert): 0 for uniform
+/* Returns log2 of (rows of an average row's expert / rows of an average expert): 0 for uniform
  * routing, log2(experts) when a single expert has all rows. */
 double gemm_unevenness(const struct gemm *v);
 

@@ -162,7 +162,7 @@ INLINE void find_gathered(const struct hopper_params *p, const struct tile *t, i
         offset[i] = index[i] < 0 ? NOWHERE : row_offset(p, index[i]);
 }
 
-/* The offset of the lane's row in a pass. */
+/* Returns the offset of the row that this lane copies in a pass. */
 INLINE u32 offset_in(const u32 offset[TILE_D / 32], int pass)
 {
     return (u32)shuffle_from((int)offset[pass * PASS / 32], pass * PASS % 32 + ROW);

@@ -19,7 +19,7 @@ INLINE void prefetch_maps(const struct hopper_params *p)
 INLINE void init_barriers(u32 shared)
 {
     for (int i = 0; i < NUM_STAGES; i++) {
-        /* arrivals at full: TMA, every gathering thread; at empty: every multiplying warp */
+        /* at a full barrier TMA and every gathering thread arrive; at an empty one every multiplying warp */
         barrier_init(full_barrier(shared, i), 1 + GATHERERS);
         barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS) * CLUSTER);
     }

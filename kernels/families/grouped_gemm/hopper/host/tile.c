@@ -153,10 +153,10 @@ static int usual_store_slabs(const struct gemm *v, const struct hopper_tile *t)
     return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
 }
 
-/* Experts whose rows memory delivers in one burst. Single reads between writes cost memory more
- * time than their bytes would take. In a burst that is too large, L2 drops the first rows before
- * they are needed. Bursts of 2 MB to 3 MB were best: 4 % faster than no burst, up to 3 % faster
- * than twice as many bytes. */
+/* Returns the number of experts whose rows L2 requests in one burst. Single reads between writes
+ * cost memory more time than their bytes would take. In a burst that is too large, L2 drops the
+ * first rows before they are needed. Bursts of 2 MB to 3 MB were best: 4 % faster than no burst, up
+ * to 3 % faster than twice as many bytes. */
 static int hopper_count_burst_experts(const struct gemm *v)
 {
     const int64_t most = 2900000;
