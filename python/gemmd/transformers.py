@@ -5,8 +5,11 @@ experts_implementation="gemmd" for from_pretrained(), from_config() or a config.
 All experts modules that transformers can dispatch are served: with and without bias and gate,
 weights [experts, out, in] and [experts, in, out], routing weights per slot or per expert in any
 floating type, and ids of other ranks' experts. The permutes and the sum over a token's experts are
-part of the products, as in gemmd.torch.MoEMLP.
+part of the products, as in gemmd.torch.MoEMLP. Llama 4's layer, which transformers does not
+dispatch, is served too, in models that are made after this import.
 """
+import functools
+
 import torch
 
 try:
@@ -21,6 +24,7 @@ from gemmd.torch.moe import in_expert_order, sort_by_expert
 from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
 
 NAME = "gemmd"
+SILU = "SiLU", "SiLUActivation"
 
 
 def _fused_kind(module):
@@ -28,7 +32,7 @@ def _fused_kind(module):
     gate = type(module)._apply_gate
     if not module.has_gate:
         return None
-    if gate is moe._default_apply_gate and type(module.act_fn).__name__ in ("SiLU", "SiLUActivation"):
+    if gate is moe._default_apply_gate and type(module.act_fn).__name__ in SILU:
         return SWIGLU
     if gate.__qualname__ == "GptOssExperts._apply_gate":
         return Kind(True, float(module.alpha), float(module.limit))
@@ -85,3 +89,49 @@ def experts_forward(self, hidden_states, top_k_index, top_k_weights):
 
 
 moe.ALL_EXPERTS_FUNCTIONS.register(NAME, experts_forward)
+
+
+# ---- Llama 4, whose layer is not dispatched ---------------------------------------------------------
+
+def _llama4_experts(module, x, ids):
+    """The experts' output [tokens, hidden] of x [tokens, hidden], one expert for each token."""
+    first, second = module.gate_up_proj, module.down_proj
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        prepare_layer(x, first, second, 1, True)
+    m_sizes, gather = sort_by_expert(ids, first.shape[0])
+    h = grouped_gemm(x, first, m_sizes, gather, permute_x=True, transposed=True)
+    if type(module.act_fn).__name__ in SILU:
+        a = gated(h, None, SWIGLU)
+    else:
+        gate, up = h.chunk(2, dim=-1)
+        a = up * module.act_fn(gate)
+    return grouped_gemm_sum(a, second, m_sizes, gather, 1, transposed=True)
+
+
+def _serve_llama4():
+    """transformers multiplies each token by every expert, with zeros for the experts that were not
+    chosen. With "gemmd" only the chosen expert's product is computed, which gives the same sum."""
+    from transformers.models.llama4.modeling_llama4 import Llama4TextExperts, Llama4TextMoe
+    if hasattr(Llama4TextExperts, "_apply_gate"):
+        return  # this transformers dispatches them
+    own_init, own_forward = Llama4TextMoe.__init__, Llama4TextMoe.forward
+
+    @functools.wraps(own_init)
+    def init(self, config):
+        own_init(self, config)
+        self.config = config
+
+    @functools.wraps(own_forward)
+    def forward(self, hidden_states):
+        if getattr(getattr(self, "config", None), "_experts_implementation", None) != NAME or self.top_k != 1:
+            return own_forward(self, hidden_states)
+        x = hidden_states.reshape(-1, self.hidden_dim)
+        scores, logits = self.router(x)
+        ids = logits.argmax(dim=1, keepdim=True)
+        out = self.shared_expert(x)
+        return out + _llama4_experts(self.experts, x * scores.gather(1, ids), ids), logits
+
+    Llama4TextMoe.__init__, Llama4TextMoe.forward = init, forward
+
+
+_serve_llama4()

@@ -28,6 +28,8 @@ MODELS = {
     "DeepseekV3Config": dict(GROUPED, q_lora_rank=32, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
                              v_head_dim=16),
     "Glm4MoeConfig": dict(GROUPED, head_dim=16),
+    "Llama4TextConfig": dict(SMALL, intermediate_size_mlp=64, head_dim=16, num_local_experts=4,
+                             num_experts_per_tok=1),
 }
 
 
