@@ -112,6 +112,7 @@ class Job:
                     config, dtype=dtype, experts_implementation=self.own)
             except ValueError:  # Llama 4 has no other experts than its own
                 self.own = "eager"
+                config._experts_implementation = "eager"
                 self.model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
             self.model.to(dtype)
             self.ids = torch.randint(3, config.vocab_size, (o.tokens // o.length, o.length))
