@@ -153,7 +153,7 @@ json_t *unsloth_read(const char *path)
     json_t *out = json_pack("{s[], s{}}", "entries", "unused"), *entries;
     const bool empty = csv.n_names == 1 && !*csv.names[0];
     int code = empty ? DONE : unsloth_read_head(&csv, out);
-    while (code == DONE && csv_next(&csv)) {
+    while (code == DONE && !empty && csv_next(&csv)) {
         code = unsloth_read_row(&csv, out);
     }
     csv_close(&csv);
