@@ -68,9 +68,9 @@ _gemmctl() {
     list) options="--what $rows $common" ;;
     quarantine) options="--clear $rows $common" ;;
     modules|devices) options="$rows $common" ;;
-    export) options="--format --to --output $problem $rows $common" ;;
+    export) options="--format --fields --to --output $problem $rows $common" ;;
     import|backup)
-        [ "${COMP_WORDS[1]}" = import ] && options="--format --dry-run --trust $problem $common"
+        [ "${COMP_WORDS[1]}" = import ] && options="--format --problem --fields --dry-run --trust $problem $common"
         case $cur in
         -*) ;;
         *) COMPREPLY=($(compgen -f -- "$cur")); return ;;

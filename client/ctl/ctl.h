@@ -258,10 +258,12 @@ enum own_option {
     OWN_DRY_RUN,
     OWN_EXACT,
     OWN_FAILED,
+    OWN_FIELDS,
     OWN_FINALS,
     OWN_FORMAT,
     OWN_JOBS,
     OWN_NOTE,
+    OWN_PROBLEM,
     OWN_NOT_HERE, /* options of other commands, or argp would take --budget for --budget-ms */
     OWN_SAMPLES,
     OWN_SECONDS,

@@ -7,8 +7,13 @@
  *   tile.c          gemmd's configs as tiles, and tiles as configs of gemmd's kernels
  *   unsloth.c       writes the CSV of Unsloth's MoE tuning; unsloth_read.c reads the CSV
  *   aiter.c         writes aiter's JSON: M classes of one (N, K); aiter_read.c reads the JSON
+ *   fused_moe.c     writes vLLM's and sglang's JSON of MoE configs; fused_moe_read.c reads the JSON
+ *   t4.c            writes Kernel Tuner's T4 JSON; t4_read.c reads the JSON
+ *   wisdom.c        writes Kernel Launcher's wisdom files; wisdom_read.c reads the files
  *   writing.c       `export --format`, and functions that its writers share
- *   foreign_in.c    `import --format`; import.c: sends rows to the daemon, for gemmd's format too
+ *   foreign_in.c    `import --format` of tiles; import.c: sends rows to the daemon, for all formats
+ *   custom.c        custom ops: their rows and trials for writers, and problems for readers
+ *   custom_in.c     `import --format` of custom ops' rows
  *   portfolio.c     `export --format portfolio`: few configs for all known shapes
  *   notices.c       skipped rows and their reasons
  */
@@ -16,6 +21,7 @@
 #define GEMMD_CLIENT_CTL_FORMATS_H
 
 #include "client/ctl/ctl.h"
+#include "proto/record.h"
 
 enum { WHY_MAX = 256 };
 
@@ -56,7 +62,14 @@ json_int_t notice_count(json_t *counts, const char *name, json_int_t more);
 
 struct writing;
 
-/* A format of another tuner. */
+/* A file to read into rows of a custom op. */
+struct custom_file {
+    const char *path;      /* borrowed */
+    const json_t *problem; /* borrowed: of --problem, {"op", ...}; NULL: not given */
+    const json_t *fields;  /* borrowed: of --fields; NULL: not given */
+};
+
+/* A format of another tuner. A format has `read`, or `read_rows`, or neither. */
 struct format {
     const char *name;
     /* Reads the whole file or nothing: NULL after an error message with the line. The contents:
@@ -71,9 +84,31 @@ struct format {
     /* The entry of the class for M rows, by the format's rule; NULL: no class. A format without
      * this function has no classes of M: each entry is for all problems. */
     const json_t *(*find)(const json_t *entries, int64_t m);
+    /* Reads the whole file or nothing, for configs of custom ops: NULL after an error message.
+     *   rows     in the form of gemmd's export: {"op", "problem", "config", "time_us", "trials"}; a
+     *            row without trials is a hint. "device": the name of the device of the measurements
+     *   unused   fields of the file that rows lack (name: count) */
+    json_t *(*read_rows)(const struct custom_file *f);
     int (*write)(struct writing *w, const char *arch);
+    bool has_fields; /* --fields says where problems have the format's fields */
 };
-extern const struct format format_unsloth, format_aiter;
+extern const struct format format_unsloth, format_aiter, format_vllm, format_sglang, format_t4,
+    format_wisdom;
+
+/* fused_moe_read.c. The name and the divisor of a reference of --fields, "N/2"; false: no
+ * reference.
+ */
+bool fused_moe_reference(const json_t *fields, const char *field, char name[RECORD_NAME_MAX],
+                         int64_t *divisor);
+json_t *vllm_read(const struct custom_file *f);
+json_t *sglang_read(const struct custom_file *f);
+/* Statuses of trials, and their names in T4. */
+enum { T4_OUTCOMES = 5 };
+extern const struct t4_outcome {
+    const char *status, *invalidity;
+} t4_outcomes[T4_OUTCOMES];
+json_t *t4_read(const struct custom_file *f);
+json_t *wisdom_read(const struct custom_file *f);
 
 json_t *unsloth_read(const char *path);
 json_t *aiter_read(const char *path);
@@ -82,15 +117,16 @@ const json_t *aiter_find(const json_t *entries, int64_t m);
 /* ---- writing -------------------------------------------------------------------------------- */
 
 struct writing {
-    struct subject *s; /* borrowed: connected */
-    const char *to;    /* borrowed; NULL: stdout */
-    json_t *rows;      /* borrowed: bests */
-    json_t *report;    /* borrowed: the document of --json; its members follow */
-    json_t *files;     /* [{"path", "rows", ...}] */
-    json_t *skipped;   /* see notices */
-    json_t *left_out;  /* parameters without a counterpart */
-    json_t *notes;     /* remarks for the user */
-    bool incomplete;   /* some answers are unsaved, and a warning was printed */
+    struct subject *s;    /* borrowed: connected */
+    const char *to;       /* borrowed; NULL: stdout */
+    const json_t *device; /* borrowed: of `status` */
+    json_t *rows;         /* borrowed: bests */
+    json_t *report;       /* borrowed: the document of --json; its members follow */
+    json_t *files;        /* [{"path", "rows", ...}] */
+    json_t *skipped;      /* see notices */
+    json_t *left_out;     /* parameters without a counterpart */
+    json_t *notes;        /* remarks for the user */
+    bool incomplete;      /* some answers are unsaved, and a warning was printed */
 };
 const char *writing_slash(const char *folder);
 /* writing.c. Makes the folders, then the file. The file gets its name only when complete, so an
@@ -100,10 +136,41 @@ int writing_save_json(const char *path, const json_t *document);
 /* Adds the row's key and problem to w->skipped. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
 
+/* ---- custom ops ------------------------------------------------------------------------------ */
+
+/* Adds its trials to each row of a custom op, newest first, because an import keeps the first trial
+ * of a config. Clients that choose among configs, such as gemmd.triton, need all trials. */
+int custom_add_trials(struct ctl *c, const json_t *rows);
+/* The rows of custom ops with their trials, as a new array; skips other rows. Problems lack the
+ * field `user`: rows of several users for one problem become the fastest of these rows, with the
+ * trials of all, one for each config, oldest first. NULL and *code on failure. */
+json_t *custom_rows(struct writing *w, int *code);
+/* The ok trials, fastest first, as a new array. */
+json_t *custom_sort_trials(const json_t *row);
+/* A problem's name for a file, as "axpy-54ea3191"; malloc'ed. */
+char *custom_name_file(const json_t *row);
+
+/* A copy of --problem, or else a problem of `op`. */
+json_t *custom_make_problem(const struct custom_file *f, const char *op);
+/* {"op", "problem"} of a whole problem, for rows. Takes over `problem`. */
+json_t *custom_make_row(json_t *problem);
+/* The config without nulls, a new reference. NULL after an error message that begins with `where`:
+ * no config of gemmd can hold a value or a name. */
+json_t *custom_read_config(const json_t *object, const char *where);
+/* A field of a problem: its own, or else of the texts `arguments` and `constants` of gemmd.triton's
+ * problems, "N=4096,x.dtype=...". A new reference; NULL: no such field. custom_set replaces the
+ * field in the same place, or adds a field. */
+json_t *custom_find(const json_t *problem, const char *name);
+void custom_set(json_t *problem, const char *name, const json_t *value);
+/* "2026-01-31 12:00:00+00:00", malloc'ed, and back; false: no such text. */
+char *custom_write_time(int64_t unix_s);
+bool custom_read_time(const char *text, int64_t *unix_s);
+
 int export_foreign(struct subject *s, const struct format *format);
 /* portfolio.c: gemmd's own format, one document. */
 int portfolio_export(struct subject *s);
 int import_foreign(struct subject *s, const struct format *format);
+int import_custom(struct subject *s, const struct format *format);
 /* import.c: sends rows in the form of `list` of best; adds "imported", "trials" and "skipped" to
  * total. `trust`: the rows answer at once. */
 int import_rows(struct ctl *ctl, const json_t *rows, bool trust, json_t *total);

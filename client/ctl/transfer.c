@@ -17,18 +17,22 @@ enum { FORMAT_VERSION = 1 };
 /* *format: of --format; NULL: gemmd's own. 0, or USAGE after the error message. */
 static int transfer_find_format(const struct subject *s, const struct format **format)
 {
-    static const struct format *const formats[] = {&format_unsloth, &format_aiter};
+    static const struct format *const formats[] = {&format_unsloth, &format_aiter, &format_vllm,
+                                                   &format_sglang,  &format_t4,    &format_wisdom};
     const char *named = s->given[OWN_FORMAT];
+    const bool exports = s->command == &command_export;
     *format = NULL;
     for (size_t i = 0; named && i < COUNT(formats); i++) {
         *format = strcmp(formats[i]->name, named) == 0 ? formats[i] : *format;
     }
+    if (s->given[OWN_FIELDS] && !(*format && (*format)->has_fields)) {
+        return ctl_usage("--fields goes with --format vllm or sglang");
+    }
     if (*format || !named || strcmp(named, "gemmd") == 0) {
         return DONE;
     }
-    const bool portfolio = s->command == &command_export;
-    return ctl_usage("--format takes gemmd, unsloth%s, not \"%s\"",
-                     portfolio ? ", aiter or portfolio" : " or aiter", named);
+    return ctl_usage("--format takes gemmd, unsloth, aiter, vllm, sglang, t4%s, not \"%s\"",
+                     exports ? ", wisdom or portfolio" : " or wisdom", named);
 }
 
 static int transfer_refuse_files(const struct subject *s)
@@ -37,48 +41,6 @@ static int transfer_refuse_files(const struct subject *s)
 }
 
 /* ---- export --------------------------------------------------------------------------------- */
-
-/* Returns a trial as `record` takes it; NULL if it crashed or hung: it may work next time. */
-static json_t *plain_trial(const json_t *t)
-{
-    static const char *const names[] = {"config", "status", "time_us", "reason", "created_s"};
-    const char *status = field_text(t, "status");
-    json_t *plain = !*status || list_has("crashed,hung", status) ? NULL : json_object();
-    for (size_t i = 0; plain && i < COUNT(names); i++) {
-        json_t *v = json_object_get(t, names[i]);
-        if (!json_is_null(v)) {
-            json_object_set(plain, names[i], v); /* NULL is not set */
-        }
-    }
-    return plain;
-}
-
-/* Adds its trials to each row of a custom op, newest first, because an import keeps the first trial
- * of a config. Clients that choose among configs, such as gemmd.triton, need all trials. */
-static int add_trials(struct ctl *c, const json_t *rows)
-{
-    int code = DONE;
-    size_t i, j;
-    json_t *row, *t;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        if (strncmp(field_text(row, "op"), "custom:", 7) != 0) {
-            continue;
-        }
-        json_t *list = ctl_list(
-            c, "trials", json_pack("{sO, ss}", "key", json_object_get(row, "key"), "sort", "-id"),
-            &code);
-        if (!list) {
-            return code;
-        }
-        json_t *trials = json_array();
-        json_array_foreach(list, j, t) {
-            json_array_append_new(trials, plain_trial(t)); /* NULL is not appended */
-        }
-        json_object_set_new(row, "trials", trials);
-        json_decref(list);
-    }
-    return DONE;
-}
 
 static int transfer_export_rows(struct subject *s)
 {
@@ -89,7 +51,7 @@ static int transfer_export_rows(struct subject *s)
     json_t *status = code ? NULL : listing_status(s, &code);
     json_t *rows = status ? ctl_list(c, "best", json_incref(s->filter), &code) : NULL;
     size_t n = json_array_size(rows);
-    code = rows ? add_trials(c, rows) : code;
+    code = rows ? custom_add_trials(c, rows) : code;
     if (rows && code == DONE && n == 0 && problems_given(&s->problems)) {
         code = ctl_failed("nothing was found for that key yet: there is no row to export");
         unsaved_fail(status, unsaved_there(status), "this export", "export");
@@ -134,7 +96,13 @@ static const struct argp_option export_options[] = {
     {"output", OWN_KEY + OWN_TO, "PATH", OPTION_ALIAS, NULL, 3},
     {"format", OWN_KEY + OWN_FORMAT, "NAME", 0,
      "gemmd (default), unsloth (a CSV of each problem's trials), aiter (a JSON file of each N and "
-     "K), portfolio (few configs with bounded regret over all known shapes)",
+     "K), portfolio (few configs with bounded regret over all known shapes); of custom "
+     "ops: vllm and sglang (MoE configs), t4 (Kernel Tuner), wisdom (Kernel "
+     "Launcher)",
+     3},
+    {"fields", OWN_KEY + OWN_FIELDS, "TEXT", 0,
+     "of vllm and sglang: where problems have the format's fields, as in "
+     "\"E=8 N=N/2 M=num_valid_tokens/2\"",
      3},
     {0},
 };
@@ -297,12 +265,15 @@ static int transfer_run_import(struct subject *s)
     if (transfer_find_format(s, &format)) {
         return USAGE;
     }
+    if (s->given[OWN_PROBLEM] && !(format && format->read_rows)) {
+        return ctl_usage("--problem goes with --format vllm, sglang, t4 or wisdom");
+    }
     if (format && s->given[OWN_TRUST]) {
         return ctl_usage(
             "--trust is for our own files: what --format reads was measured with other kernels");
     }
     if (format) {
-        return import_foreign(s, format);
+        return format->read ? import_foreign(s, format) : import_custom(s, format);
     }
     return s->n_paths > 1 ? transfer_refuse_files(s) : transfer_import_rows(s);
 }
@@ -310,8 +281,13 @@ static int transfer_run_import(struct subject *s)
 static const struct argp_option import_options[] = {
     {"format", OWN_KEY + OWN_FORMAT, "NAME", 0,
      "gemmd (default); unsloth or aiter: their configs become hints for the problems that the "
-     "options say",
+     "options say; vllm, sglang, t4, wisdom: rows of a custom op",
      3},
+    {"problem", OWN_KEY + OWN_PROBLEM, "TEXT|KEY", 0,
+     "of vllm, sglang, t4, wisdom: the custom op's problem, or a known problem's key, in which the "
+     "file's fields replace the problem's",
+     3},
+    {"fields", OWN_KEY + OWN_FIELDS, "TEXT", 0, "as in export", 3},
     {"dry-run", OWN_KEY + OWN_DRY_RUN, 0, 0, "with --format: only show the hints", 3},
     {"trust", OWN_KEY + OWN_TRUST, 0, 0,
      "the rows answer at once, marked as trusted, until they are measured here", 3},

@@ -213,6 +213,7 @@ static int write_rows(struct writing *w, const struct format *format)
     if (rows) {
         rows = only_class(w, rows, field_string(status, "device.class"));
         w->rows = rows;
+        w->device = json_object_get(status, "device");
         code = format->write(w, arch && *arch ? arch : "unknown");
     }
     w->incomplete =

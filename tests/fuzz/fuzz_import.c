@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that `gemmctl import` reads. The first byte gives the format: 'c' Unsloth's CSV, 'a'
- * aiter's JSON, 'j' gemmd's own export. Rows of an export are decoded as in the daemon. Accepted
- * values must be within the bounds that later code relies on.
+ * aiter's JSON, 'j' gemmd's own export, 'v' vLLM's and sglang's JSON, 't' Kernel Tuner's T4, 'w'
+ * Kernel Launcher's wisdom. Rows of an export are decoded as in the
+ * daemon. Accepted values must be within the bounds that later code relies on.
  */
 #include <stdarg.h>
 
@@ -12,19 +13,24 @@
 #include "proto/message.h"
 #include "tests/fuzz/checks.h"
 
-/* Replaces gemmctl's function, which writes to stderr. */
-int ctl_failed(const char *format, ...)
+__attribute__((format(printf, 1, 0))) static void check_message(const char *format, va_list args)
 {
     char text[4096] = "";
+    vsnprintf(text, sizeof(text), format, args);
+    CHECK(text[0]);
+}
+
+/* Replaces gemmctl's functions, which write to stderr. */
+int ctl_failed(const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
+    check_message(format, args);
     va_end(args);
-    CHECK(text[0]);
     return FAILED;
 }
 
-/* The readers must not call this function, which shows values. */
+/* The readers must not call these functions, which show values and write files. */
 char *show_plain(const json_t *v)
 {
     (void)v;
@@ -120,6 +126,46 @@ static void check_export(const uint8_t *data, size_t n)
     json_decref(document);
 }
 
+/* A reader's rows: a custom op's problem and config, and trials with configs and times. */
+static void check_custom(json_t *file)
+{
+    size_t i, j;
+    json_t *row, *trial;
+    CHECK(!file || json_array_size(json_object_get(file, "rows")) > 0);
+    json_array_foreach(json_object_get(file, "rows"), i, row) {
+        const json_t *config = json_object_get(row, "config");
+        CHECK(strncmp(field_text(row, "op"), "custom:", 7) == 0);
+        CHECK(json_is_object(json_object_get(row, "problem")));
+        CHECK(!config || json_object_size(config) > 0);
+        CHECK(config || json_array_size(json_object_get(row, "trials")) > 0);
+        check_row(row);
+        json_array_foreach(json_object_get(row, "trials"), j, trial) {
+            CHECK(json_object_size(json_object_get(trial, "config")) > 0);
+            CHECK(strcmp(field_text(trial, "status"), "ok") != 0 ||
+                  field_number(trial, "time_us") > 0);
+        }
+    }
+    json_decref(file);
+}
+
+static void check_custom_formats(uint8_t format, const uint8_t *data, size_t n)
+{
+    json_t *problem = json_pack("{ss, ss}", "op", "custom:triton", "arguments", "N=2,M=4,x=f32");
+    json_t *fields = json_pack("{ss, ss}", "N", "N/2", "M", "M");
+    const bool is_moe = format == 'v';
+    struct custom_file f = {
+        .path = fuzz_file(is_moe ? "E=8,N=512,device_name=x,dtype=y,block_shape=[64, 32]_down.json"
+                                 : "file",
+                          data, n),
+        .problem = format == 't' || is_moe ? problem : NULL,
+        .fields = is_moe ? fields : NULL};
+    check_custom(is_moe ? sglang_read(&f) : format == 't' ? t4_read(&f) : wisdom_read(&f));
+    f.problem = f.fields = NULL;
+    check_custom(is_moe ? vllm_read(&f) : format == 't' ? t4_read(&f) : wisdom_read(&f));
+    json_decref(problem);
+    json_decref(fields);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static bool registered;
@@ -139,6 +185,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         break;
     case 'j':
         check_export(data + 1, n - 1);
+        break;
+    case 'v':
+    case 't':
+    case 'w':
+        check_custom_formats(data[0], data + 1, n - 1);
         break;
     }
     return 0;

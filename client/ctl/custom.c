@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of custom ops for writers of other tuners' files: all trials, and one row for each problem.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+/* ---- trials ---------------------------------------------------------------------------------- */
+
+/* The fields for `record`; NULL after a crash or a hang, since the config may work next time. */
+static json_t *plain_trial(const json_t *t)
+{
+    static const char *const names[] = {"config", "status", "time_us", "reason", "created_s"};
+    const char *status = field_text(t, "status");
+    json_t *plain = !*status || list_has("crashed,hung", status) ? NULL : json_object();
+    for (size_t i = 0; plain && i < COUNT(names); i++) {
+        json_t *v = json_object_get(t, names[i]);
+        if (!json_is_null(v)) {
+            json_object_set(plain, names[i], v); /* NULL is not set */
+        }
+    }
+    return plain;
+}
+
+int custom_add_trials(struct ctl *c, const json_t *rows)
+{
+    int code = DONE;
+    size_t i, j;
+    json_t *row, *t;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        if (strncmp(field_text(row, "op"), "custom:", 7) != 0) {
+            continue;
+        }
+        json_t *list = ctl_list(
+            c, "trials", json_pack("{sO, ss}", "key", json_object_get(row, "key"), "sort", "-id"),
+            &code);
+        if (!list) {
+            return code;
+        }
+        json_t *trials = json_array();
+        json_array_foreach(list, j, t) {
+            json_array_append_new(trials, plain_trial(t)); /* NULL is not appended */
+        }
+        json_object_set_new(row, "trials", trials);
+        json_decref(list);
+    }
+    return DONE;
+}
+
+/* ---- one row for each problem ---------------------------------------------------------------- */
+
+/* Adds the trials to {config's text: trial}, which keeps the first trial of a config. */
+static void custom_add_new_trials(json_t *found, const json_t *trials)
+{
+    size_t i;
+    json_t *t;
+    json_array_foreach((json_t *)(uintptr_t)trials, i, t) {
+        char *text = json_dumps(json_object_get(t, "config"), JSON_COMPACT | JSON_SORT_KEYS);
+        if (text && !json_object_get(found, text)) {
+            json_object_set(found, text, t);
+        }
+        free(text);
+    }
+}
+
+/* Adds a trial of the answer, which a client may have put without a trial. */
+static void custom_add_answer(const json_t *row, json_t *found)
+{
+    json_t *trials = json_array();
+    if (field_number(row, "time_us") > 0) {
+        json_array_append_new(trials, json_pack("{sO, ss, sO, sO*}", "config",
+                                                json_object_get(row, "config"), "status", "ok",
+                                                "time_us", json_object_get(row, "time_us"),
+                                                "created_s", json_object_get(row, "created_s")));
+    }
+    custom_add_new_trials(found, trials);
+    json_decref(trials);
+}
+
+/* Turns {config's text: trial}, newest first, into an array, oldest first. */
+static json_t *custom_list_trials(const json_t *found)
+{
+    json_t *trials = json_array(), *t;
+    const char *text;
+    json_object_foreach((json_t *)(uintptr_t)found, text, t) {
+        json_array_insert(trials, 0, t);
+    }
+    return trials;
+}
+
+/* True when the answer of `row` precedes the answer of `before`. */
+static bool custom_is_faster(const json_t *row, const json_t *before)
+{
+    const double us = field_number(row, "time_us"), than_us = field_number(before, "time_us");
+    return us > 0 && (than_us <= 0 || us < than_us);
+}
+
+/* Adds a row to {problem's text: row}. */
+static void custom_merge_row(json_t *merged, json_t *row)
+{
+    static const char *const answer[] = {"config", "time_us", "created_s", "key", "generation"};
+    json_t *problem = json_copy(json_object_get(row, "problem"));
+    json_object_del(problem, "user");
+    json_object_set(row, "problem", problem);
+    json_t *whole = json_copy(problem);
+    json_object_set(whole, "op", json_object_get(row, "op"));
+    char *text = text_of_json(whole);
+    json_t *before = text ? json_object_get(merged, text) : NULL;
+    json_t *found = before ? json_incref(json_object_get(before, "found")) : json_object();
+    custom_add_new_trials(found, json_object_get(row, "trials"));
+    custom_add_answer(row, found);
+    if (text && !before) {
+        json_object_set(row, "found", found);
+        json_object_set(merged, text, row);
+    }
+    json_decref(found);
+    for (size_t i = 0; before && custom_is_faster(row, before) && i < COUNT(answer); i++) {
+        json_object_set(before, answer[i], json_object_get(row, answer[i]));
+    }
+    free(text);
+    json_decref(whole);
+    json_decref(problem);
+}
+
+json_t *custom_rows(struct writing *w, int *code)
+{
+    json_t *ours = json_array(), *merged = json_object(), *rows = json_array(), *row;
+    size_t i;
+    const char *text;
+    json_array_foreach(w->rows, i, row) {
+        if (strncmp(field_text(row, "op"), "custom:", 7) == 0) {
+            json_array_append(ours, row);
+        } else {
+            writing_skip(w, row, "the format is of custom ops");
+        }
+    }
+    *code = custom_add_trials(&w->s->ctl, ours);
+    json_array_foreach(ours, i, row) {
+        if (*code == DONE) {
+            custom_merge_row(merged, row);
+        }
+    }
+    json_object_foreach(merged, text, row) {
+        json_object_set_new(row, "trials", custom_list_trials(json_object_get(row, "found")));
+        json_array_append(rows, row);
+    }
+    json_decref(ours);
+    json_decref(merged);
+    if (*code) {
+        json_decref(rows);
+        return NULL;
+    }
+    return rows;
+}
+
+char *custom_name_file(const json_t *row)
+{
+    return text_format("%s-%.8s", field_text(row, "op") + strlen("custom:"),
+                       field_text(row, "key"));
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * import --format of custom ops. gemmctl reads and checks all files before it sends the first row.
+ * A row with trials comes with the times of its file; a row without trials is a hint. A row
+ * that is slower than the daemon's answer brings only its trials.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+/* The problem of --problem, {"op", ...}; NULL: not given, or *code after the error message. */
+static json_t *custom_find_problem(struct subject *s, int *code)
+{
+    struct error e;
+    const char *text = s->given[OWN_PROBLEM];
+    if (!text) {
+        return NULL;
+    }
+    json_t *problem = NULL;
+    if (strlen(text) >= 6 && text[strspn(text, "0123456789abcdef")] == '\0') {
+        json_t *shown = ctl_call(&s->ctl, "show", json_pack("{ss}", "key", text), code);
+        problem = json_incref(json_object_get(shown, "problem"));
+        json_object_del(problem, "user"); /* hints are for all users */
+        json_decref(shown);
+    } else {
+        problem = text_to_problem(text, &e);
+        *code = problem ? DONE : ctl_usage("--problem: %s", e.text);
+    }
+    if (*code == DONE && strncmp(field_text(problem, "op"), "custom:", 7) != 0) {
+        *code = ctl_usage("--problem: this format is of custom ops, as in \"custom:axpy n=1024\"");
+    }
+    if (*code) {
+        json_decref(problem);
+        problem = NULL;
+    }
+    return problem;
+}
+
+static void custom_skip_row(json_t *skipped, const json_t *row, const char *why)
+{
+    char *problem = text_of_json(json_object_get(row, "problem"));
+    char *what = text_format("%s %s", field_text(row, "op"), problem ? problem : "");
+    if (what) {
+        notice_skip(skipped, what, why);
+    }
+    free(what);
+    free(problem);
+}
+
+/* True when the daemon has an answer of the row's problem that the row must not replace. */
+static bool custom_has_better(struct ctl *c, const json_t *row)
+{
+    struct gemmd_error e;
+    json_t *problem = json_copy(json_object_get(row, "problem"));
+    json_object_set(problem, "op", json_object_get(row, "op"));
+    json_t *answer =
+        ctl_try_call(c, "get", json_pack("{so, ss}", "problem", problem, "wait", "cached"), &e);
+    const double us = field_number(answer, "time_us"), new_us = field_number(row, "time_us");
+    json_decref(answer);
+    return us > 0 && (new_us <= 0 || us <= new_us);
+}
+
+/* Adds the row to `rows` unless it is of another device, or brings nothing. */
+static void custom_take_row(struct ctl *c, const char *device, json_t *row, json_t *rows,
+                            json_t *skipped)
+{
+    const char *its = field_string(row, "device");
+    if (its && device && strcmp(its, device) != 0) {
+        char *why = text_format("it was measured on another device, %.100s", its);
+        custom_skip_row(skipped, row, why ? why : "");
+        free(why);
+        return;
+    }
+    json_object_del(row, "device");
+    if (json_object_get(row, "config") && custom_has_better(c, row)) {
+        if (!json_object_get(row, "trials")) {
+            custom_skip_row(skipped, row,
+                            "it has an answer that was measured, which a hint does not replace");
+            return;
+        }
+        json_object_del(row, "config");
+        json_object_del(row, "time_us");
+    }
+    json_array_append(rows, row);
+}
+
+/* Reads all files: [{"rows", "unused"}]. */
+static int custom_read_files(struct subject *s, const struct format *format, json_t *files)
+{
+    struct error e;
+    int code = DONE;
+    const char *given = s->given[OWN_FIELDS];
+    json_t *fields = given ? text_to_json(given, &e) : NULL;
+    if (given && !fields) {
+        return ctl_usage("--fields: %s", e.text);
+    }
+    json_t *problem = custom_find_problem(s, &code);
+    for (size_t i = 0; i < s->n_paths && code == DONE; i++) {
+        const struct custom_file f = {.path = s->paths[i], .problem = problem, .fields = fields};
+        json_t *file = strcmp(f.path, "-") == 0 ? NULL : format->read_rows(&f);
+        if (file) {
+            json_array_append_new(files, file);
+        } else {
+            code = strcmp(f.path, "-") == 0
+                       ? ctl_usage("these formats are read from named files, not from stdin")
+                       : FAILED;
+        }
+    }
+    json_decref(problem);
+    json_decref(fields);
+    return code;
+}
+
+/* ---- the result ------------------------------------------------------------------------------ */
+
+static void custom_say(struct ctl *c, const json_t *total, const json_t *rows, bool dry_run)
+{
+    static const struct column columns[] = {{"OP", "op", NULL},
+                                            {"PROBLEM", "problem", show_config},
+                                            {"CONFIG", "config", show_config},
+                                            {"TIME us", "time_us", show_time, true, true}};
+    table_print(columns, COUNT(columns), rows);
+    notices_print(json_object_get(total, "unusable"));
+    size_t i;
+    json_t *s;
+    json_array_foreach(json_object_get(total, "skipped"), i, s) {
+        text_remark("row %lld skipped: %s", field_int(s, "row") + 1, field_text(s, "message"));
+    }
+    char *unused = c->quiet ? NULL : notice_names(json_object_get(total, "unknown"));
+    if (unused && *unused) {
+        text_remark("gemmd keeps no such fields, and rows go without: %s", unused);
+    }
+    free(unused);
+    if (dry_run) {
+        printf("%zu rows: --dry-run\n", json_array_size(rows));
+    } else {
+        printf("%lld rows imported, with %lld trials\n", field_int(total, "imported"),
+               field_int(total, "trials"));
+    }
+}
+
+static int custom_send(struct subject *s, const json_t *rows, json_t *total)
+{
+    struct ctl *c = &s->ctl;
+    const bool dry_run = s->given[OWN_DRY_RUN];
+    if (json_array_size(rows) == 0) {
+        notices_print(json_object_get(total, "unusable"));
+        return ctl_failed("nothing to import: no row of the files is new here");
+    }
+    int code = dry_run ? DONE : import_rows(c, rows, false, total);
+    if (code) {
+        return code;
+    }
+    const bool nothing = !dry_run && !field_int(total, "imported") && !field_int(total, "trials");
+    if (c->json) {
+        code = ctl_print_json(json_incref(total));
+    } else {
+        custom_say(c, total, rows, dry_run);
+    }
+    return code == DONE && nothing
+               ? ctl_failed("nothing was imported: all of it was here before, or "
+                            "was skipped")
+               : code;
+}
+
+int import_custom(struct subject *s, const struct format *format)
+{
+    struct ctl *c = &s->ctl;
+    if (problems_given(&s->problems)) {
+        return ctl_usage("this format is of custom ops: --problem says of which, not the options "
+                         "of GEMMs");
+    }
+    json_t *total = json_pack("{si, si, s[], s[], s{}, s[]}", "imported", 0, "trials", 0,
+                              "unusable", "skipped", "unknown", "hints");
+    json_t *files = json_array(), *file, *row, *rows = json_object_get(total, "hints");
+    int code = ctl_connect(c);
+    code = code ? code : custom_read_files(s, format, files);
+    json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
+    size_t i, j;
+    json_array_foreach(files, i, file) {
+        const char *name;
+        json_t *n;
+        json_object_foreach(json_object_get(file, "unused"), name, n) {
+            notice_count(json_object_get(total, "unknown"), name, json_integer_value(n));
+        }
+        json_array_foreach(json_object_get(file, "rows"), j, row) {
+            if (code == DONE) {
+                custom_take_row(c, field_string(status, "device.name"), row, rows,
+                                json_object_get(total, "unusable"));
+            }
+        }
+    }
+    code = code ? code : custom_send(s, rows, total);
+    json_decref(status);
+    json_decref(files);
+    json_decref(total);
+    return code;
+}

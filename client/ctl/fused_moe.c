@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes vLLM's and sglang's JSON of MoE configs: for each number of tokens the config of their
+ * Triton kernel. The file's name has the number of experts, the size N, the device and the types:
+ * E=8,N=14336,device_name=NVIDIA_H100,dtype=fp8_w8a8,block_shape=[128,128].json. The two formats
+ * differ in the name, and sglang has a folder for each version of Triton.
+ *
+ * Rows are of any custom op whose problem has the fields E, N and M, and optionally dtype, block_n,
+ * block_k, per_channel_quant, down and triton (Triton's version). --fields says where a problem has
+ * a field under another name, or gives the field itself.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+static const char *const params[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K",
+                                     "GROUP_SIZE_M", "num_warps",    "num_stages"};
+
+/* ---- a row ----------------------------------------------------------------------------------- */
+
+/* A new reference; NULL: neither --fields nor the problem has the field. */
+static json_t *fused_find_field(const json_t *problem, const json_t *fields, const char *field)
+{
+    char name[RECORD_NAME_MAX];
+    int64_t divisor;
+    if (!fused_moe_reference(fields, field, name, &divisor)) {
+        json_t *given = json_object_get(fields, field);
+        return given ? json_incref(given) : custom_find(problem, field);
+    }
+    json_t *v = custom_find(problem, name);
+    const json_int_t n = json_integer_value(v);
+    json_decref(v);
+    return n > 0 && n % divisor == 0 ? json_integer(n / divisor) : NULL;
+}
+
+static bool fused_is_true(const json_t *problem, const json_t *fields, const char *field)
+{
+    json_t *v = fused_find_field(problem, fields, field);
+    const char *text = json_string_value(v);
+    const bool is_true = json_is_true(v) || (text && strcmp(text, "True") == 0);
+    json_decref(v);
+    return is_true;
+}
+
+/* 0: the problem lacks the number. */
+static json_int_t fused_number(const json_t *problem, const json_t *fields, const char *field)
+{
+    json_t *v = fused_find_field(problem, fields, field);
+    const json_int_t n = json_integer_value(v);
+    json_decref(v);
+    return n > 0 ? n : 0;
+}
+
+/* The text of a field that file names can hold, malloc'ed; NULL: no such text. */
+static char *fused_text(const json_t *problem, const json_t *fields, const char *field)
+{
+    json_t *v = fused_find_field(problem, fields, field);
+    const char *text = json_string_value(v);
+    const bool ok = text && *text && !strpbrk(text, ",/ ") && strcmp(text, "None") != 0;
+    char *copy = ok ? strdup(text) : NULL;
+    json_decref(v);
+    return copy;
+}
+
+/* The device's name in a file's name; vLLM has one name for all variants of the H200. malloc'ed. */
+static char *fused_device(const json_t *device, bool is_sglang)
+{
+    char *name = strdup(field_text(device, "name"));
+    for (char *c = name; c && *c; c++) {
+        *c = *c == ' ' || *c == '/' || *c == ',' ? '_' : *c;
+    }
+    const char *h200 = name ? strstr(name, "H200") : NULL;
+    const bool is_h200 = h200 && (h200 == name || h200[-1] == '_') && (!h200[4] || h200[4] == '_');
+    if (is_h200 && !is_sglang) {
+        free(name);
+        return strdup("NVIDIA_H200");
+    }
+    return name;
+}
+
+/* The file's path below --to, malloc'ed; NULL and `why`. */
+static char *fused_path(const json_t *problem, const json_t *fields, const char *device,
+                        bool is_sglang, const char **why)
+{
+    const json_int_t e = fused_number(problem, fields, "E"), n = fused_number(problem, fields, "N");
+    const json_int_t block_n = fused_number(problem, fields, "block_n");
+    const json_int_t block_k = fused_number(problem, fields, "block_k");
+    const bool is_down = fused_is_true(problem, fields, "down");
+    char *version = fused_text(problem, fields, "triton");
+    char *dtype = fused_text(problem, fields, "dtype"), *path = NULL;
+    for (char *c = version; c && *c; c++) {
+        *c = *c == '.' ? '_' : *c;
+    }
+    if (!e || !n || !fused_number(problem, fields, "M")) {
+        *why = "its problem has no E, N and M: --fields says where they are";
+    } else if (is_sglang && !version) {
+        *why =
+            "sglang has a folder for each version of Triton, and its problem has no field triton";
+    } else if (is_down && !is_sglang) {
+        *why = "vLLM has no files of the second product";
+    } else {
+        path = is_sglang ? text_format("configs/triton_%s/", version) : strdup("");
+        path = text_append(path, "E=%lld,N=%lld,device_name=%s", e, n, device);
+        path = dtype ? text_append(path, ",dtype=%s", dtype) : path;
+        path = block_n && block_k ? text_append(path, ",block_shape=[%lld,%s%lld]", block_n,
+                                                is_sglang ? " " : "", block_k)
+                                  : path;
+        path = is_sglang && fused_is_true(problem, fields, "per_channel_quant")
+                   ? text_append(path, ",per_channel_quant=True")
+                   : path;
+        path = text_append(path, "%s.json", is_down ? "_down" : "");
+        *why = path ? NULL : "no memory";
+    }
+    free(version);
+    free(dtype);
+    return path;
+}
+
+/* The config as the formats write it; NULL and `why`. Triton's default num_ctas=1 is left out. */
+static json_t *fused_make_entry(const json_t *config, const char **why)
+{
+    json_t *entry = json_object(), *v;
+    const char *name;
+    for (size_t i = 0; i < COUNT(params); i++) {
+        json_object_set(entry, params[i], json_object_get(config, params[i]));
+        if (!json_is_integer(json_object_get(config, params[i]))) {
+            *why = "its config lacks a parameter of their Triton kernel: BLOCK_SIZE_M, "
+                   "BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages";
+            json_decref(entry);
+            return NULL;
+        }
+    }
+    json_object_foreach((json_t *)(uintptr_t)config, name, v) {
+        if (json_is_string(v)) {
+            *why = "its config has a parameter that is a text, such as the hash of a pre_hook";
+            json_decref(entry);
+            return NULL;
+        }
+        if (strcmp(name, "num_ctas") != 0 || json_integer_value(v) != 1) {
+            json_object_set(entry, name, v);
+        }
+    }
+    return entry;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Adds an entry to {path: {"version", "entries": [{"M", "entry", "time_us"}]}}. When
+ * two rows have the same place, the faster row decides. */
+static void fused_put(struct writing *w, json_t *files, const char *path, json_t *new,
+                      const char *version, const json_t *row)
+{
+    json_t *file = json_object_get(files, path), *e;
+    if (!file) {
+        file = json_pack("{s[], ss}", "entries", "version", version ? version : "");
+        json_object_set_new(files, path, file);
+    }
+    if (strcmp(field_text(file, "version"), version ? version : "") != 0) {
+        writing_skip(w, row, "the file's newest row is of another version of Triton");
+        return;
+    }
+    json_t *entries = json_object_get(file, "entries");
+    size_t i;
+    json_array_foreach(entries, i, e) {
+        if (field_int(e, "M") != field_int(new, "M")) {
+            continue;
+        }
+        writing_skip(w, row, "another row has the same E, N, M and types; the faster is written");
+        const double us = field_number(new, "time_us"), than_us = field_number(e, "time_us");
+        if (us > 0 && (than_us <= 0 || us < than_us)) {
+            json_array_set(entries, i, new);
+        }
+        return;
+    }
+    json_array_append(entries, new);
+}
+
+static void fused_add_row(struct writing *w, json_t *files, const json_t *row, const json_t *fields,
+                          const char *device, bool is_sglang)
+{
+    const json_t *problem = json_object_get(row, "problem");
+    const char *why = NULL;
+    char *path = fused_path(problem, fields, device, is_sglang, &why);
+    json_t *entry = path ? fused_make_entry(json_object_get(row, "config"), &why) : NULL;
+    if (entry) {
+        char *version = is_sglang ? NULL : fused_text(problem, fields, "triton");
+        json_t *new = json_pack("{sI, sO, sO}", "M", fused_number(problem, fields, "M"), "entry",
+                                entry, "time_us", json_object_get(row, "time_us"));
+        fused_put(w, files, path, new, version, row);
+        json_decref(new);
+        free(version);
+    } else {
+        writing_skip(w, row, why);
+    }
+    json_decref(entry);
+    free(path);
+}
+
+static int fused_save(struct writing *w, const char *name, const json_t *file)
+{
+    static const char *const order[] = {"M", NULL};
+    json_t *entries = json_object_get(file, "entries"), *document = json_object(), *e;
+    const char *version = field_text(file, "version");
+    size_t i;
+    rows_sort(entries, order);
+    if (*version) {
+        json_object_set_new(document, "triton_version", json_string(version));
+    }
+    json_array_foreach(entries, i, e) {
+        char m[24];
+        snprintf(m, sizeof(m), "%lld", field_int(e, "M"));
+        json_object_set(document, m, json_object_get(e, "entry"));
+    }
+    char *path = text_format("%s%s%s", w->to, writing_slash(w->to), name);
+    char *text = text_append(json_dumps(document, JSON_INDENT(4)), "\n");
+    int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
+    if (code == DONE) {
+        json_array_append_new(w->files, json_pack("{ss, sI}", "path", path, "rows",
+                                                  (json_int_t)json_array_size(entries)));
+    }
+    free(path);
+    free(text);
+    json_decref(document);
+    return code;
+}
+
+static int fused_write(struct writing *w, bool is_sglang)
+{
+    if (!w->to || strcmp(w->to, "-") == 0) {
+        return ctl_usage("these files are found by their names: give --to DIR");
+    }
+    struct error e;
+    const char *given = w->s->given[OWN_FIELDS];
+    json_t *fields = given ? text_to_json(given, &e) : NULL, *files = json_object(), *row, *file;
+    if (given && !fields) {
+        json_decref(files);
+        return ctl_usage("--fields: %s", e.text);
+    }
+    char *device = fused_device(w->device, is_sglang);
+    int code = DONE;
+    json_t *rows = custom_rows(w, &code);
+    size_t i;
+    const char *name;
+    json_array_foreach(rows, i, row) {
+        fused_add_row(w, files, row, fields, device ? device : "", is_sglang);
+    }
+    json_object_foreach(files, name, file) {
+        code = code ? code : fused_save(w, name, file);
+    }
+    free(device);
+    json_decref(rows);
+    json_decref(files);
+    json_decref(fields);
+    return code;
+}
+
+static int vllm_write(struct writing *w, const char *arch)
+{
+    return fused_write(w, false);
+}
+
+static int sglang_write(struct writing *w, const char *arch)
+{
+    return fused_write(w, true);
+}
+
+const struct format format_vllm = {
+    .name = "vllm", .read_rows = vllm_read, .write = vllm_write, .has_fields = true};
+const struct format format_sglang = {
+    .name = "sglang", .read_rows = sglang_read, .write = sglang_write, .has_fields = true};

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes Kernel Launcher's wisdom files: a file for each tuning key, with a line for each measured
+ * config, fastest first. The first line is the header, with the names of the parameters.
+ *
+ * The fields x, y and z of a problem are the format's problem size. The tuning key is the field
+ * `tuning_key`; a problem without that field has the name of the op and all other fields as the
+ * key: custom:axpy dtype=float x=1024 is the size [1024] of the key "axpy dtype=float".
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+static const char *const sizes[] = {"x", "y", "z"};
+
+/* The tuning key, malloc'ed. */
+static char *wisdom_make_key(const json_t *row)
+{
+    const char *key = field_string(json_object_get(row, "problem"), "tuning_key");
+    if (key) {
+        return strdup(key);
+    }
+    json_t *rest = json_copy(json_object_get(row, "problem"));
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        json_object_del(rest, sizes[i]);
+    }
+    json_object_set_new(rest, "op", json_string(field_text(row, "op") + strlen("custom:")));
+    char *text = text_of_json(rest);
+    json_decref(rest);
+    return text;
+}
+
+/* [x, y, z] up to the last size that the problem has; NULL: a size is no whole number, or the sizes
+ * have a gap. */
+static json_t *wisdom_make_size(const json_t *problem)
+{
+    json_t *size = json_array();
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        json_t *v = json_object_get(problem, sizes[i]);
+        if (v && (!json_is_integer(v) || json_array_size(size) < i)) {
+            json_decref(size);
+            return NULL;
+        }
+        json_array_append(size, v); /* NULL is not appended */
+    }
+    return size;
+}
+
+/* The values in the order of `params`; NULL: the config has other parameters. */
+static json_t *wisdom_make_config(const json_t *config, const json_t *params)
+{
+    json_t *values = json_array(), *name;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)params, i, name) {
+        json_array_append(values, json_object_get(config, json_string_value(name)));
+    }
+    if (json_array_size(values) != json_array_size(params) ||
+        json_object_size(config) != json_array_size(params)) {
+        json_decref(values);
+        return NULL;
+    }
+    return values;
+}
+
+static json_t *wisdom_make_header(const char *key, const json_t *config)
+{
+    json_t *params = json_array(), *v;
+    const char *name;
+    json_object_foreach((json_t *)(uintptr_t)config, name, v) {
+        json_array_append_new(params, json_string(name));
+    }
+    return json_pack("{ss, ss, so, ss}", "version", "1.0", "objective", "time",
+                     "tunable_parameters", params, "key", key);
+}
+
+/* The line of a trial; NULL: the trial has other parameters than the header. */
+static json_t *wisdom_make_line(const struct writing *w, const json_t *header, const json_t *size,
+                                const json_t *trial)
+{
+    json_t *values = wisdom_make_config(json_object_get(trial, "config"),
+                                        json_object_get(header, "tunable_parameters"));
+    const long long capability =
+        field_int(w->device, "cc_major") * 10 + field_int(w->device, "cc_minor");
+    char *date = custom_write_time(field_int(trial, "created_s"));
+    json_t *line =
+        values ? json_pack("{so, sO, sf, s{ss, ss, sI}}", "config", values, "problem_size", size,
+                           "time", field_number(trial, "time_us") / 1e3, "environment", "date",
+                           date ? date : "", "device_name", field_text(w->device, "name"),
+                           "compute_capability", (json_int_t)capability)
+               : NULL;
+    free(date);
+    return line;
+}
+
+/* Adds the row's lines to {key: [header, line, ...]}. */
+static void wisdom_add_row(struct writing *w, json_t *files, const json_t *row)
+{
+    json_t *trials = custom_sort_trials(row), *t;
+    json_t *size = wisdom_make_size(json_object_get(row, "problem"));
+    char *key = size && json_array_size(trials) ? wisdom_make_key(row) : NULL;
+    size_t i, others = 0;
+    if (!key) {
+        writing_skip(w, row,
+                     !size ? "its x, y and z are no problem size" : "it has no measured config");
+    } else if (!json_object_get(files, key)) {
+        json_t *config = json_object_get(json_array_get(trials, 0), "config");
+        json_object_set_new(files, key, json_pack("[o]", wisdom_make_header(key, config)));
+    }
+    json_t *lines = key ? json_object_get(files, key) : NULL;
+    json_array_foreach(trials, i, t) {
+        json_t *line = lines ? wisdom_make_line(w, json_array_get(lines, 0), size, t) : NULL;
+        others += lines && !line;
+        json_array_append_new(lines, line); /* NULL is not appended */
+    }
+    if (others) {
+        writing_skip(w, row, "some of its configs have other parameters than the file");
+    }
+    if (key && json_array_size(trials) < json_array_size(json_object_get(row, "trials"))) {
+        notice_count(w->left_out, "failed configs", 1);
+    }
+    free(key);
+    json_decref(size);
+    json_decref(trials);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* The file that Kernel Launcher opens for the key, malloc'ed. */
+static char *wisdom_make_path(const char *to, const char *key, bool is_file)
+{
+    char *path = is_file ? strdup(to) : text_format("%s%s%s.wisdom", to, writing_slash(to), key);
+    const size_t n = path ? strlen(path) : 0, tail = strlen(".wisdom");
+    for (size_t i = n - strlen(key) - tail; path && !is_file && i < n - tail; i++) {
+        const char c = path[i];
+        const bool keeps = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                           (c >= 'A' && c <= 'Z') || c == '_' || c == '-' || c == '.';
+        path[i] = keeps ? c : '_';
+    }
+    return path;
+}
+
+static int wisdom_save(struct writing *w, const char *path, const json_t *lines)
+{
+    char *text = strdup("");
+    size_t i;
+    json_t *line;
+    json_array_foreach((json_t *)(uintptr_t)lines, i, line) {
+        char *one = json_dumps(line, JSON_REAL_PRECISION(17));
+        text = one ? text_append(text, "%s\n", one) : text;
+        free(one);
+    }
+    int code = text && path ? writing_save(path, text) : ctl_failed("no memory");
+    if (code == DONE) {
+        json_array_append_new(w->files, json_pack("{ss, sI}", "path", path, "rows",
+                                                  (json_int_t)json_array_size(lines) - 1));
+    }
+    free(text);
+    return code;
+}
+
+static int wisdom_write(struct writing *w, const char *arch)
+{
+    int code = DONE;
+    json_t *rows = custom_rows(w, &code), *files = json_object(), *row, *lines;
+    const char *to = w->to ? w->to : "-", *key;
+    const size_t n = strlen(to);
+    const bool is_file = strcmp(to, "-") == 0 || (n > 7 && strcmp(to + n - 7, ".wisdom") == 0);
+    size_t i;
+    json_array_foreach(rows, i, row) {
+        wisdom_add_row(w, files, row);
+    }
+    if (is_file && json_object_size(files) > 1) {
+        code = ctl_usage("a wisdom file is of one tuning key, and these are %zu: give --to DIR, or "
+                         "choose a problem",
+                         json_object_size(files));
+    }
+    json_object_foreach(files, key, lines) {
+        char *path = wisdom_make_path(to, key, is_file);
+        code = code ? code : wisdom_save(w, path, lines);
+        free(path);
+    }
+    json_decref(rows);
+    json_decref(files);
+    return code;
+}
+
+const struct format format_wisdom = {
+    .name = "wisdom", .read_rows = wisdom_read, .write = wisdom_write};

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads Kernel Launcher's wisdom files (wisdom.c). Lines with the same problem size and device
+ * become a row with a trial for each line. The op is --problem's, or follows from the tuning key: a
+ * key that is the text of a custom op's problem becomes this problem, and any other key becomes the
+ * field `tuning_key` of custom:kernel_launcher.
+ */
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+static const char *const sizes[] = {"x", "y", "z"};
+
+/* ---- the header ------------------------------------------------------------------------------ */
+
+/* Reads the key as a problem's text without "custom:"; NULL: no such text. */
+static json_t *wisdom_parse_key(const char *key)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+    struct error e;
+    const size_t n = strspn(key, letters);
+    if (n == 0 || n > 48 || (key[n] && key[n] != ' ')) {
+        return NULL;
+    }
+    char *text = text_format("custom:%s", key);
+    json_t *problem = text ? text_to_problem(text, &e) : NULL;
+    char *back = problem ? text_of_json(problem) : NULL;
+    bool same = back && strcmp(back, text) == 0 && !json_object_get(problem, "tuning_key");
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        same = same && !json_object_get(problem, sizes[i]);
+    }
+    free(text);
+    free(back);
+    if (!same) {
+        json_decref(problem);
+        return NULL;
+    }
+    return problem;
+}
+
+/* A new reference. */
+static json_t *wisdom_make_problem(const struct custom_file *f, const char *key)
+{
+    json_t *problem = f->problem ? json_deep_copy(f->problem) : wisdom_parse_key(key);
+    return problem ? problem
+                   : json_pack("{ss, ss}", "op", "custom:kernel_launcher", "tuning_key", key);
+}
+
+static int wisdom_check_header(const char *path, const json_t *header)
+{
+    const json_t *params = json_object_get(header, "tunable_parameters"), *name;
+    if (strcmp(field_text(header, "version"), "1.0") != 0) {
+        return ctl_failed("%s, line 1: version must be \"1.0\", as in wisdom files", path);
+    }
+    if (strcmp(field_text(header, "objective"), "time") != 0) {
+        return ctl_failed("%s, line 1: the objective must be \"time\"", path);
+    }
+    if (!*field_text(header, "key")) {
+        return ctl_failed("%s, line 1: no key", path);
+    }
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)params, i, name) {
+        if (!json_is_string(name)) {
+            return ctl_failed("%s, line 1: tunable_parameters must be texts", path);
+        }
+    }
+    return i > 0 ? DONE : ctl_failed("%s, line 1: no tunable_parameters", path);
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static json_t *wisdom_read_config(const json_t *values, const json_t *params, const char *where)
+{
+    if (!json_is_array(values) || json_array_size(values) != json_array_size(params)) {
+        ctl_failed("%s: config must have a value for each of the %zu tunable_parameters", where,
+                   json_array_size(params));
+        return NULL;
+    }
+    json_t *named = json_object(), *name;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)params, i, name) {
+        json_object_set(named, json_string_value(name), json_array_get(values, i));
+    }
+    json_t *config = custom_read_config(named, where);
+    json_decref(named);
+    return config;
+}
+
+/* Sets x, y and z. */
+static int wisdom_set_size(json_t *problem, const json_t *size, const char *where)
+{
+    json_t *v;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)size, i, v) {
+        if (i >= COUNT(sizes) || !json_is_integer(v) || json_integer_value(v) < 0) {
+            return ctl_failed("%s: problem_size must be at most three whole numbers", where);
+        }
+        json_object_set(problem, sizes[i], v);
+    }
+    return json_is_array(size) ? DONE : ctl_failed("%s: no problem_size", where);
+}
+
+static void wisdom_count_unused(const json_t *line, json_t *unused)
+{
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)line, name, v) {
+        if (!list_has("config,problem_size,time,environment", name)) {
+            notice_count(unused, name, 1);
+        }
+    }
+    json_object_foreach(json_object_get(line, "environment"), name, v) {
+        if (!list_has("date,device_name,compute_capability", name)) {
+            notice_count(unused, name, 1);
+        }
+    }
+}
+
+/* Adds a trial to the row of its problem and device in `rows`. Takes over `problem`. */
+static void wisdom_add_trial(json_t *rows, json_t *problem, const char *device, json_t *trial)
+{
+    json_t *row = custom_make_row(problem), *r;
+    size_t i;
+    json_object_set_new(row, "device", device ? json_string(device) : NULL); /* NULL is not set */
+    json_array_foreach(rows, i, r) {
+        if (json_equal(json_object_get(r, "problem"), json_object_get(row, "problem")) &&
+            json_equal(json_object_get(r, "device"), json_object_get(row, "device"))) {
+            json_array_append(json_object_get(r, "trials"), trial);
+            json_decref(row);
+            return;
+        }
+    }
+    json_object_set_new(row, "trials", json_pack("[O]", trial));
+    json_array_append_new(rows, row);
+}
+
+static int wisdom_read_line(const struct custom_file *f, const json_t *header, const json_t *line,
+                            const char *where, json_t *out)
+{
+    const double ms = field_number(line, "time");
+    if (!(ms > 0 && ms <= DBL_MAX / 1e3)) {
+        return ctl_failed("%s: time must be a number above 0", where);
+    }
+    json_t *config = wisdom_read_config(json_object_get(line, "config"),
+                                        json_object_get(header, "tunable_parameters"), where);
+    json_t *problem = config ? wisdom_make_problem(f, field_text(header, "key")) : NULL;
+    int code =
+        problem ? wisdom_set_size(problem, json_object_get(line, "problem_size"), where) : FAILED;
+    if (code == DONE) {
+        int64_t created_s;
+        json_t *trial =
+            json_pack("{sO, ss, sf}", "config", config, "status", "ok", "time_us", ms * 1e3);
+        if (custom_read_time(field_text(line, "environment.date"), &created_s)) {
+            json_object_set_new(trial, "created_s", json_integer(created_s));
+        }
+        wisdom_add_trial(json_object_get(out, "rows"), problem,
+                         field_string(line, "environment.device_name"), trial);
+        wisdom_count_unused(line, json_object_get(out, "unused"));
+        json_decref(trial);
+    } else {
+        json_decref(problem);
+    }
+    json_decref(config);
+    return code;
+}
+
+/* Parses a line; NULL after the error message. */
+static json_t *wisdom_parse_line(const char *text, const char *where)
+{
+    json_error_t why;
+    json_t *line = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(line)) {
+        ctl_failed("%s: %s", where, line ? "no JSON object" : why.text);
+        json_decref(line);
+        return NULL;
+    }
+    return line;
+}
+
+/* Gives each row the config of its fastest trial. */
+static void wisdom_choose_best(json_t *rows)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) {
+        json_t *sorted = custom_sort_trials(row), *best = json_array_get(sorted, 0);
+        json_object_set(row, "config", json_object_get(best, "config"));
+        json_object_set(row, "time_us", json_object_get(best, "time_us"));
+        json_object_set(row, "created_s", json_object_get(best, "created_s"));
+        json_decref(sorted);
+    }
+}
+
+json_t *wisdom_read(const struct custom_file *f)
+{
+    struct error e;
+    char *text = text_read_file(f->path, &e), *at = text, *one;
+    if (!text) {
+        ctl_failed("%s", e.text);
+        return NULL;
+    }
+    json_t *out = json_pack("{s[], s{}}", "rows", "unused"), *header = NULL;
+    int code = DONE;
+    for (int n = 1; code == DONE && (one = strsep(&at, "\n")); n++) {
+        one += strspn(one, " \t\r");
+        if (!*one || (n > 1 && (*one == '#' || strncmp(one, "//", 2) == 0))) {
+            continue;
+        }
+        char *where = text_format("%s, line %d", f->path, n);
+        json_t *line = wisdom_parse_line(one, where ? where : "");
+        code = !line    ? FAILED
+               : header ? wisdom_read_line(f, header, line, where ? where : "", out)
+                        : wisdom_check_header(f->path, line);
+        header = header ? header : json_incref(line);
+        json_decref(line);
+        free(where);
+    }
+    if (code == DONE && json_array_size(json_object_get(out, "rows")) == 0) {
+        code = ctl_failed("%s has no measured configs", f->path);
+    }
+    wisdom_choose_best(json_object_get(out, "rows"));
+    json_decref(header);
+    free(text);
+    if (code) {
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}
