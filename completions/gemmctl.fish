@@ -101,7 +101,7 @@ complete -c gemmctl -n "__fish_seen_subcommand_from trials" -l failed -d "only f
 complete -c gemmctl -n "__fish_seen_subcommand_from quarantine" -l clear -x -d "let it run again"
 complete -c gemmctl -n "__fish_seen_subcommand_from export" -l to -l output -r -F -d "not stdout"
 complete -c gemmctl -n "__fish_seen_subcommand_from export" -l format -x \
-    -a "gemmd unsloth aiter vllm sglang t4 wisdom portfolio" -d "whose format"
+    -a "gemmd unsloth aiter vllm sglang t4 wisdom tunableop portfolio" -d "whose format"
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l format -x \
     -a "gemmd unsloth aiter vllm sglang t4 wisdom" -d "whose format"
 complete -c gemmctl -n "__fish_seen_subcommand_from export import" -l fields -x -d "where problems have the fields"

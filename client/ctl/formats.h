@@ -10,6 +10,7 @@
  *   fused_moe.c     writes vLLM's and sglang's JSON of MoE configs; fused_moe_read.c reads the JSON
  *   t4.c            writes Kernel Tuner's T4 JSON; t4_read.c reads the JSON
  *   wisdom.c        writes Kernel Launcher's wisdom files; wisdom_read.c reads the files
+ *   tunable.c       TunableOp's lists of shapes, both ways: `--shapes` reads the list
  *   writing.c       `export --format`, and functions that its writers share
  *   foreign_in.c    `import --format` of tiles; import.c: sends rows to the daemon, for all formats
  *   custom.c        custom ops: their rows and trials for writers, and problems for readers
@@ -93,7 +94,7 @@ struct format {
     bool has_fields; /* --fields says where problems have the format's fields */
 };
 extern const struct format format_unsloth, format_aiter, format_vllm, format_sglang, format_t4,
-    format_wisdom;
+    format_wisdom, format_tunableop;
 
 /* fused_moe_read.c. The name and the divisor of a reference of --fields, "N/2"; false: no
  * reference.
@@ -109,6 +110,10 @@ extern const struct t4_outcome {
 } t4_outcomes[T4_OUTCOMES];
 json_t *t4_read(const struct custom_file *f);
 json_t *wisdom_read(const struct custom_file *f);
+/* tunable.c. The problems of TunableOp's list `csv`, whose first line is the current one, in the
+ * form of problems.all; NULL after the error message. */
+bool tunable_is_list(const struct csv *csv);
+json_t *tunable_read(struct csv *csv, const struct problems *p);
 
 json_t *unsloth_read(const char *path);
 json_t *aiter_read(const char *path);

@@ -2,7 +2,7 @@
 /*
  * Tables of MoE layers: a CSV file whose first line names the columns. Columns read: model, layer,
  * tokens, mode, experts, topk, M, N, K. All other columns, such as times of other tuners, are
- * ignored.
+ * ignored. A list of TunableOp is read in the same place (tunable.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +111,11 @@ json_t *shapes_read(const struct problems *p)
     if (!csv_open(&csv, p->given[PROBLEM_SHAPES], &e)) {
         ctl_usage("%s", e.text);
         return NULL;
+    }
+    if (tunable_is_list(&csv)) {
+        json_t *list = tunable_read(&csv, p);
+        csv_close(&csv);
+        return list;
     }
     json_t *rows = json_array(), *models = json_object();
     int code = shapes_check_head(&csv, p);

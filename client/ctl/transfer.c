@@ -17,13 +17,17 @@ enum { FORMAT_VERSION = 1 };
 /* *format: of --format; NULL: gemmd's own. 0, or USAGE after the error message. */
 static int transfer_find_format(const struct subject *s, const struct format **format)
 {
-    static const struct format *const formats[] = {&format_unsloth, &format_aiter, &format_vllm,
-                                                   &format_sglang,  &format_t4,    &format_wisdom};
+    static const struct format *const formats[] = {&format_unsloth,  &format_aiter, &format_vllm,
+                                                   &format_sglang,   &format_t4,    &format_wisdom,
+                                                   &format_tunableop};
     const char *named = s->given[OWN_FORMAT];
     const bool exports = s->command == &command_export;
     *format = NULL;
     for (size_t i = 0; named && i < COUNT(formats); i++) {
         *format = strcmp(formats[i]->name, named) == 0 ? formats[i] : *format;
+    }
+    if (*format && !exports && !(*format)->read && !(*format)->read_rows) {
+        return ctl_usage("%s's files list shapes: give them to `gemmctl tune --shapes`", named);
     }
     if (s->given[OWN_FIELDS] && !(*format && (*format)->has_fields)) {
         return ctl_usage("--fields goes with --format vllm or sglang");
@@ -32,7 +36,7 @@ static int transfer_find_format(const struct subject *s, const struct format **f
         return DONE;
     }
     return ctl_usage("--format takes gemmd, unsloth, aiter, vllm, sglang, t4%s, not \"%s\"",
-                     exports ? ", wisdom or portfolio" : " or wisdom", named);
+                     exports ? ", wisdom, tunableop or portfolio" : " or wisdom", named);
 }
 
 static int transfer_refuse_files(const struct subject *s)
@@ -96,8 +100,8 @@ static const struct argp_option export_options[] = {
     {"output", OWN_KEY + OWN_TO, "PATH", OPTION_ALIAS, NULL, 3},
     {"format", OWN_KEY + OWN_FORMAT, "NAME", 0,
      "gemmd (default), unsloth (a CSV of each problem's trials), aiter (a JSON file of each N and "
-     "K), portfolio (few configs with bounded regret over all known shapes); of custom "
-     "ops: vllm and sglang (MoE configs), t4 (Kernel Tuner), wisdom (Kernel "
+     "K), portfolio (few configs with bounded regret over all known shapes), tunableop (shapes of "
+     "GEMMs); of custom ops: vllm and sglang (MoE configs), t4 (Kernel Tuner), wisdom (Kernel "
      "Launcher)",
      3},
     {"fields", OWN_KEY + OWN_FIELDS, "TEXT", 0,

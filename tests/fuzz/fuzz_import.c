@@ -2,7 +2,7 @@
 /*
  * Files that `gemmctl import` reads. The first byte gives the format: 'c' Unsloth's CSV, 'a'
  * aiter's JSON, 'j' gemmd's own export, 'v' vLLM's and sglang's JSON, 't' Kernel Tuner's T4, 'w'
- * Kernel Launcher's wisdom. Rows of an export are decoded as in the
+ * Kernel Launcher's wisdom, 's' TunableOp's list of shapes. Rows of an export are decoded as in the
  * daemon. Accepted values must be within the bounds that later code relies on.
  */
 #include <stdarg.h>
@@ -30,10 +30,34 @@ int ctl_failed(const char *format, ...)
     return FAILED;
 }
 
+int ctl_usage(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    check_message(format, args);
+    va_end(args);
+    return USAGE;
+}
+
 /* The readers must not call these functions, which show values and write files. */
 char *show_plain(const json_t *v)
 {
     (void)v;
+    abort();
+}
+
+void writing_skip(struct writing *w, const json_t *row, const char *why)
+{
+    (void)w;
+    (void)row;
+    (void)why;
+    abort();
+}
+
+int writing_save(const char *path, const char *text)
+{
+    (void)path;
+    (void)text;
     abort();
 }
 
@@ -166,6 +190,24 @@ static void check_custom_formats(uint8_t format, const uint8_t *data, size_t n)
     json_decref(fields);
 }
 
+static void check_shapes(const uint8_t *data, size_t n)
+{
+    struct csv csv;
+    struct error e;
+    const struct problems p = {.given = {NULL}};
+    if (!csv_open(&csv, fuzz_file("tunableop_untuned0.csv", data, n), &e)) {
+        return;
+    }
+    json_t *rows = tunable_is_list(&csv) ? tunable_read(&csv, &p) : NULL, *row;
+    size_t i;
+    json_array_foreach(rows, i, row) {
+        CHECK(field_int(row, "problem.M") >= 1 && field_int(row, "problem.N") >= 1 &&
+              field_int(row, "problem.K") >= 1 && *field_text(row, "problem.mode"));
+    }
+    csv_close(&csv);
+    json_decref(rows);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static bool registered;
@@ -190,6 +232,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     case 't':
     case 'w':
         check_custom_formats(data[0], data + 1, n - 1);
+        break;
+    case 's':
+        check_shapes(data + 1, n - 1);
         break;
     }
     return 0;

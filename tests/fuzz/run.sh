@@ -30,7 +30,7 @@ sources() {
     text) echo proto/text.c proto/record_text.c proto/record.c proto/problem.c proto/wire_json.c ;;
     import) echo client/ctl/aiter_read.c client/ctl/unsloth_read.c client/ctl/tile.c \
         client/ctl/custom_read.c client/ctl/fused_moe_read.c client/ctl/t4_read.c \
-        client/ctl/wisdom_read.c proto/schema.c ;;
+        client/ctl/wisdom_read.c client/ctl/tunable.c proto/schema.c ;;
     landscape) echo kernels/devices/replay/file.c kernels/devices/replay/table.c \
         kernels/devices/replay/faults.c kernels/devices/replay/noise.c ;;
     record) echo kernels/modules_record.c ;;

@@ -126,7 +126,7 @@ def test_exports_that_cannot_be(tuned, folder):
         return fails(tuned, "export", *args, code=code)
     assert "about one" in wrong("--format", "unsloth")
     assert "--to DIR" in wrong("--format", "aiter")
-    assert "wisdom or portfolio" in wrong("--format", "excel")
+    assert "tunableop or portfolio" in wrong("--format", "excel")
     assert "--to" in wrong("--format", "unsloth", "--json")
     assert "nothing was written" in wrong("--format", "aiter", "--to", folder / "x", "--where",
                                           "problem.mode=dW", code=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of other tuners about custom ops. Each format goes out and
+"""Files of other tuners about custom ops, and TunableOp's lists of shapes. Each format goes out and
 in again without loss; a bad file changes nothing."""
 import json
 import pathlib
@@ -334,7 +334,46 @@ def test_options_that_do_not_fit(empty, folder):
     assert "named files" in wrong("import", "--format", "t4", "-", "--problem", "custom:x")
     t4 = write(folder / "t4.json", T4)
     assert "names no problem" in fails(empty, "import", "--format", "t4", t4)
+    assert "tune --shapes" in wrong("import", "--format", "tunableop", path)
     assert "--trust is for our own files" in wrong("import", "--trust", "--format", "vllm", path)
     assert empty.ctl("import", "--format", "vllm", path, "--dry-run").stdout.endswith("3 rows: --dry-run\n")
     shown = empty.ctl("import", "--format", "vllm", path, "--dry-run", "--json")
     assert len(json.loads(shown.stdout)["hints"]) == 3 and not bests(empty, "custom:fused_moe")
+
+
+# ---- TunableOp ----------------------------------------------------------------------------------
+
+UNTUNED = """GemmTunableOp_BFloat16_TN,tn_512_256_128_ld_128_128_512
+GemmAndBiasTunableOp_BFloat16_TN,tn_512_256_128_ld_128_128_512
+GemmTunableOp_Half_NN,nn_128_256_512_ld_128_512_128
+GemmTunableOp_BFloat16_NT,nt_128_512_256_ld_128_512_128
+GemmTunableOp_BFloat16_TT,tt_8_8_8_ld_8_8_8
+GemmStridedBatchedTunableOp_BFloat16_NN,nn_64_64_64_B_16_ld_64_64_64
+ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_BFloat16_TN,tn_64_64_64_ld_64_64_64_rw_1_bias_None
+"""
+
+
+def test_tunableops_shapes_are_tuned_and_written(daemon, folder):
+    d = daemon()
+    path = write(folder / "tunableop_untuned0.csv", UNTUNED)
+    result = d.ctl("tune", "--shapes", path, "--budget", 2)
+    assert "both operands transposed" in result.stderr and "skipped 2" in result.stderr
+    problems = {(p["mode"], p["dtype_in"]): (p["M"], p["N"], p["K"]) for p in
+                (r["problem"] for r in d.call("list", what="best")["rows"])}
+    assert problems == {(mode, dtype): (256, 512, 128) for mode, dtype in
+                        (("forward", "bf16"), ("dX", "fp16"), ("dW", "bf16"))}
+    text = d.ctl("export", "--format", "tunableop").stdout
+    lines = UNTUNED.splitlines()
+    assert sorted(text.splitlines()) == sorted([lines[0], *lines[2:4]])
+
+
+def test_results_of_tunableop_are_shapes_too(empty, folder):
+    path = write(folder / "tunableop_results0.csv", "Validator,PT_VERSION,2.11.0\n"
+                 "GemmTunableOp_BFloat16_TN,tn_512_256_128_ld_128_128_512,Default,0.01\n")
+    result = json.loads(empty.ctl("get", "--wait", "cached", "--shapes", path, "--json").stdout)
+    assert len(result) == 1
+    for text, words in (("GemmTunableOp_BFloat16_TN,tn_5_x\n", "line 1: \"tn_5_x\" is no shape"),
+                        ("GemmTunableOp_BFloat16_TT,tt_8_8_8_ld_8_8_8\n", "no shape that gemmd can tune"),
+                        ("GemmTunableOp_BFloat16_TN,tn_0_1_1\n", "is no shape")):
+        assert words in fails(empty, "tune", "--shapes", write(folder / "x.csv", text), code=2)
+    assert "only --mode" in fails(empty, "tune", "--shapes", path, "--layer", "down", code=2)
