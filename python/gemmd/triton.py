@@ -5,19 +5,16 @@
     @triton.jit
     def kernel(...)
 
-The arguments are triton.autotune's, and the benchmark is Triton's. For each new tuning key a single
-process holds a lease and times the unknown configs; the other processes wait and get the winner.
-gemmd keeps a row per config, for failures with the reason. Speed may differ between sessions, so a
-new config is timed next to the best known config. Its row has that config's known time, multiplied
-by the ratio of both times now. A row is valid for everything that reaches the compiler or the
-benchmark (problem_of, name_of), and answers only its user until the daemon's owner promotes it.
-When an answer fails to compile or launch, the failure becomes a trial, and gemmd is asked for the
-next answer. Without a daemon or libgemmd Triton tunes by itself, with a single warning. During a
-CUDA graph's capture nothing is asked and nothing is timed anew.
+The arguments are triton.autotune's, and the benchmark is Triton's. For each new tuning key a single process holds a lease and times the unknown
+configs (triton_timing.py). The other processes compile configs for the holder (triton_compilation.py),
+wait, and get the winner. gemmd keeps a row per config, for failures with the reason. A row is valid
+for everything that reaches the compiler or the benchmark (triton_rows.py), and answers only its user
+until the daemon's owner promotes it. When an answer fails to compile or launch, the failure becomes a
+trial, and gemmd is asked for the next answer. Without a daemon or libgemmd Triton tunes by itself,
+with a single warning. During a CUDA graph's capture nothing is asked and nothing is timed anew.
 """
 import contextlib
 import functools
-import inspect
 import math
 import os
 import sys
@@ -31,15 +28,16 @@ if tuple(int(n) for n in triton.__version__.split(".")[:2]) < (3, 2):
     raise ImportError(f"gemmd.triton needs Triton 3.2 or newer, and this is {triton.__version__}")
 
 from gemmd.client import Client
-from gemmd.configs import fits, plain, write_config
+from gemmd.configs import write_config
 from gemmd.errors import INTERNAL, Deadline, GemmdError, Unreachable, make_error
-from gemmd.triton_compiler import compiler_hash, jit_of, specialised
-from gemmd.triton_errors import is_of_config, reason_of, status_of
-from gemmd.triton_source import computed_by, constants_of, hook_hash, source_hash, text_of
+from gemmd.triton_compilation import open_compilation
+from gemmd.triton_errors import is_of_config
+from gemmd.triton_rows import backend, hooks_of, name_of, problem_of
+from gemmd.triton_timing import Session, Timer, failed, lines_of, measure
 
+RENEW_S = 15.0  # the holder of a lease renews it so often while it compiles
 QUIET_S = 30.0  # pause after a daemon did not answer; lifetime of a stopgap
 _autotune = triton.autotune  # users may replace triton.autotune by this module's
-_CHOOSES = ("configs", "key", "prune_configs_by", "cache_results")  # choose among configs
 _of_thread = threading.local()  # Clients for each thread: a waiting call blocks its Client
 _quiet_until = {}  # {(socket, device): end of the pause}
 _warned = False
@@ -74,78 +72,12 @@ def _warn(error):
                       stacklevel=2)
 
 
-# ---- validity of a result ------------------------------------------------------------------------
-
-def _interprets():
-    """True when Triton would interpret a kernel that is decorated now."""
-    knobs = getattr(triton, "knobs", None)  # Triton 3.4 and newer
-    return knobs.runtime.interpret if knobs else os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def backend():
-    """"cuda:90"; "interpreter" when Triton interprets, or without a GPU driver."""
-    if _interprets():
-        return "interpreter"
-    try:
-        target = triton.runtime.driver.active.get_current_target()
-    except Exception:  # the exception for a missing driver differs by version
-        return "interpreter"
-    return f"{target.backend}:{target.arch}"
-
-
-def hooks_of(arguments):
-    """Returns "do_bench=...,reset_to_zero=...": the arguments that change timings or inputs."""
-    return ",".join(f"{name}={hook_hash(v) if callable(v) else text_of(v)}" for name, v in sorted(arguments.items())
-                    if name not in _CHOOSES and v is not None)
-
-
-def problem_of(tuner, key, kwargs, hooks=""):
-    """The custom problem of a tuning key, as text: every part of a call that reaches the compiler
-    or the benchmark. `key`: Triton's own tuple, the values of the key arguments and then the
-    dtypes. Other arguments (such as HEAD_DIM) are constant within a job, not between jobs."""
-    given = {**tuner.nargs, **kwargs}
-    computed = computed_by(tuner.fn, given)
-    args = {name: v for name, v in given.items() if name in tuner.arg_names}
-    names = [name for name in tuner.keys if name in args]
-    names += [f"{name}.dtype" for name, v in args.items() if hasattr(v, "dtype")]
-    arguments = ",".join(f"{name}={v}" for name, v in zip(names, key))
-    options = {name: v for name, v in kwargs.items() if name not in (*args, "grid", "warmup")}
-    tuned = set(tuner.keys).union(*(config.all_kwargs() for config in tuner.configs))
-    fields = {"kernel": tuner.base_fn.__name__, "source": source_hash(tuner.fn),
-              "triton": triton.__version__, "backend": backend(), "arguments": arguments,
-              "constants": constants_of(tuner.fn, {**args, **computed}, tuned, computed) or None,
-              "options": ",".join(f"{name}={text_of(v)}" for name, v in sorted(options.items())) or None,
-              "hooks": hooks or None}
-    if fields["backend"] != "interpreter":
-        fields.update(_compiled(tuner, args, options, tuned))
-    return "custom:triton " + write_config(fields)
-
-
-def _compiled(tuner, args, options, tuned):
-    """The fields about compilation. The first config stands for all: the row of a config has the
-    constants that the config sets."""
-    active, jit = triton.runtime.driver.active, jit_of(tuner.fn)
-    args = {**args, **options, **tuner.configs[0].all_kwargs()}
-    computed = computed_by(tuner.fn, args)
-    return {"compiler": compiler_hash(active, jit, options),
-            "specialised": specialised(active, jit, {**args, **computed}, {*tuned, *computed}) or None}
-
-
-def name_of(config, timer=None):
-    """A config as gemmd keeps it: keywords, warps, stages, and the values computed by heuristics
-    and pre_hook in the timer's call. Values that no config can hold are kept as text."""
-    values = {**config.all_kwargs(), **(timer.computed(config) if timer else {})}
-    values = {name: plain(v) for name, v in values.items()}
-    if getattr(config, "pre_hook", None):
-        values["pre_hook"] = hook_hash(config.pre_hook)[:12]
-    return {name: v if fits(v) else text_of(v) for name, v in values.items()}
-
+# ---- the answer of a key -------------------------------------------------------------------------
 
 def find(configs, name, timer=None):
     """Finds a config by its name. Compares written lines, because 1, 1.0 and True are equal in
     Python."""
-    line = write_config(name)
-    return next((c for c in configs if write_config(name_of(c, timer)) == line), None)
+    return lines_of(configs, timer).get(write_config(name))
 
 
 def find_answer(configs, answer, timer=None):
@@ -156,126 +88,20 @@ def find_answer(configs, answer, timer=None):
     return config
 
 
-# ---- timing --------------------------------------------------------------------------------------
-
-class Timer:
-    """Calls Triton's benchmark, and keeps the reason of an infinite time. `replaces`: the key's answer has
-    failed in this launch."""
-
-    def __init__(self, tuner, args, kwargs, replaces=False):
-        self.tuner, self.args, self.kwargs, self.failure = tuner, args, kwargs, None
-        self.replaces = replaces
-        self.bench = tuner.do_bench
-        self.without = self._computed({})
-
-    def _computed(self, keywords):
-        return computed_by(getattr(self.tuner, "fn", None),
-                           {**(getattr(self.tuner, "nargs", None) or {}), **self.kwargs, **keywords})
-
-    def computed(self, config):
-        """The heuristics' values that differ from the problem's, or that the problem lacks."""
-        return {name: v for name, v in self._computed(config.all_kwargs()).items()
-                if name not in self.without or text_of(v) != text_of(self.without[name])}
-
-    def do_bench(self, call, **options):
-        try:
-            return self.bench(call, **options)
-        except Exception as e:
-            self.failure = e
-            raise
-
-    def trial(self, config):
-        """Times a config. Returns a record of docs/protocol.md, and an error to raise or None."""
-        self.failure, name = None, name_of(config, self)
-        self.tuner.do_bench = self.do_bench
-        try:
-            times = self.tuner._bench(*self.args, config=config, **self.kwargs)
-        except Exception as e:
-            return failed(name, e), None if is_of_config(e) else e
-        finally:
-            self.tuner.do_bench = self.bench
-        if self.failure is not None:
-            return failed(name, self.failure), None
-        ms = float(times[0] if isinstance(times, (list, tuple)) else times)
-        if not (math.isfinite(ms) and ms > 0):  # a benchmark reports a failure by such a time
-            return {"config": name, "status": "invalid", "reason": f"do_bench returned {ms:g}"}, None
-        return {"config": name, "time_us": ms * 1e3}, None
-
-    def clean_up(self, config):
-        """Resets the arguments that a timing changed, as Triton does after tuning."""
-        full = {**self.tuner.nargs, **self.kwargs, **config.all_kwargs()}
-        self.tuner.pre_hook(full, reset_only=True)
-
-
-def failed(name, error):
-    return {"config": name, "status": status_of(error), "reason": reason_of(error)}
-
-
-class Session:
-    """The known results of a problem's configs, and new timings. A new config is timed after the
-    best known config; the new time is the known time, times the ratio of both timings."""
-
-    def __init__(self, client, problem, configs, known, timer):
-        self.client, self.problem, self.timer = client, problem, timer
-        self.configs = {}
-        for config in configs:
-            self.configs.setdefault(write_config(name_of(config, timer)), config)
-        lines = {line: row for row in known if (line := write_config(row["config"])) in self.configs}
-        self.times = {line: row["time_us"] for line, row in lines.items()
-                      if row["status"] == "ok" and row["time_us"]}
-        self.failed = {line for line, row in lines.items() if row["status"] != "ok"}
-        self.is_first, self.scale = not self.times, 1.0
-
-    def _time(self, line):
-        """Times a config. Returns None when the config failed, after recording the failure."""
-        trial, error = self.timer.trial(self.configs[line])
-        if "time_us" in trial:
-            return trial["time_us"]
-        self.failed.add(line)
-        self.times.pop(line, None)
-        self.client.record(self.problem, [trial])
-        if error is not None:
-            raise error
-        return None
-
-    def _compare(self):
-        """Times the best known config, or the next best when the best fails."""
-        while self.times:
-            best = min(self.times, key=self.times.get)
-            now = self._time(best)
-            if now is not None:
-                self.scale = self.times[best] / now
-                return
-
-    def time_new(self):
-        """Times all unknown configs. Returns the fastest line, or None."""
-        for line in self.configs:
-            if line in self.times or line in self.failed:
-                continue
-            if not self.is_first:
-                self._compare()
-            now = self._time(line)
-            if now is not None:
-                self.times[line] = now * self.scale
-                self.client.record(self.problem, [{"config": line, "time_us": self.times[line]}])
-        return min(self.times, key=self.times.get, default=None)
-
-
-def measure(client, problem, configs, known, timer):
-    """Times the unknown configs, and puts the fastest. Returns the config, or None if all fail."""
-    session = Session(client, problem, configs, known, timer)
-    best = session.time_new()
-    if best is None:
-        client.release(problem)
-        return None
-    client.put(problem, best, session.times[best])
-    return session.configs[best]
-
-
-def acquire(client, problem, configs, timer, deadline_ms):
-    """Acquires the key. None: gemmd is alive, but was late to answer "held"."""
+def acquire(client, problem, lines, timer, deadline_ms):
+    """Acquires the key. While another process holds the key, this process compiles configs for it.
+    None: gemmd is alive, but was late to answer "held"."""
+    names, end = list(lines), time.monotonic() + deadline_ms / 1e3
     try:
-        return client.acquire(problem, [name_of(c, timer) for c in configs], deadline_ms=deadline_ms)
+        asked = client.acquire(problem, names, deadline_ms=deadline_ms, now=True)
+        if asked.outcome != "held":
+            return asked
+        with open_compilation(timer, problem, lines) as compilation:
+            if compilation:
+                compilation.compile_all(lambda: not deadline_ms or time.monotonic() < end)
+        left_ms = math.ceil((end - time.monotonic()) * 1e3)
+        return asked if deadline_ms and left_ms <= 0 else client.acquire(
+            problem, names, deadline_ms=left_ms if deadline_ms else 0)
     except Deadline:
         if not deadline_ms or not client.reaches_daemon():
             raise  # gemmd hangs
@@ -285,8 +111,9 @@ def acquire(client, problem, configs, timer, deadline_ms):
 def decide(client, problem, configs, timer, deadline_ms, waiting=contextlib.nullcontext):
     """Returns (the config for a problem, True for a stopgap while another process tunes). Without a
     config, Triton tunes by itself. waiting(): a context for waiting for other processes."""
+    lines = lines_of(configs, timer)
     with waiting():
-        asked = acquire(client, problem, configs, timer, deadline_ms)
+        asked = acquire(client, problem, lines, timer, deadline_ms)
     if asked is None or asked.outcome == "held":
         answer = asked and asked.answer
         return find_answer(configs, answer, timer) if answer else configs[0], True
@@ -294,20 +121,37 @@ def decide(client, problem, configs, timer, deadline_ms, waiting=contextlib.null
         if timer is not None and timer.replaces:
             client.put(problem, asked.answer.config, asked.answer.time_us)
         return find_answer(configs, asked.answer, timer), False
-    return find_out(client, problem, configs, timer, asked.known), False
+    return find_out(Session(client, problem, lines, asked.known, timer)), False
 
 
-def find_out(client, problem, configs, timer, known):
+def find_out(session):
     """Measures the configs: this process has the key's lease. Returns the fastest, or None."""
     try:
-        config = measure(client, problem, configs, known, timer)
+        with open_compilation(session.timer, session.problem, session.configs) as compilation:
+            config = measure(session, compiled(session, compilation) if compilation else session.unknown())
     except BaseException:
         with contextlib.suppress(GemmdError):
-            client.release(problem)
+            session.client.release(session.problem)
         raise
     if config is not None:
-        timer.clean_up(config)
+        session.timer.clean_up(config)
     return config
+
+
+def compiled(session, compilation):
+    """Yields the lines of the unknown configs, as they are compiled by all processes."""
+    renewed = [time.monotonic()]
+
+    def goes_on():
+        if time.monotonic() - renewed[0] > RENEW_S:
+            renewed[0] = time.monotonic()
+            session.client.acquire(session.problem, list(session.configs), now=True)  # renews the lease
+        return True
+
+    unknown = session.unknown()
+    compilation.skip(session.configs.keys() - set(unknown))
+    compilation.compile_all(goes_on)
+    yield from compilation.by_end(unknown, goes_on)
 
 
 # ---- the decorator -------------------------------------------------------------------------------
@@ -315,10 +159,9 @@ def find_out(client, problem, configs, timer, known):
 class SharedCache(dict):
     """The autotuner's own {key: config}, which gets missing keys from gemmd."""
 
-    def __init__(self, tuner, socket, deadline_ms, arguments=()):
+    def __init__(self, tuner, socket, deadline_ms):
         super().__init__()
         self.tuner, self.socket, self.deadline_ms = tuner, socket, deadline_ms
-        self.arguments = dict(arguments)  # of triton.autotune
         self.stopgaps = {}  # {key: end time of the stopgap}
         # given: keys answered by gemmd; failed: {key: {line: status}} of answers that failed here.
         self.given, self.failed = set(), {}
@@ -326,9 +169,8 @@ class SharedCache(dict):
 
     @functools.cached_property
     def hooks(self):
-        """hooks_of() the arguments, read at first use: the source may define a hook's functions
-        below the kernel."""
-        return hooks_of(self.arguments)
+        """hooks_of() the autotuner, read at first use: a hook's functions may be defined below the kernel."""
+        return hooks_of(self.tuner)
 
     def lock(self):
         """While the tuner decides, its arguments belong to a single call. The child of a fork has a
@@ -436,33 +278,38 @@ def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
     far or the first config is used for 30 s; then gemmd is asked again. A daemon that does not
     answer is left alone for as long.
     """
-    arguments = inspect.signature(_autotune).bind(configs, key, *more, **options).arguments
 
     def decorate(fn):
         tuner = _autotune(configs, key, *more, **options)(fn)
-        cache = tuner.cache = SharedCache(tuner, gemmd_socket, deadline_ms, arguments)
-        call, run = cache.call, tuner.run
-
-        def launch(*args, **kwargs):
-            while True:
-                try:
-                    return run(*args, **kwargs)
-                except Exception as e:
-                    if not cache.forget_failure(e):
-                        raise
-
-        def shared_run(*args, **kwargs):
-            lock, outer = cache.lock(), vars(call).copy()
-            with lock:  # other calls must not replace nargs while the tuner decides
-                vars(call).clear()
-                call.args, call.kwargs, call.lock = args, kwargs, lock
-                try:
-                    return launch(*args, **kwargs)
-                finally:  # do not keep the tensors alive
-                    vars(call).clear()
-                    vars(call).update(outer)
-
-        tuner.run = shared_run
+        tuner.run = share(tuner, tuner.run, gemmd_socket, deadline_ms)
         return tuner
 
     return decorate
+
+
+def share(tuner, run, socket, deadline_ms):
+    """Gives an autotuner a SharedCache. Returns the function that launches through the cache;
+    `run`: Triton's own."""
+    cache = tuner.cache = SharedCache(tuner, socket, deadline_ms)
+    call = cache.call
+
+    def launch(*args, **kwargs):
+        while True:
+            try:
+                return run(*args, **kwargs)
+            except Exception as e:
+                if not cache.forget_failure(e):
+                    raise
+
+    def shared_run(*args, **kwargs):
+        lock, outer = cache.lock(), vars(call).copy()
+        with lock:  # other calls must not replace nargs while the tuner decides
+            vars(call).clear()
+            call.args, call.kwargs, call.lock = args, kwargs, lock
+            try:
+                return launch(*args, **kwargs)
+            finally:  # do not keep the tensors alive
+                vars(call).clear()
+                vars(call).update(outer)
+
+    return shared_run

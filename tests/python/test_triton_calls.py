@@ -8,7 +8,7 @@ import types
 import pytest
 
 import gemmd
-from triton_stand_in import Config, Heuristics, Jit, OutOfResources, PTXASError, Tensor, clock, measured, put_in_place
+from triton_stand_in import Config, Heuristics, Jit, OutOfResources, PTXASError, Tensor, clock, forget_gemmd, measured, put_in_place
 
 KILLED = "`ptxas` failed with error code -9\n`ptxas` stderr:\n\nRepro command: ptxas k.ptx\n"
 NO_ROOM = "Internal Triton PTX codegen error\n`ptxas` stderr:\nptxas fatal   : No space left on device\n"
@@ -17,15 +17,14 @@ constexpr = "constexpr"
 
 
 @pytest.fixture
-def triton(monkeypatch):
+def triton(monkeypatch, tmp_path):
     triton = put_in_place(monkeypatch)
-    monkeypatch.delitem(sys.modules, "gemmd.triton", raising=False)
-    monkeypatch.delattr(gemmd, "triton", raising=False)
+    forget_gemmd(monkeypatch)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     import gemmd.triton as module
     monkeypatch.setattr(module, "_device", lambda: None)  # the tests' daemon tunes for the CPU
     yield triton
-    monkeypatch.delitem(sys.modules, "gemmd.triton")
-    monkeypatch.delattr(gemmd, "triton")
+    forget_gemmd(monkeypatch)
 
 
 def job(socket, body, blocks=(4, 64), below=lambda fn: fn, tune=None, hook=None, **options):
@@ -78,7 +77,7 @@ class Asked(Exception):
 
 
 class Asker:
-    def acquire(self, problem, configs, deadline_ms):
+    def acquire(self, problem, configs, deadline_ms, now):
         raise Asked((problem, configs))
 
 

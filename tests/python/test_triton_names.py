@@ -8,6 +8,7 @@ import types
 import pytest
 
 import gemmd
+from triton_stand_in import forget_gemmd
 
 PROBLEM = "custom:triton kernel=mine"
 
@@ -62,8 +63,7 @@ def gt(monkeypatch):
     put_in_place(monkeypatch, "3.2.0")
     import gemmd.triton as module
     yield module
-    monkeypatch.delitem(sys.modules, "gemmd.triton")
-    monkeypatch.delattr(gemmd, "triton")
+    forget_gemmd(monkeypatch)
 
 
 def put_in_place(monkeypatch, version):
@@ -71,8 +71,7 @@ def put_in_place(monkeypatch, version):
     triton.__version__ = version
     triton.autotune = lambda configs, key: lambda fn: Runner()
     monkeypatch.setitem(sys.modules, "triton", triton)
-    monkeypatch.delitem(sys.modules, "gemmd.triton", raising=False)
-    monkeypatch.delattr(gemmd, "triton", raising=False)
+    forget_gemmd(monkeypatch)
 
 
 @pytest.mark.no_library
@@ -172,7 +171,7 @@ def test_nothing_is_asked_or_timed_in_a_capture(gt, monkeypatch):
 
 def test_a_problem_of_any_text(gt, cpu, monkeypatch):
     """Values and hashes may look like numbers, or have quotes."""
-    monkeypatch.setattr(gt, "source_hash", lambda fn: "1e5")
+    monkeypatch.setattr(gemmd.triton_rows, "source_hash", lambda fn: "1e5")
     gt.triton.__version__ = "3.1"
     tuner = types.SimpleNamespace(nargs={}, arg_names=["s"], keys=["s"], configs=[], fn=lambda s: s,
                                   base_fn=types.SimpleNamespace(__name__="mine"))

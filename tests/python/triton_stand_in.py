@@ -8,6 +8,11 @@ import os
 import sys
 import types
 
+import gemmd
+
+
+IMPORT_TRITON = ("triton", "triton_rows", "triton_timing", "triton_compilation")  # modules of gemmd
+
 
 class OutOfResources(Exception):
     pass
@@ -48,6 +53,9 @@ class Jit:
         return args, [special(p) for p in self.params], {}
 
     def run(self, *args, grid, warmup=False, **kwargs):
+        if warmup:
+            clock.compiled.append(kwargs.get("BLOCK"))
+            return
         given = {**dict(zip(self.arg_names, args)), **kwargs}
         self.fn(**{name: v for name, v in given.items() if name in self.arg_names})
 
@@ -63,10 +71,13 @@ class Heuristics:
 
 
 class Autotuner:
-    def __init__(self, fn, configs, key, pre_hook, do_bench):
+    def __init__(self, fn, configs, key, hooks):
         self.fn, self.configs, self.keys, self.arg_names = fn, configs, key, fn.arg_names
-        self.pre_hook = pre_hook or (lambda arguments, reset_only=False: None)
-        self.do_bench, self.cache, self.base_fn = do_bench or measured, {}, fn
+        self.pre_hook = hooks["pre_hook"] or (lambda arguments, reset_only=False: None)
+        self.user_defined_pre_hook = hooks["pre_hook"] is not None
+        self.reset_to_zero, self.restore_value = (list(hooks[name] or []) for name in ("reset_to_zero", "restore_value"))
+        self._do_bench, self.cache, self.base_fn = hooks["do_bench"], {}, fn
+        self.do_bench = self._do_bench or measured
         while not inspect.isfunction(self.base_fn):
             self.base_fn = self.base_fn.fn
 
@@ -98,7 +109,8 @@ class Autotuner:
         self.nargs = None
 
 
-clock = types.SimpleNamespace(ms=1.0, began=[])  # ms: the time of each call; began: BLOCKs that were timed
+# ms: the time of each call; began, compiled: BLOCKs that were timed, or compiled without a launch
+clock = types.SimpleNamespace(ms=1.0, began=[], compiled=[])
 
 
 def measured(call, quantiles):
@@ -106,8 +118,14 @@ def measured(call, quantiles):
     return [clock.ms] * 3
 
 
+def raced(call, quantiles, warmup=25, rep=100):
+    """Stands for Triton's own benchmark."""
+    return measured(call, quantiles)
+
+
 def autotune(configs, key, prune_configs_by=None, reset_to_zero=None, restore_value=None, pre_hook=None, do_bench=None):
-    return lambda fn: Autotuner(fn, configs, key, pre_hook, do_bench)
+    hooks = dict(reset_to_zero=reset_to_zero, restore_value=restore_value, pre_hook=pre_hook, do_bench=do_bench)
+    return lambda fn: sys.modules["triton.runtime.autotuner"].Autotuner(fn, configs, key, hooks)
 
 
 def put_in_place(monkeypatch):
@@ -121,6 +139,8 @@ def put_in_place(monkeypatch):
     parts = {"triton": dict(__version__="3.5.0", autotune=autotune, Config=Config, jit=Jit, installed=installed,
                             heuristics=lambda values: lambda fn: Heuristics(fn, values)),
              "triton.runtime": dict(driver=types.SimpleNamespace(active=active)),
+             "triton.runtime.autotuner": dict(Autotuner=type("Autotuner", (Autotuner,), {})),
+             "triton.testing": dict(do_bench=raced),
              "triton.runtime.cache": dict(triton_key=lambda: installed.files),
              "triton.compiler": {},
              "triton.compiler.compiler": dict(make_backend=lambda target: compiler),
@@ -134,5 +154,12 @@ def put_in_place(monkeypatch):
         parent, _, last = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], last, module)
-    clock.ms, clock.began = 1.0, []
+    clock.ms, clock.began, clock.compiled = 1.0, [], []
     return sys.modules["triton"]
+
+
+def forget_gemmd(monkeypatch):
+    """Removes the modules of gemmd that have imported a Triton."""
+    for name in IMPORT_TRITON:
+        monkeypatch.delitem(sys.modules, f"gemmd.{name}", raising=False)
+        monkeypatch.delattr(gemmd, name, raising=False)
