@@ -5,7 +5,8 @@
     @triton.jit
     def kernel(...)
 
-The arguments are triton.autotune's, and the benchmark is Triton's. For each new tuning key a single process holds a lease and times the unknown
+The arguments are triton.autotune's, and the benchmark is Triton's. install() does the same for all
+kernels of the process. For each new tuning key a single process holds a lease and times the unknown
 configs (triton_timing.py). The other processes compile configs for the holder (triton_compilation.py),
 wait, and get the winner. gemmd keeps a row per config, for failures with the reason. A row is valid
 for everything that reaches the compiler or the benchmark (triton_rows.py), and answers only its user
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 
 import triton
 
@@ -32,7 +34,7 @@ from gemmd.configs import write_config
 from gemmd.errors import INTERNAL, Deadline, GemmdError, Unreachable, make_error
 from gemmd.triton_compilation import open_compilation
 from gemmd.triton_errors import is_of_config
-from gemmd.triton_rows import backend, hooks_of, name_of, problem_of
+from gemmd.triton_rows import backend, bucket_key, check_bucket, hooks_of, key_names, name_of, problem_of
 from gemmd.triton_timing import Session, Timer, failed, lines_of, measure
 
 RENEW_S = 15.0  # the holder of a lease renews it so often while it compiles
@@ -75,8 +77,7 @@ def _warn(error):
 # ---- the answer of a key -------------------------------------------------------------------------
 
 def find(configs, name, timer=None):
-    """Finds a config by its name. Compares written lines, because 1, 1.0 and True are equal in
-    Python."""
+    """Finds a config by its name. Compares written lines: 1, 1.0 and True are equal in Python."""
     return lines_of(configs, timer).get(write_config(name))
 
 
@@ -96,7 +97,7 @@ def acquire(client, problem, lines, timer, deadline_ms):
         asked = client.acquire(problem, names, deadline_ms=deadline_ms, now=True)
         if asked.outcome != "held":
             return asked
-        with open_compilation(timer, problem, lines) as compilation:
+        with open_compilation(timer, problem, lines, is_holder=False) as compilation:
             if compilation:
                 compilation.compile_all(lambda: not deadline_ms or time.monotonic() < end)
         left_ms = math.ceil((end - time.monotonic()) * 1e3)
@@ -127,7 +128,7 @@ def decide(client, problem, configs, timer, deadline_ms, waiting=contextlib.null
 def find_out(session):
     """Measures the configs: this process has the key's lease. Returns the fastest, or None."""
     try:
-        with open_compilation(session.timer, session.problem, session.configs) as compilation:
+        with open_compilation(session.timer, session.problem, session.configs, is_holder=True) as compilation:
             config = measure(session, compiled(session, compilation) if compilation else session.unknown())
     except BaseException:
         with contextlib.suppress(GemmdError):
@@ -157,11 +158,12 @@ def compiled(session, compilation):
 # ---- the decorator -------------------------------------------------------------------------------
 
 class SharedCache(dict):
-    """The autotuner's own {key: config}, which gets missing keys from gemmd."""
+    """The autotuner's own {key: config}, which gets missing keys from gemmd. With buckets, keys
+    in the same bucket are one key."""
 
-    def __init__(self, tuner, socket, deadline_ms):
+    def __init__(self, tuner, socket, deadline_ms, bucket=None):
         super().__init__()
-        self.tuner, self.socket, self.deadline_ms = tuner, socket, deadline_ms
+        self.tuner, self.socket, self.deadline_ms, self.bucket = tuner, socket, deadline_ms, bucket or {}
         self.stopgaps = {}  # {key: end time of the stopgap}
         # given: keys answered by gemmd; failed: {key: {line: status}} of answers that failed here.
         self.given, self.failed = set(), {}
@@ -178,14 +180,26 @@ class SharedCache(dict):
         pid = os.getpid()
         return self.locks.get(pid) or self.locks.setdefault(pid, threading.RLock())
 
+    def _bucket_key(self, key):
+        if not self.bucket:
+            return key
+        call = vars(self.call)
+        args = {**dict(zip(self.tuner.arg_names, call["args"])), **call["kwargs"]} if call else self.tuner.keys
+        return bucket_key(key, key_names(self.tuner, args), self.bucket)
+
     def __contains__(self, key):
+        key = self._bucket_key(key)
         return dict.__contains__(self, key) and not self._is_over(key) or self._ask(key)
 
     def __getitem__(self, key):
+        key = self._bucket_key(key)
         config = dict.__getitem__(self, key)
         if vars(self.call):
             self.call.used = key, config
         return config
+
+    def __setitem__(self, key, config):
+        dict.__setitem__(self, self._bucket_key(key), config)
 
     def _is_over(self, key):
         return key in self.stopgaps and time.monotonic() > self.stopgaps[key] and not _is_capturing()
@@ -253,8 +267,7 @@ class SharedCache(dict):
 
     @contextlib.contextmanager
     def _let_others_run(self):
-        """Releases the lock, so that threads with a known config launch while this thread waits for
-        another process."""
+        """Releases the lock: threads with a known config launch while this thread waits."""
         nargs, lock = self.tuner.nargs, self.call.lock
         lock.release()
         try:
@@ -270,27 +283,30 @@ class SharedCache(dict):
             _warn(error)
 
 
-def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
+def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, bucket=None, **options):
     """triton.autotune(configs, key, ...), shared through gemmd.
 
     gemmd_socket: the daemon's socket; None: found as by gemmd.Client. deadline_ms: how long to wait
     for another process's tuning (0: as long as that process lives). After the deadline, the best so
     far or the first config is used for 30 s; then gemmd is asked again. A daemon that does not
     answer is left alone for as long.
+    bucket: {argument of `key`: "pow2" or "sqrt2"}. Numbers between two powers (of 2, of its square
+    root) are one key, tuned for the number of the first call. ValueError for other values.
     """
+    check_bucket(bucket, key)
 
     def decorate(fn):
         tuner = _autotune(configs, key, *more, **options)(fn)
-        tuner.run = share(tuner, tuner.run, gemmd_socket, deadline_ms)
+        run = type(tuner).run
+        tuner.run = share(tuner, functools.partial(getattr(run, "alone", run), tuner), gemmd_socket, deadline_ms, bucket)
         return tuner
 
     return decorate
 
 
-def share(tuner, run, socket, deadline_ms):
-    """Gives an autotuner a SharedCache. Returns the function that launches through the cache;
-    `run`: Triton's own."""
-    cache = tuner.cache = SharedCache(tuner, socket, deadline_ms)
+def share(tuner, run, socket, deadline_ms, bucket):
+    """Gives an autotuner a SharedCache. Returns its launch through the cache; `run`: Triton's own."""
+    cache = tuner.cache = SharedCache(tuner, socket, deadline_ms, bucket)
     call = cache.call
 
     def launch(*args, **kwargs):
@@ -313,3 +329,72 @@ def share(tuner, run, socket, deadline_ms):
                 vars(call).update(outer)
 
     return shared_run
+
+
+# ---- all autotuners of a process -----------------------------------------------------------------
+
+_installed = None  # (socket, deadline_ms, bucket)
+_adopting = threading.Lock()
+os.register_at_fork(after_in_child=lambda: globals().update(_adopting=threading.Lock()))
+_adopted = weakref.WeakSet()  # autotuners whose `gemmd` is (the value of _installed, the shared launch)
+
+
+def install(gemmd_socket=None, deadline_ms=0, bucket=None):
+    """Shares every triton.autotune of this process through gemmd: kernels that exist, and kernels
+    of later imports. The arguments are autotune's; a kernel ignores names in `bucket` that it lacks.
+    Keys that Triton tuned before stay. A second call replaces the first call's arguments."""
+    global _installed
+    check_bucket(bucket)
+    tuners = triton.runtime.autotuner.Autotuner
+    _installed = gemmd_socket, deadline_ms, dict(bucket or {})
+    if not hasattr(tuners.run, "alone"):
+        tuners.run = _make_run(tuners.run)
+
+
+def uninstall():
+    """Ends install(). Kernels keep their configs, except stopgaps and those of buckets. Kernels
+    under gemmd.triton.autotune stay shared."""
+    global _installed
+    _installed = None
+    tuners = triton.runtime.autotuner.Autotuner
+    alone = getattr(tuners.run, "alone", None)
+    if alone and tuners.run.__wrapped__ is alone:  # else another package has wrapped the method since
+        tuners.run = alone
+    for tuner in list(_adopted):
+        tuner.cache, tuner.gemmd = _own_configs(tuner.cache), (None, None)
+    _adopted.clear()
+
+
+def _own_configs(cache):
+    is_of_bucket, stopgaps = getattr(cache, "bucket", False), getattr(cache, "stopgaps", ())
+    return {key: config for key, config in cache.items() if key not in stopgaps and not is_of_bucket}
+
+
+def _make_run(alone):
+    """Replaces the method of the class: whichever module has a kernel, its launches pass here."""
+    @functools.wraps(alone)
+    def run(tuner, *args, **kwargs):
+        installed = _installed
+        if installed is None:  # uninstalled during the call
+            return alone(tuner, *args, **kwargs)
+        return _adopt(tuner, alone, installed)(*args, **kwargs)
+
+    run.alone = alone
+    return run
+
+
+def _adopt(tuner, alone, installed):
+    """Returns the autotuner's shared launch, made at the first call."""
+    adopted, shared = getattr(tuner, "gemmd", (None, None))
+    if adopted is installed:
+        return shared
+    with _adopting:
+        adopted, shared = getattr(tuner, "gemmd", (None, None))
+        if adopted is not installed:
+            own = _own_configs(tuner.cache)
+            shared = share(tuner, functools.partial(alone, tuner), *installed)
+            if not installed[-1]:
+                tuner.cache.update(own)
+            tuner.gemmd = installed, shared
+            _adopted.add(tuner)
+        return shared

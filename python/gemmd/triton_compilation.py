@@ -3,7 +3,7 @@
 
 The processes meet at a file in Triton's cache folder, which holds the compiled kernels. Byte i of the
 file belongs to config i: a process locks the byte while it compiles the config, and writes 1
-afterwards. A lock ends with its process, so a killed process blocks nobody. Further locks are the
+afterwards. The lease's holder makes the file. A lock ends with its process, so a killed process blocks nobody. Further locks are the
 host's slots, one for each core: a process takes a slot for each compilation. Without such a file (a
 folder that cannot be written) each process compiles for itself, as under Triton alone.
 
@@ -28,6 +28,7 @@ import triton
 from gemmd.triton_rows import backend
 
 POLL_S = 0.01
+FIND_S = 1.0  # how long a process waits for the holder's file
 THREADS = 8  # compilations of a process at once; more would wait for Python's lock
 STALL_S = 60.0  # the holder compiles a config itself when other processes finish none for so long
 _SLOTS = 1 << 20  # offset of the first host's slots; hosts that share the folder have slots of their own
@@ -37,10 +38,12 @@ class Claims:
     """The file's bytes and locks. The locks belong to this open file, not to the process: threads
     exclude each other, too."""
 
-    def __init__(self, path):
-        """Raises OSError, also where the file system has no locks."""
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def __init__(self, path, is_new):
+        """is_new: makes the file if it is missing. Raises OSError, also where the file system has no
+        locks."""
+        if is_new:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT * is_new | os.O_CLOEXEC, 0o600)
         self.held = set()  # offsets; a lock that this file has already would be granted again
         try:
             self._lock(fcntl.F_UNLCK, 0)
@@ -227,21 +230,37 @@ class Compilation:
     def _has_ended(self, i):
         return self.claims.is_done(i) or i in self.claims.held or self.claims.lock(i)
 
-    def close(self):
-        self.claims.close()
+
+def file_of(problem, configs):
+    """The path of the file at which the processes of a problem and its configs {line: config} meet."""
+    digest = hashlib.sha256("\0".join([problem, *configs]).encode()).hexdigest()[:32]
+    return os.path.join(_cache_folder(), "gemmd", digest)
+
+
+def _open_claims(path, is_holder):
+    """Opens the holder's file. Returns None where that cannot be: this process has a cache folder of
+    its own, or the file system has no locks."""
+    end_s = time.monotonic() + FIND_S
+    while True:
+        try:
+            return Claims(path, is_holder)
+        except FileNotFoundError:
+            if is_holder or time.monotonic() > end_s:
+                return None
+            time.sleep(POLL_S)
+        except OSError:
+            return None
 
 
 @contextlib.contextmanager
-def open_compilation(timer, problem, configs):
-    """Yields a Compilation, or None where nothing is shared: Triton interprets, there is a single
-    config, or the file cannot be opened and locked."""
-    compilation = None
+def open_compilation(timer, problem, configs, is_holder):
+    """Yields a Compilation, or None where nothing is shared. The lease's holder makes the file, and
+    a process without the lease only finds it: for another cache folder it would compile in vain."""
+    claims = None
     if timer is not None and len(configs) > 1 and hasattr(fcntl, "F_OFD_SETLK") and backend() != "interpreter":
-        digest = hashlib.sha256("\0".join([problem, *configs]).encode()).hexdigest()[:32]
-        with contextlib.suppress(OSError):
-            compilation = Compilation(timer, configs, Claims(os.path.join(_cache_folder(), "gemmd", digest)))
+        claims = _open_claims(file_of(problem, configs), is_holder)
     try:
-        yield compilation
+        yield Compilation(timer, configs, claims) if claims else None
     finally:
-        if compilation:
-            compilation.close()
+        if claims:
+            claims.close()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The row of a kernel's result: the problem, which holds everything that reaches the compiler or the
 benchmark, and the name of a config."""
+import math
 import os
 import sys
 
@@ -10,6 +11,9 @@ from gemmd.configs import fits, plain, write_config
 from gemmd.errors import INTERNAL, make_error
 from gemmd.triton_compiler import compiler_hash, jit_of, specialised
 from gemmd.triton_source import computed_by, constants_of, hook_hash, source_hash, text_of
+
+
+_BUCKETS = ("pow2", "sqrt2")
 
 
 def _interprets():
@@ -51,6 +55,39 @@ def hooks_of(tuner):
                     if v is not None)
 
 
+# ---- buckets of the key's numbers ----------------------------------------------------------------
+
+def check_bucket(bucket, keys=None):
+    """Raises ValueError for a wrong `bucket` {argument: "pow2" or "sqrt2"}. keys: the arguments that
+    a bucket may name; None: any."""
+    for name, scheme in (bucket or {}).items():
+        if scheme not in _BUCKETS:
+            raise ValueError(f'bucket of "{name}" is {scheme!r}: use "pow2" or "sqrt2"')
+        if keys is not None and name not in keys:
+            raise ValueError(f'bucket names "{name}", which is not in key={list(keys)}')
+
+
+def round_up(n, scheme):
+    """The least bound >= n: a power of 2, or floor(2^(i/2)) as in gemmd's own buckets."""
+    if scheme == "pow2":
+        return 1 << (n - 1).bit_length()
+    return math.isqrt(1 << (n * n - 1).bit_length())
+
+
+def key_names(tuner, args):
+    """The names of the first values in Triton's tuple of a tuning key."""
+    return [name for name in tuner.keys if name in args]
+
+
+def bucket_key(key, names, bucket):
+    """A tuning key with "<=724" in place of numbers from 1 on. Leaves other values as they are."""
+    values = list(key)
+    for i, name in enumerate(names[:len(values)]):
+        if name in bucket and type(values[i]) is int and values[i] >= 1:
+            values[i] = f"<={round_up(values[i], bucket[name])}"
+    return tuple(values)
+
+
 # ---- problem and config --------------------------------------------------------------------------
 
 def problem_of(tuner, key, kwargs, hooks=""):
@@ -60,7 +97,7 @@ def problem_of(tuner, key, kwargs, hooks=""):
     given = {**tuner.nargs, **kwargs}
     computed = computed_by(tuner.fn, given)
     args = {name: v for name, v in given.items() if name in tuner.arg_names}
-    names = [name for name in tuner.keys if name in args] + [f"{name}.dtype" for name, v in args.items() if hasattr(v, "dtype")]
+    names = key_names(tuner, args) + [f"{name}.dtype" for name, v in args.items() if hasattr(v, "dtype")]
     arguments = ",".join(f"{name}={v}" for name, v in zip(names, key))
     options = {name: v for name, v in kwargs.items() if name not in (*args, "grid", "warmup")}
     tuned = set(tuner.keys).union(*(config.all_kwargs() for config in tuner.configs))

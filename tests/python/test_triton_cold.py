@@ -123,7 +123,7 @@ def claims(triton, tmp_path):
     opened = []
 
     def make(path=tmp_path / "gemmd" / "claims"):
-        opened.append(Claims(str(path)))
+        opened.append(Claims(str(path), True))
         return opened[-1]
 
     yield make
@@ -207,9 +207,9 @@ def test_the_holder_times_configs_as_others_finish_them(triton, cpu, claims, mon
     paths = []
 
     class Kept(gemmd.triton_compilation.Claims):
-        def __init__(self, path):
+        def __init__(self, path, is_new):
             paths.append(path)
-            super().__init__(path)
+            super().__init__(path, is_new)
 
     monkeypatch.setattr(gemmd.triton_compilation, "Claims", Kept)
     job(cpu.socket, fits, (4, 64))(Tensor(8, 8), 8, HEAD=1)
@@ -229,8 +229,13 @@ def test_the_holder_times_configs_as_others_finish_them(triton, cpu, claims, mon
     assert clock.began == [64, 4] and clock.compiled == [64]
 
 
-def test_a_process_that_waits_compiles_for_the_holder(triton, cpu, monkeypatch):
+def file_of(*blocks):
+    return gemmd.triton_compilation.file_of(PROBLEM, [f"BLOCK={block} num_warps=4" for block in blocks])
+
+
+def test_a_process_that_waits_compiles_for_the_holder(triton, cpu, claims, monkeypatch):
     monkeypatch.setattr(gemmd.triton, "problem_of", lambda *_: PROBLEM)
+    claims(file_of(4, 64))
     run = job(cpu.socket, fits, (4, 64))
     clock.compiled.clear()
     with gemmd.Client(cpu.socket) as holder:
@@ -246,7 +251,19 @@ def test_a_process_that_waits_compiles_for_the_holder(triton, cpu, monkeypatch):
     assert clock.began == [] and run.tuner.best_config.kwargs == {"BLOCK": 4}
 
 
-def test_a_process_that_waits_compiles_no_longer_than_its_deadline(triton, cpu, monkeypatch):
+def test_a_process_with_another_cache_folder_than_the_holder_s_compiles_nothing(triton, cpu, monkeypatch):
+    monkeypatch.setattr(gemmd.triton, "problem_of", lambda *_: PROBLEM)
+    monkeypatch.setattr(gemmd.triton_compilation, "FIND_S", 0.0)
+    run = job(cpu.socket, fits, (4, 64), deadline_ms=300)
+    clock.compiled.clear()
+    with gemmd.Client(cpu.socket) as holder:
+        assert holder.acquire(PROBLEM).outcome == "lease"
+        assert run(Tensor(8, 8), 8, HEAD=1) == [] and clock.compiled == []
+    assert not os.path.exists(file_of(4, 64))
+
+
+def test_a_process_that_waits_compiles_no_longer_than_its_deadline(triton, cpu, claims, monkeypatch):
+    claims(file_of(4, 16, 64))
     monkeypatch.setattr(gemmd.triton, "problem_of", lambda *_: PROBLEM)
     now = [0.0]
     monkeypatch.setattr(gemmd.triton, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
