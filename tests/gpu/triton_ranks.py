@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A user's Triton kernel under gemmd.triton.autotune: processes that start together tune once.
+"""A user's Triton kernel under gemmd.triton.install(): processes that start together tune once.
 
     triton_ranks.py --build build [--gemmd PROGRAM] [--lib libgemmd.so] [--json FILE]
                     [--processes 8]
 
-A plain Triton matrix product with eight configs. Every process launches it once, at the same
-moment. Three starts: with an empty gemmd; again, with all answers; and under triton.autotune alone.
-Prints the number of configs that each process timed, and the seconds of its first call. Exit
-status: 0 all right, 1 a broken promise, 77 no PyTorch, Triton or GPU. `--worker` is a process.
+A grouped product with 108 configs (triton_grouped.py). Every process launches it once, at the same
+moment. Three starts: with an empty gemmd and an empty cache of Triton; again, with all answers; and a
+single process under triton.autotune alone, with an empty cache of Triton. A last process times both
+winners in turns. Prints the number of configs that each process timed and compiled, and the seconds
+of its first call. Exit status: 0 all right, 1 a broken promise, 77 no PyTorch, Triton or GPU.
+`--worker` is a process.
 """
 import argparse
 import json
+import os
 import pathlib
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -22,7 +27,10 @@ sys.path[:0] = [str(HERE.parent.parent / "python"), str(HERE.parent / "bench")]
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
 import latest  # noqa: E402
-SIZE = 4096
+SIZE = dict(rows=32768, n=1536, k=2048, experts=64)
+SHARE = 0.25  # of the seconds of triton.autotune alone
+WINNERS = 1.01  # times as slow as the winner of triton.autotune
+ROUNDS = 15
 
 
 def parse():
@@ -35,80 +43,116 @@ def parse():
     p.add_argument("--processes", type=int, default=8)
     p.add_argument("--json", type=pathlib.Path)
     latest.add_option(p)
-    p.add_argument("--worker", choices=["gemmd", "triton"])
+    p.add_argument("--worker", choices=["gemmd", "triton", "compare"])
     return p.parse_args()
 
 
 # ---- one process ---------------------------------------------------------------------------------
 
+def wait_for_go():
+    """The text behind "go"."""
+    print("ready", flush=True)
+    return sys.stdin.readline().removeprefix("go").strip()
+
+
+def count_calls(owner, name, value_of):
+    """The values of all calls of owner.name from now on."""
+    seen, real = [], getattr(owner, name)
+    setattr(owner, name, lambda self, value, *more, **named:
+            seen.append(value_of(self, value)) or real(self, value, *more, **named))
+    return seen
+
+
 def worker(kind):
     import torch
-    import triton
-    import gemmd.triton
-    import triton_product
-    counted = []
-    real = gemmd.triton.Timer.trial
-    gemmd.triton.Timer.trial = lambda self, c: counted.append(str(c)) or real(self, c)
-    product = triton_product.make(gemmd.triton.autotune if kind == "gemmd" else triton.autotune)
-    a, b = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    out = torch.empty_like(a)
+    import triton_grouped
+    timed, compiled = [], []
+    if kind == "gemmd":
+        import gemmd.triton
+        from gemmd.triton_compilation import Compilation
+        timed = count_calls(gemmd.triton.Timer, "trial", lambda _, config: str(config))
+        compiled = count_calls(Compilation, "_compile", lambda _, i: i)
+        gemmd.triton.install()
+    operands = triton_grouped.make_operands(**SIZE, device="cuda", dtype=torch.bfloat16)
+    kernel = triton_grouped.make()
     torch.cuda.synchronize()
-    print("ready", flush=True)
-    sys.stdin.readline()
+    wait_for_go()
     began = time.monotonic()
-    triton_product.launch(product, a, b, out)
+    triton_grouped.launch(kernel, *operands)
     torch.cuda.synchronize()
     seconds = time.monotonic() - began
-    right = torch.matmul(a, b)
-    error = float((out.float() - right.float()).norm() / right.float().norm())
-    print(json.dumps({"seconds": seconds, "timed": len(counted), "error": error,
-                      "best": str(product.best_config)}), flush=True)
+    print(json.dumps({"seconds": seconds, "timed": len(set(timed)), "timings": len(timed), "compiled": len(compiled),
+                      "error": triton_grouped.error_of(*operands), "best": str(kernel.best_config)}), flush=True)
+
+
+def compare():
+    """Times the named configs in turns, and prints the ratio of each to the first, by medians."""
+    import torch
+    import triton
+    import triton_grouped
+    names = json.loads(wait_for_go())
+    configs = [next(c for c in triton_grouped.CONFIGS if str(c) == name).all_kwargs() for name in names]
+    operands = triton_grouped.make_operands(**SIZE, device="cuda", dtype=torch.bfloat16)
+    rounds = [[triton.testing.do_bench(lambda c=c: triton_grouped.launch(triton_grouped.multiply, *operands, **c),
+                                       quantiles=(0.5,), rep=30) for c in configs] for _ in range(ROUNDS)]
+    rounds = [[float(torch.tensor(ms)) for ms in one] for one in rounds]
+    print(json.dumps({"ms": [statistics.median(column) for column in zip(*rounds)],
+                      "ratios": [statistics.median(ms / one[0] for ms, one in zip(column, rounds))
+                                 for column in zip(*rounds)]}), flush=True)
 
 
 # ---- all of them ---------------------------------------------------------------------------------
 
-def start(kind, socket, lib):
-    import os
-    env = {**os.environ, "GEMMD_SOCKET": str(socket), "GEMMD_LIBRARY": str(lib)}
+def start(kind, socket, lib, cache):
+    env = {**os.environ, "GEMMD_SOCKET": str(socket), "GEMMD_LIBRARY": str(lib), "TRITON_CACHE_DIR": str(cache)}
     return subprocess.Popen([sys.executable, __file__, "--worker", kind], env=env, text=True,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def run_together(kind, count, socket, lib):
-    jobs = [start(kind, socket, lib) for _ in range(count)]
+def run_together(jobs, text=""):
     for job in jobs:
         if job.stdout.readline() != "ready\n":
             raise SystemExit(f"a process ended with {job.wait()}")
     for job in jobs:
-        job.stdin.write("go\n")
+        job.stdin.write(f"go{text}\n")
         job.stdin.flush()
-    results = [json.loads(job.communicate()[0].splitlines()[-1]) for job in jobs]
-    timed, seconds = [r["timed"] for r in results], [r["seconds"] for r in results]
-    print(f"{kind:7} timed {timed}, first call {min(seconds):.2f} to {max(seconds):.2f} s, "
-          f"best {sorted({r['best'] for r in results})}", flush=True)
+    return [json.loads(job.communicate()[0].splitlines()[-1]) for job in jobs]
+
+
+def run_kernels(kind, count, *where):
+    results = run_together([start(kind, *where) for _ in range(count)])
+    seconds = [r["seconds"] for r in results]
+    print(f"{kind:7} timed {[r['timed'] for r in results]}, compiled {[r['compiled'] for r in results]}, "
+          f"first call {min(seconds):.2f} to {max(seconds):.2f} s, best {sorted({r['best'] for r in results})}",
+          flush=True)
     return results
 
 
-def checks(cold, again, configs):
+def checks(record, configs):
+    cold, again, alone = record["cold"], record["again"], record["triton"][0]
+    slowest, ratio = max(r["seconds"] for r in cold), record["winners"]["ratios"][-1]
     timed = sorted(r["timed"] for r in cold)
-    return {"one process timed every config, the others none":
-            timed == [0] * (len(cold) - 1) + [configs],
-            "the second start timed nothing": all(r["timed"] == 0 for r in again),
+    return {"one process timed every config, the others none": timed == [0] * (len(cold) - 1) + [configs],
+            "each config was compiled once": sum(r["compiled"] for r in cold) == configs,
+            "the second start timed and compiled nothing": all(r["timed"] == r["compiled"] == 0 for r in again),
             "all run the same config": len({r["best"] for r in cold + again}) == 1,
-            "results are right": all(r["error"] < 1e-2 for r in cold + again)}
+            f"the winner takes {ratio:.4f} of the time of triton.autotune's, at most {WINNERS}": ratio <= WINNERS,
+            f"the cold start takes {slowest / alone['seconds']:.3f} of triton.autotune alone, at most {SHARE}":
+            slowest <= SHARE * alone["seconds"],
+            "results are right": all(r["error"] < 1e-2 for r in [*cold, *again, alone])}
 
 
 def main():
     options = parse()
     if options.worker:
-        return worker(options.worker)
+        return compare() if options.worker == "compare" else worker(options.worker)
     import gemmd_ffi
     import measure
     import ours
     from service import Service
     measure.torch_or_skip(options.device)
     try:
-        import triton_product
+        import triton_grouped
     except ImportError as e:
         measure.skip(f"Triton is not installed ({e})")
     lib = (options.lib or options.build / "client" / "libgemmd.so").resolve()
@@ -116,12 +160,16 @@ def main():
     service = Service(gemmd_ffi.Library(lib), program, options.device).start()
     socket, n, record = service.folder / "gemmd.sock", options.processes, {}
     try:
-        record["cold"] = run_together("gemmd", n, socket, lib)
-        record["again"] = run_together("gemmd", n, socket, lib)
-        record["triton"] = run_together("triton", n, socket, lib)
+        with tempfile.TemporaryDirectory(prefix="gemmd-triton-") as caches:
+            shared, own = pathlib.Path(caches) / "shared", pathlib.Path(caches) / "own"
+            record["cold"] = run_kernels("gemmd", n, socket, lib, shared)
+            record["again"] = run_kernels("gemmd", n, socket, lib, shared)
+            record["triton"] = run_kernels("triton", 1, socket, lib, own)
+            winners = [record["triton"][0]["best"], record["cold"][0]["best"]]
+            record["winners"], = run_together([start("compare", socket, lib, own)], json.dumps(winners))
     finally:
         service.stop()
-    record["checks"] = checks(record["cold"], record["again"], len(triton_product.CONFIGS))
+    record["checks"] = checks(record, len(triton_grouped.CONFIGS))
     for sentence, holds in record["checks"].items():
         print(f"{'ok   ' if holds else 'WRONG'} {sentence}")
     ours.write_json(options.json, record)
