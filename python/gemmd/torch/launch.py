@@ -44,7 +44,8 @@ class Route(NamedTuple):
 
     def calls_of_a_step(self):
         """The calls of all three modes, which a training step makes of this product."""
-        return [self.call._replace(mode=mode, mul=False) for mode in OPERANDS]
+        return [self.call._replace(mode=mode, mul=False, dtype_out=None, accumulate=False)
+                for mode in OPERANDS]
 
 
 def _set_strides(args, name, shape, stride):
@@ -53,13 +54,15 @@ def _set_strides(args, name, shape, stride):
         setattr(args, f"{name}_stride_expert", stride[0])
 
 
-def new_route(mode, flags, rows, a, b, m_sizes, gather=None, weights=None, ends=False):
-    """ends: m_sizes holds the experts' ends, not their sizes."""
+def new_route(mode, flags, rows, a, b, m_sizes, gather=None, weights=None, ends=False,
+              dtype_out=None, accumulate=False):
+    """ends: m_sizes holds the experts' ends, not their sizes. dtype_out: None for the operands'."""
     if a.dtype != b.dtype:
         raise ValueError(f"{mode}: {OPERANDS[mode][0]} is {a.dtype} and {OPERANDS[mode][1]} {b.dtype}: one type for both")
     call = Call(mode, a.device, a.dtype, rows, *sizes(mode, a, b, m_sizes), flags.meant(),
-                weights is not None)
-    args = ffi.Args(rows=rows, m_sizes_dtype=INDEX[m_sizes.dtype], flags=ffi.ENDS if ends else 0)
+                weights is not None, None if dtype_out == a.dtype else dtype_out, accumulate)
+    args = ffi.Args(rows=rows, m_sizes_dtype=INDEX[m_sizes.dtype],
+                    flags=(ffi.ENDS if ends else 0) | (ffi.ACCUMULATE if accumulate else 0))
     for name, t in zip(OPERANDS[mode], (a, b)):
         _set_strides(args, name, t.shape, t.stride())
     lie_well = [lies_well(t.shape, t.stride(), t.element_size()) for t in (a, b)]
@@ -70,15 +73,16 @@ def new_route(mode, flags, rows, a, b, m_sizes, gather=None, weights=None, ends=
     return Route(call, OPERANDS[mode], lie_well, args)
 
 
-def _route(mode, flags, rows, a, b, m_sizes, gather, weights):
+def _route(mode, flags, rows, a, b, m_sizes, gather, weights, dtype_out, accumulate):
     key = (mode, flags, rows, a.device, a.dtype, a.shape, a.stride(), b.dtype, b.shape, b.stride(),
            m_sizes.shape, m_sizes.dtype, gather is not None and gather.dtype,
-           weights is not None and weights.dtype)
+           weights is not None and weights.dtype, dtype_out, accumulate)
     route = _routes.get(key)
     if route is None:
         if len(_routes) >= ROUTES_MOST:
             _routes.clear()
-        route = _routes[key] = new_route(mode, flags, rows, a, b, m_sizes, gather, weights)
+        route = _routes[key] = new_route(mode, flags, rows, a, b, m_sizes, gather, weights,
+                                         dtype_out=dtype_out, accumulate=accumulate)
         if a.requires_grad or b.requires_grad:
             plans.prepare(route.calls_of_a_step())
     return route
@@ -138,14 +142,14 @@ def _stream(device):
     return torch.cuda.current_stream(device).cuda_stream or None
 
 
-def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None):
+def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None, accumulate=False):
     """True: a kernel wrote `out`, or on a GPU will write `out`. False: the caller uses plain
-    PyTorch. a, b: the operands of OPERANDS[mode]; rows: T."""
+    PyTorch. a, b: the operands of OPERANDS[mode]; rows: T; accumulate: in dW, adds to `out`."""
     m_sizes = m_sizes.contiguous()
     gather = gather.contiguous() if flags.permute_x or flags.permute_y else None
     weights = None if weights is None else _weights(weights, a.dtype)
     with on_device(a.device):
-        route = _route(mode, flags, rows, a, b, m_sizes, gather, weights)
+        route = _route(mode, flags, rows, a, b, m_sizes, gather, weights, out.dtype, accumulate)
         plan = plans.find(route.call)
         return plan.kernel is not None and run(plan, route, out, a, b, m_sizes, gather, weights)
 

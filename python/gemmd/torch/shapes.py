@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Describes a call: its flags, and its problem for gemmd."""
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import torch
 
@@ -31,12 +31,15 @@ class Call(NamedTuple):
     experts: int
     flags: Flags
     mul: bool = False  # forward: multiply by the routing weights
+    dtype_out: Optional[torch.dtype] = None  # dW: another type than the operands' (None: dtype)
+    accumulate: bool = False  # dW: add to the output
 
     def problem(self):
         f = self.flags
         return Problem(m=self.m, n=self.n, k=self.k, mode=self.mode, dtype_in=DTYPES[self.dtype],
                        experts=self.experts, topk=f.topk, permute_x=f.permute_x,
-                       permute_y=f.permute_y, fuse_mul_post=self.mul)
+                       permute_y=f.permute_y, fuse_mul_post=self.mul,
+                       dtype_out=DTYPES.get(self.dtype_out), accumulate=self.accumulate)
 
 
 def routed_rows(x, flags):
