@@ -120,18 +120,31 @@ def _ends_are_good(offs, rows):
     return all(a <= b for a, b in zip(ends, ends[1:])) and ends[-1] <= rows
 
 
+def serve(a, b, offs):
+    """torch._grouped_mm(a, b, offs=offs) by a gemmd kernel, or None when PyTorch's kernel must run."""
+    global _others
+    product = _product(a, b, offs)
+    if product is None:
+        _others += 1
+        return None
+    if not (offs.is_cuda or _ends_are_good(offs, product.route.call.m)):
+        return None
+    out = product.run(a, b, offs)
+    if out is None:
+        product.left += 1
+    else:
+        product.launches += 1
+    return out
+
+
 def _grouped_mm(keys, a, b, offs=None, bias=None, out_dtype=None):
     global _others
-    product = None
     if offs is not None and bias is None and out_dtype in (None, a.dtype):
-        product = _product(a, b, offs)
-        if product is not None and (offs.is_cuda or _ends_are_good(offs, product.route.call.m)):
-            out = product.run(a, b, offs)
-            if out is not None:
-                product.launches += 1
-                return out
-            product.left += 1
-    _others += product is None
+        out = serve(a, b, offs)
+        if out is not None:
+            return out
+    else:
+        _others += 1
     return own.call(keys, a, b, offs, bias, out_dtype)
 
 
@@ -172,7 +185,7 @@ def uninstall():
 
 
 def products():
-    """The products that were met since install()."""
+    """The products that were met since the start, or since uninstall()."""
     return [p for p in _products.values() if p is not None]
 
 
