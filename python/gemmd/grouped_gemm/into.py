@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The product of a gmm, also into a tensor that is there already: the op gemmd::gmm_into.
+
+A kernel writes to the output itself where it can: in dW also in fp32, and as a sum with the old
+numbers. Otherwise the product is computed apart, rounded to the operands' type, and copied or added.
+"""
+import torch
+
+from gemmd.torch import ops
+from gemmd.torch.launch import OPERANDS, ROUTES_MOST, launch
+from gemmd.torch.layout import ALIGNED
+from gemmd.torch.plans import plans
+from gemmd.torch.shapes import Call, Flags, sizes
+
+_FLAGS = Flags(1, False, False)
+_OPS = {"forward": ops.forward, "dX": ops.dx, "dW": ops.dw}
+_announced = set()
+_lib = torch.library.Library("gemmd", "FRAGMENT")
+_lib.define("gmm_into(Tensor(a!) out, str product, Tensor a, Tensor b, Tensor m_sizes, bool accumulate) -> ()",
+            tags=(torch.Tag.pt2_compliant_tag,))
+
+
+def product(mode, a, b, m_sizes):
+    """A new tensor with the product. operands.py has the shapes of each mode."""
+    return _OPS[mode](a, b, m_sizes, None, *_FLAGS)
+
+
+def can_announce(mode, a, main_grad):
+    """True when a kernel can add dW to main_grad, and this call is no compiled graph's trace."""
+    return mode != "dW" and not torch.compiler.is_compiling() and _can_write(main_grad, "dW", a, True)
+
+
+def announce(mode, a, b, m_sizes, main_grad):
+    """Asks for all kernels of a training step at once: the product in `mode`, the gradient of a, and
+    the dW that is added to main_grad."""
+    first = Call(mode, a.device, a.dtype, a.shape[0], *sizes(mode, a, b, m_sizes), _FLAGS)
+    if not first.m or (first, main_grad.dtype) in _announced:
+        return
+    if len(_announced) >= ROUTES_MOST:
+        _announced.clear()
+    _announced.add((first, main_grad.dtype))
+    dtype_out = None if main_grad.dtype == a.dtype else main_grad.dtype
+    calls = [first._replace(mode=other) for other in OPERANDS if other != "dW"]
+    plans.prepare([*calls, first._replace(mode="dW", dtype_out=dtype_out, accumulate=True)])
+
+
+def _can_write(out, mode, a, accumulate):
+    types = (a.dtype, torch.float32) if mode == "dW" else (a.dtype,)
+    return (out.dtype in types and out.is_contiguous() and out.data_ptr() % ALIGNED == 0
+            and (mode == "dW" or not accumulate))
+
+
+def _into(out, mode, a, b, m_sizes, accumulate):
+    if not a.shape[0] or not out.numel():
+        return None if accumulate else out.zero_()
+    if _can_write(out, mode, a, accumulate) and launch(
+            mode, _FLAGS, a.shape[0], out, a, b, m_sizes, None, accumulate=accumulate):
+        return None
+    result = product(mode, a, b, m_sizes)
+    return out.add_(result) if accumulate else out.copy_(result)
+
+
+def _run(*arguments):
+    _into(*arguments)
+
+
+_lib.impl("gmm_into", _run, "CPU")
+_lib.impl("gmm_into", _run, "CUDA")
+torch.library.register_fake("gemmd::gmm_into", lambda *_: None, lib=_lib)
+
+into = torch.ops.gemmd.gmm_into.default
+"""Writes the product to `out`, or with `accumulate` adds the product. No gradients."""
