@@ -133,9 +133,10 @@ def test_routing_weights_of_each_expert():
     torch.testing.assert_close(got[2].gather(1, ids), right[2])
 
 
-@pytest.mark.parametrize("sentinel", [4, 7])
-def test_ids_of_other_ranks_experts_count_for_nothing(sentinel):
+@pytest.mark.parametrize("sentinel, enabled", [(4, True), (7, True), (4, False)])
+def test_ids_of_other_ranks_experts_count_for_nothing(sentinel, enabled):
     """transformers' grouped_mm does the same, with weights that are zero at such slots."""
+    gt.configure(enabled=enabled)
     hidden, ids, weights = routed()
     foreign = torch.rand(20, 2) < 0.4
     foreign[3] = True

@@ -18,8 +18,10 @@ def _ends(m_sizes):
     return m_sizes.cumsum(0).to(torch.int32)
 
 
-def _sizes(m_sizes):
-    return [int(m) for m in m_sizes.tolist()]
+def _by_expert(rows, m_sizes):
+    """The rows of each expert. Rows after the sum of m_sizes belong to no expert."""
+    sizes = m_sizes.tolist()
+    return rows[:sum(sizes)].split(sizes)
 
 
 @functools.cache
@@ -44,8 +46,8 @@ def _rows_by_expert(rows, w, m_sizes, transposed=False):
     w = w.transpose(1, 2) if transposed else w
     if group:
         return own.grouped_mm(rows, w, _ends(m_sizes))
-    parts = [part @ w[e] for e, part in enumerate(rows.split(_sizes(m_sizes)))]
-    return torch.cat(parts) if parts else rows.new_empty((0, w.shape[-1]))
+    out = torch.cat([part @ w[e] for e, part in enumerate(_by_expert(rows, m_sizes))])
+    return torch.cat((out, out.new_zeros((rows.shape[0] - out.shape[0], w.shape[-1]))))
 
 
 def _scatter(rows, gather):
@@ -78,6 +80,4 @@ def dw(dy, x, m_sizes, gather, flags: Flags):
     if _can_group(dy, x) and x.shape[0]:
         out = own.grouped_mm(laid_well(dy).t(), laid_well(x), _ends(m_sizes))
         return torch.where((m_sizes == 0).reshape(-1, 1, 1), out.new_zeros(()), out)
-    sizes = _sizes(m_sizes)
-    parts = [d.t() @ part for d, part in zip(dy.split(sizes), x.split(sizes))]
-    return torch.stack(parts)
+    return torch.stack([d.t() @ part for d, part in zip(_by_expert(dy, m_sizes), _by_expert(x, m_sizes))])
