@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Helion's autotune cache in gemmd's database:
+
+    HELION_AUTOTUNE_CACHE=RemoteAutotuneCache HELION_REMOTE_CACHE_BACKEND=gemmd.helion.Backend
+
+One process tunes a kernel; the other processes of the database wait, and read its result. A process
+that ends in the middle of a tuning, or fails to tune, frees the kernel for the next process. Without a
+daemon each process tunes by itself, as under Helion's own cache. Helion 1.1 or newer."""
+import json
+import sys
+import threading
+import weakref
+
+from helion.autotuner.local_cache import get_helion_cache_dir
+from helion.autotuner.remote_cache import RemoteCacheBackend
+
+from gemmd.texts import Texts, current_device
+
+NAME, CONSEQUENCE = "helion", "Helion tunes by itself"
+LEASE_MS = 3600000  # the longest that gemmd gives
+LISTED_MAX = 256
+_of_thread = threading.local()  # the open leases: a second try in a thread continues its first
+
+
+def _is_entry(text):
+    """True for an entry that Helion can read. It reads outside its guard against faulty backends."""
+    try:
+        return isinstance(json.loads(json.loads(text)["config"]), dict)
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _local_entry(key):
+    """The entry in Helion's own folder, or None. With this entry Helion does not tune, and puts nothing."""
+    try:
+        text = (get_helion_cache_dir() / f"{key}.best_config").read_text()
+    except (OSError, UnicodeError):
+        return None
+    return text if _is_entry(text) else None
+
+
+def _ranks_tune_together():
+    """True when the calling cache's kernel belongs to a process group. The ranks of the group tune
+    together, in collectives, so no rank may wait for another."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        kernel = getattr(frame.f_locals.get("self"), "kernel", None)
+        if hasattr(kernel, "env"):
+            return getattr(kernel.env, "process_group_name", None) is not None
+        frame = frame.f_back
+    return False
+
+
+class Backend(RemoteCacheBackend):
+    """Helion makes a Backend for each tuning, so a lease ends with its tuning."""
+
+    def __init__(self):
+        self._texts = None  # holds the lease
+
+    def get(self, key):
+        """The entry of a key, or None: Helion tunes, and puts."""
+        if _ranks_tune_together():
+            return self._checked(Texts(NAME, CONSEQUENCE, current_device()).read(key))
+        leases = vars(_of_thread).setdefault("leases", weakref.WeakValueDictionary())
+        self._texts = leases.get(key) or Texts(NAME, CONSEQUENCE, current_device())
+        leases[key] = self._texts
+        text = self._checked(self._texts.acquire(key, LEASE_MS))
+        if text is None and (text := _local_entry(key)) is not None:
+            self._texts.write(key, text)
+        if text is not None:
+            self._texts = None
+        return text
+
+    @staticmethod
+    def _checked(text):
+        return text if text is not None and _is_entry(text) else None
+
+    def put(self, key, data):
+        texts = self._texts or Texts(NAME, CONSEQUENCE, current_device())
+        texts.write(key, data)
+        self._texts = None
+
+    def list(self, max_results=None):
+        """Entries for Helion's warm start, the newest first."""
+        texts = Texts(NAME, CONSEQUENCE, current_device())
+        return [text for text in texts.newest(min(max_results or LISTED_MAX, LISTED_MAX)) if _is_entry(text)]
