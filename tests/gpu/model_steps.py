@@ -39,6 +39,9 @@ import gemmd_ffi  # noqa: E402
 from machine import ROOT  # noqa: E402
 from service import Service  # noqa: E402
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
+import latest  # noqa: E402
+
 BLOCK = 4
 GQA = {"num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128}
 LATENT = {"num_attention_heads": 32, "num_key_value_heads": 32, "q_lora_rank": 1536, "kv_lora_rank": 512,
@@ -91,6 +94,7 @@ def parse():
     p.add_argument("--device", default="cuda")
     p.add_argument("--seconds", type=float, default=500)
     p.add_argument("--json", type=pathlib.Path)
+    latest.add_option(p)
     return p.parse_args()
 
 
@@ -206,7 +210,7 @@ def measure(name, o):
     ms = times_of(job, o.blocks)
     if o.profile:
         profile(job)
-    return {"model": name, "tokens": o.tokens, "compiled": o.compile, "ms": ms, "first_s": first, "noise": noise, "off": off,
+    return {"model": name, "tokens": o.tokens, "compiled": o.compile, "wait": o.wait, "ms": ms, "first_s": first, "noise": noise, "off": off,
             "gain": {way: ms["grouped_mm"] / ms[way] for way in WAYS[1:]}, "losses": losses,
             "right": all(math.isfinite(d) and d <= 2 * noise + 1e-3 for d in off.values())}
 
@@ -263,6 +267,8 @@ def main():
         if results:
             gains = [r["gain"][way] for r in results]
             print(f"{way}: geometric mean {statistics.geometric_mean(gains):.3f}, least {min(gains):.3f}")
+    if results and o.device != "cpu":
+        latest.keep(o, "model_steps", results, torch.cuda.get_device_name())
     if left_out:
         print("left out:", ", ".join(left_out))
     sys.exit(0 if all(r["right"] for r in results) else 1)

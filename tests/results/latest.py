@@ -141,6 +141,15 @@ def moe_layer(record):
                     yield f"step of a MoE layer, {tokens} tokens, {form}", "torch's best form", "", ms[ours], min(theirs), "ms"
 
 
+def model_steps(record):
+    said = {"gemmd": 'experts_implementation="gemmd"', "install": "gemmd.torch.install()"}
+    for model in record:
+        for way, line in said.items():
+            form = f"{model['tokens']} tokens, {'tuned' if model['wait'] == 'tuned' else 'not tuned'}"
+            yield (f"step of a transformers model, {form}, {line}", "transformers' grouped_mm",
+                   model["model"], model["ms"][way], model["ms"]["grouped_mm"], "ms")
+
+
 def triton_ranks(record):
     def of(what):
         return max(r["seconds"] for r in record[what])
@@ -245,7 +254,7 @@ def defaults(text):
 
 
 OF_TEXT = (power, flips, regret, defaults)
-OF_JSON = (moe_peers, dense_peers, tune_times, moe_layer, triton_ranks, bucket_loss, fresh_regret, tune_layers,
+OF_JSON = (moe_peers, dense_peers, tune_times, moe_layer, model_steps, triton_ranks, bucket_loss, fresh_regret, tune_layers,
            cold_ranks, meeting, fairness, kills, stops, serving)
 READERS = {f.__name__: f for f in OF_TEXT + OF_JSON}
 

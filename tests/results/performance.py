@@ -26,6 +26,7 @@ COMMANDS = {
     "moe_peers": "tests/bench/moe_peers.py --build build --csv [--deepgemm DIR] [--unsloth DIR]",
     "dense_peers": "tests/bench/dense_peers.py --build build --csv",
     "moe_layer": "tests/gpu/moe_layer.py --build build --stages layer,graph --csv",
+    "model_steps": "tests/gpu/model_steps.py --build build --csv [--wait cached]",
     "tune_layers": "tests/gpu/tune_layers.py --build build --out DIR --csv",
     "tune_times": "tests/gpu/tune_times.py --build build --out DIR --csv",
     "triton_ranks": "tests/gpu/triton_ranks.py --build build --csv",
@@ -123,6 +124,8 @@ README_ROWS = [
     ("the same, kernels compiled", "tune_times", [("tune one key, kernels compiled: median of 18", "")]),
     ("a training step of a MoE layer of 4096 tokens, times as fast as torch's best form", "moe_layer",
      [("step of a MoE layer, 4096 tokens, torch.compile", "torch's best form")]),
+    ("a training step of a transformers model, times as fast as its grouped_mm", "model_steps",
+     [('step of a transformers model, 16384 tokens, not tuned, experts_implementation="gemmd"', "transformers' grouped_mm")]),
 ]
 BEGIN, END = "<!-- figures: tests/results/performance.py -->\n", "<!-- end of figures -->\n"
 
