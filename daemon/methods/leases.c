@@ -91,7 +91,8 @@ static void give_back(struct lease *l)
     }
 }
 
-/* Unlinks the lease; frees the memory once the ledger has answered. */
+/* Unlinks the lease. Its memory is freed when no request about it is under way on the thread that
+ * writes the database (the ledger). */
 static void lease_discard_soon(struct lease *l)
 {
     if (!l->over) {

@@ -41,10 +41,10 @@ void surrogate_learn(struct surrogate *s, uint32_t candidate, double value);
 void surrogate_expect(struct surrogate *s, uint32_t candidate);
 void surrogate_forget(struct surrogate *s); /* removes the pending proposals */
 /* The mean less `deviations` standard deviations, as a logarithm that compares with
- * surrogate_value. INFINITY: not a member. */
+ * surrogate_value. INFINITY: the surrogate does not know the candidate. */
 double surrogate_hope(const struct surrogate *s, uint32_t candidate, double deviations);
-/* By how much a candidate is expected to be below `value` (usually 0), in logarithms of time: about
- * a fraction. INFINITY: not a member. */
+/* By how much a candidate's logarithm of time is expected to be below `value`: 0.1 means that the
+ * candidate takes about a tenth less time. INFINITY: the surrogate does not know the candidate. */
 double surrogate_gain(const struct surrogate *s, uint32_t candidate, double value);
 double surrogate_value(const struct surrogate *s, double value);
 

@@ -148,7 +148,7 @@ def test_a_database_has_no_second_name(folder, part):
 
 @ROOT_ONLY
 def test_a_client_talks_to_no_other_user_in_its_place_below_tmp():
-    """The listening process is the caller of listen(2)."""
+    """Root binds the socket, and another user listens on it: the client must ask who called listen(2)."""
     place = pathlib.Path(f"/tmp/gemmd-{os.geteuid()}")
     place.mkdir(mode=0o700, exist_ok=True)
     path = place / f"test-{os.getpid()}.sock"

@@ -39,9 +39,10 @@ bool key_open(struct mapped_key *k, const char *path);
 /* The true time of a config; NAN: not recorded. */
 double key_truth(const struct landscape *l, const struct record *config);
 
-/* From now on the model uses constants that were fitted without the key's weights, from a file of
- * model_eval --leave-out --write. With lectures, the model also learns from other weights'
- * landscapes. False: the file lacks constants for the key. */
+/* From now on the time model uses constants that were fitted without the landscapes of the key's
+ * layer (N, K, experts), from a file of model_eval --leave-out --write. `l`, if given: the
+ * landscapes of other layers, from which the model also learns. False: the file lacks constants for
+ * the key. */
 bool key_use_constants(const struct mapped_key *k, const char *path, const struct lectures *l);
 
 /* Searches a key by a strategy, once for each seed; exhaustive once. With `warm` also ranked with

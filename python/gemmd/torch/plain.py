@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three modes in plain PyTorch, for a job without a gemmd kernel.
+"""Forward, dX and dW in plain PyTorch, for a job without a gemmd kernel.
 
 On a GPU uses torch._grouped_mm when that takes the operands (no host synchronisation, CUDA graphs
 can capture it). Otherwise computes expert by expert, and reads m_sizes on the host. The maths and

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The listening socket without memory for a new client: the linker's --wrap brings callocs here.
- * The share of the loop that a user's messages and slices leave to other users. The end of a
- * session whose client left while gemmd did not read from it. */
+ * How much time of the event loop remains for other users while one user sends messages, or has
+ * long work done in slices. The end of a session whose client left while gemmd did not read from
+ * it. */
 #include <sys/socket.h>
 #include <sys/un.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The choice of a target: by architecture and problem, or by a person; equal for a problem and its
- * bucket. A config belongs to a single target. */
+/* The choice of a target, a set of kernels such as "hopper" or "portable": by the GPU's
+ * architecture and the problem, or by a person. A problem and the rounded problem of its bucket get
+ * the same target. A config belongs to a single target. */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "kernels/space.h"
 #include "tests/unit/kernels/common.h"

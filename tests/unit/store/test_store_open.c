@@ -621,7 +621,7 @@ static void a_removed_log_is_put_back(void **state)
         snprintf(killed, sizeof(killed), "%s/k%d%s", f->dir, round, strrchr(f->path, '/'));
         assert_int_equal(sql_int(killed, "SELECT count(*) FROM best"), 3 * round + 2);
         f->kind[0] = 0;
-        publish_one(s, 10 * round + 1); /* the database has a new log of its own */
+        publish_one(s, 10 * round + 1); /* goes into the restored file's WAL */
         assert_string_equal(f->kind, "");
         store_close(s);
     }
