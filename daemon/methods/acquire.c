@@ -183,11 +183,10 @@ static void acquire_fail_request(struct acquiring *a, const struct error *e)
 
 static const struct cache_entry *acquire_entry_of(const struct acquiring *a)
 {
-    bool many;
     struct cache *c = &a->wanter.pending.d->cache;
     const char *shared = a->wanter.shared;
-    const struct cache_entry *e = cache_find_id(c, a->wanter.key, &many);
-    return e || !shared[0] ? e : cache_find_id(c, shared, &many);
+    const struct cache_entry *e = cache_find_id(c, a->wanter.key, NULL);
+    return e || !shared[0] ? e : cache_find_id(c, shared, NULL);
 }
 
 /* Answers from `put` or `import` have no trials, so the answer itself is learned. */
@@ -402,10 +401,8 @@ static void acquire_on_trials(void *ctx, int status, const struct trial *t, uint
         choices_learn(&a->choices, &one->config, one->status, one->time_us, one->reason,
                       one->created_s);
     }
-    bool many;
     const char *shared = a->wanter.shared;
-    if (!a->reads_shared && shared[0] &&
-        cache_find_id(&a->wanter.pending.d->cache, shared, &many)) {
+    if (!a->reads_shared && shared[0] && cache_find_id(&a->wanter.pending.d->cache, shared, NULL)) {
         a->reads_shared = true;
         acquire_read_trials(a, shared);
     } else {

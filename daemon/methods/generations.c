@@ -249,7 +249,6 @@ static void generations_on_read(struct learn_pages *x, int status, const struct 
  * request may have read the same key meanwhile; the new moment replaces the old. */
 static void read_next(struct reading *p)
 {
-    bool many;
     p->stale = false;
     p->pages.offset = 0;
     p->moment = NULL;
@@ -266,7 +265,7 @@ static void read_next(struct reading *p)
     /* The cache's newest row counts as read: a query must not wait for a row that the file has
      * lost. */
     const char *id = p->keys[p->next];
-    const struct cache_entry *e = cache_find_id(&p->parked.pending.d->cache, id, &many);
+    const struct cache_entry *e = cache_find_id(&p->parked.pending.d->cache, id, NULL);
     *p->moment = (struct moment){.id = id_read(id),
                                  .generation = p->generation,
                                  .newest = e ? e->generation : 0,

@@ -72,8 +72,7 @@ static void kernels_put_problem(struct call *c, const char *key)
 {
     struct daemon *d = c->d;
     struct problem *bucket = &d->scratch->other;
-    bool many;
-    const struct cache_entry *e = cache_find_id(&d->cache, key, &many);
+    const struct cache_entry *e = cache_find_id(&d->cache, key, NULL);
     wire_put_str(&c->s->out, "problem");
     if (e && cache_problem(&d->cache, e, d->device.class, bucket, NULL) == 0) {
         problem_pack(&c->s->out, bucket);

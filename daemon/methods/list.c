@@ -90,8 +90,7 @@ struct showing {
 
 static const struct cache_entry *show_find_entry(const struct listing *l)
 {
-    bool many;
-    return cache_find_id(&l->pending.d->cache, ((const struct showing *)l)->key, &many);
+    return cache_find_id(&l->pending.d->cache, ((const struct showing *)l)->key, NULL);
 }
 
 static void show_on_listed(struct listing *l, enum listed part)

@@ -94,9 +94,8 @@ static int promote_find_entry(struct call *c, const struct cache_entry **out, st
     struct daemon *d = c->d;
     struct scratch *x = d->scratch;
     char key[HASH_HEX];
-    bool many;
     int status = call_key(c, key, err);
-    *out = status < 0 ? NULL : cache_find_id(&d->cache, key, &many);
+    *out = status < 0 ? NULL : cache_find_id(&d->cache, key, NULL);
     if (status == 0 && !*out) {
         status =
             error_set(err, ERROR_NOT_FOUND,

@@ -400,8 +400,7 @@ static const char *key_behind(const struct why *w)
 static void take_unsaved(struct why *w)
 {
     struct daemon *d = w->listing.pending.d;
-    bool many;
-    const struct cache_entry *e = cache_find_id(&d->cache, key_behind(w), &many);
+    const struct cache_entry *e = cache_find_id(&d->cache, key_behind(w), NULL);
     if (learned_only(e, w->has_best ? &w->best : NULL)) {
         w->has_best = learned_row(d, e, &w->best, NULL) == 0;
     }
@@ -472,12 +471,11 @@ static int problem_of_key(struct call *c, struct error *err)
 {
     struct scratch *x = c->d->scratch;
     char id[HASH_HEX];
-    bool many;
     int status = call_key(c, id, err);
     if (status < 0) {
         return status;
     }
-    const struct cache_entry *e = cache_find_id(&c->d->cache, id, &many);
+    const struct cache_entry *e = cache_find_id(&c->d->cache, id, NULL);
     if (!e) {
         return error_set(err, ERROR_NOT_FOUND,
                          "key %s is not of this device's class, or not known; ask for a problem",
