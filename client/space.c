@@ -12,38 +12,24 @@
 #include "kernels/space.h"
 #include "proto/request.h"
 
-static int to_json(const struct space *s, const struct family *f, char **out, struct error *err)
-{
-    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    const struct wire_obj *map;
-    struct wire_doc *doc = wire_doc_new();
-    space_pack(&b, s, f);
-    int r = doc && !b.failed ? wire_decode(doc, b.data, b.len, &map, err)
-                             : error_set(err, ERROR_NO_MEMORY, "no memory for a space");
-    r = r ? r : wire_to_json(map, out, err);
-    wire_doc_free(doc);
-    return r;
-}
-
 static int space_count_configs(const struct request *q, const struct device_info *info, char **out,
                                struct error *err)
 {
     const struct family *f = family_of_problem(&q->problem);
     const struct family_target *t;
     struct space space;
-    if (!f) {
-        return error_set(err, ERROR_NO_CONFIG, "no kernels for op %s are known here",
-                         q->problem.op_name);
-    }
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     int r = family_target_choose(f, &q->problem, info, q->query.target, &t, err);
-    r = r ? r : space_check_request(t, q, info, err);
     if (r) {
         return r;
     }
     const struct space_setup setup = {t, &q->problem, info, q};
     r = space_begin(&space, &setup, false, err);
     r = r ? r : space_more(&space, UINT32_MAX, err);
-    r = r ? r : to_json(&space, f, out, err);
+    if (r == 0) {
+        space_pack(&b, &space, f);
+        r = wire_buf_to_json(&b, out, err);
+    }
     space_deinit(&space);
     return r;
 }

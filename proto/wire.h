@@ -89,6 +89,7 @@ bool wire_copy_str(const struct wire_obj *o, char *out, size_t size);
 void wire_put_obj(struct wire_buf *b, const struct wire_obj *o);
 /* JSON text of an object (binary as base64); ERROR_NO_MEMORY. *out is malloc'ed. */
 int wire_to_json(const struct wire_obj *o, char **out, struct error *err);
+int wire_buf_to_json(const struct wire_buf *b, char **out, struct error *err); /* encoded object */
 /* MessagePack of a JSON text. ERROR_INVALID with line and column. */
 int wire_from_json(struct wire_buf *b, const char *json, struct error *err);
 

@@ -114,6 +114,17 @@ int wire_to_json(const struct wire_obj *v, char **out, struct error *err)
     return 0;
 }
 
+int wire_buf_to_json(const struct wire_buf *b, char **out, struct error *err)
+{
+    const struct wire_obj *o;
+    struct wire_doc *doc = wire_doc_new();
+    int r = doc && !b->failed ? wire_decode(doc, b->data, b->len, &o, err)
+                              : error_set(err, ERROR_NO_MEMORY, "no memory for JSON");
+    r = r ? r : wire_to_json(o, out, err);
+    wire_doc_free(doc);
+    return r;
+}
+
 size_t record_to_json(const struct record *r, char *out, size_t size)
 {
     struct text_out o = text_out_begin(out, size);

@@ -158,19 +158,10 @@ int probe_device(const char *runner, const char *device, int64_t limit_ms, struc
     return read_device(data, (size_t)n, WEXITSTATUS(ended) == 0, out, err);
 }
 
-/* Uses a document of its own: the daemon's may hold the request that starts the runner. */
 char *probe_device_text(const struct device_info *device)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    const struct wire_obj *map;
-    struct error why;
-    char *text = NULL;
-    struct wire_doc *doc = wire_doc_new();
+    char *text;
     schema_encode(&packed, &device_info_schema, device);
-    if (doc && !packed.failed && wire_decode(doc, packed.data, packed.len, &map, &why) == 0 &&
-        wire_to_json(map, &text, &why)) {
-        text = NULL;
-    }
-    wire_doc_free(doc);
-    return text;
+    return wire_buf_to_json(&packed, &text, NULL) == 0 ? text : NULL;
 }

@@ -37,13 +37,10 @@ void precompile_queued(struct precompiler *a)
 /* ---- input of the process -------------------------------------------------------------------- */
 
 /* Writes a queued search as a line, with its restrictions. */
-static bool write_search(struct daemon *d, const struct job *j, int fd)
+static bool write_search(const struct job *j, int fd)
 {
-    const struct wire_obj *map;
-    struct error why;
     char *text = NULL;
-    bool written = wire_decode(d->doc, j->search.data, j->search.len, &map, &why) == 0 &&
-                   wire_to_json(map, &text, &why) == 0 && dprintf(fd, "%s\n", text) > 0;
+    bool written = wire_buf_to_json(&j->search, &text, NULL) == 0 && dprintf(fd, "%s\n", text) > 0;
     free(text);
     return written;
 }
@@ -51,13 +48,12 @@ static bool write_search(struct daemon *d, const struct job *j, int fd)
 /* Writes the queued searches that no process had yet, in queue order. */
 static unsigned write_searches(struct precompiler *a, int fd)
 {
-    struct daemon *d = a->daemon;
     unsigned n = 0;
     LIST_EACH(node, &a->scheduler->queue) {
         struct job *j = LIST_OF(node, struct job, link);
         if (n < JOBS_MOST && !j->precompiled) {
             j->precompiled = true;
-            n += write_search(d, j, fd);
+            n += write_search(j, fd);
         }
     }
     return n;

@@ -89,8 +89,6 @@ void mode_end_line(const struct line *l)
 void mode_print_error(const struct error *err, bool json)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    const struct wire_obj *map;
-    struct wire_doc *doc = json ? wire_doc_new() : NULL;
     char *text = NULL;
     fprintf(stderr, "gemmd-runner: %s\n", err->text);
     wire_put_map(&b, 1);
@@ -98,12 +96,10 @@ void mode_print_error(const struct error *err, bool json)
     wire_put_map(&b, 2);
     wire_put_kv_str(&b, "name", error_name(err->code));
     wire_put_kv_str(&b, "message", err->text);
-    if (doc && !b.failed && wire_decode(doc, b.data, b.len, &map, NULL) == 0 &&
-        wire_to_json(map, &text, NULL) == 0) {
+    if (json && wire_buf_to_json(&b, &text, NULL) == 0) {
         printf("%s\n", text);
     }
     free(text);
-    wire_doc_free(doc);
 }
 
 bool mode_flush_output(void)

@@ -12,17 +12,12 @@
 
 static int put_line(struct landscape_recorder *s, struct wire_buf *b, struct error *err)
 {
-    const struct wire_obj *line;
-    struct wire_doc *doc = wire_doc_new();
     char *text = NULL;
-    int r = doc && !b->failed ? wire_decode(doc, b->data, b->len, &line, err)
-                              : error_set(err, ERROR_NO_MEMORY, "no memory for a line");
-    r = r ? r : wire_to_json(line, &text, err);
+    int r = wire_buf_to_json(b, &text, err);
     if (r == 0 && fprintf(s->file, "%s\n", text) < 0) {
         r = error_set(err, ERROR_IO, "cannot write %s: %s", s->order->path, strerror(errno));
     }
     free(text);
-    wire_doc_free(doc);
     return r;
 }
 
