@@ -90,7 +90,7 @@ static void model_write_note(struct gemmd_answer *out, const struct device_info 
  * The answer without a daemon: the analytic default of the family, for the device that would be
  * used. The answer is marked as not measured (tier "default", source "model", local). Its config
  * keeps to the query's target, `restrict` and `configs`; when no such config is found, the note
- * says so. `why`: the reason, for the note. ERROR_UNKNOWN_OP: no family of this library solves it.
+ * says so. `why`: the reason, for the note. ERROR_NO_CONFIG: no family of this library solves it.
  */
 static int model_answer(const struct ask *a, const struct device_info *info, const char *why,
                         struct gemmd_answer *out, struct error *err)
@@ -104,10 +104,6 @@ static int model_answer(const struct ask *a, const struct device_info *info, con
         return r;
     }
     const struct family *family = family_of_problem(&problem);
-    if (!family) {
-        return error_set(err, ERROR_UNKNOWN_OP, "no kernels for op %s are known here",
-                         problem.op_name);
-    }
     *out = answer_none();
     r = family_target_choose(family, &problem, info, a->query.target, &target, err);
     r = r ? r : target->choose(&problem, info, &config, err);

@@ -15,7 +15,8 @@ struct allowed_place { /* all borrowed */
     const void *ctx;
 };
 
-/* True when the restrictions allow the config, and the list, if any, has it. */
+/* True when the restrictions allow the config, and the list, if any, has it: in a search, such a
+ * config may win. */
 bool allowed_config(const struct request *r, const struct record *config);
 /* Changes a legal config into a legal and allowed config. Takes the first legal config of the
  * request's list; without a list, changes one parameter after the other. Skips configs for which

@@ -254,8 +254,9 @@ const struct family_target *family_target_find(const struct family *f,
  * a daemon all use this function, so that they agree. Takes the first target in the family's order
  * that supports the device and takes the problem. If no target takes the problem: the last that
  * supports the device, whose check() gives the reason. `label`, unless NULL or "", forces the
- * choice. ERROR_NO_CONFIG: no target supports the device, or the forced target does not take the
- * problem. ERROR_INVALID: the device has no target of that name; the text lists its targets. */
+ * choice. ERROR_NO_CONFIG: `f` is NULL (no family solves the problem), no target supports the
+ * device, or the forced target does not take the problem. ERROR_INVALID: the device has no target
+ * of that name; the text lists its targets. */
 int family_target_choose(const struct family *f, const struct problem *p,
                          const struct device_info *info, const char *label,
                          const struct family_target **out, struct error *err);

@@ -66,6 +66,9 @@ int family_target_choose(const struct family *f, const struct problem *p,
                          const struct family_target **out, struct error *err)
 {
     *out = NULL;
+    if (!f) {
+        return error_set(err, ERROR_NO_CONFIG, "there are no kernels for op %s", p->op_name);
+    }
     if (label && label[0]) {
         return choose_forced(f, p, info, label, out, err);
     }

@@ -81,6 +81,59 @@ static int add_point(struct space *s, struct error *err)
     return 0;
 }
 
+/* ---- restrictions ---------------------------------------------------------------------------- */
+
+/* A value of another type is an error. A value that this problem's space lacks is allowed: a list
+ * may serve several problems. */
+static int space_check_values(const struct restriction *r, const struct param *p, struct error *err)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        char asked[48], one[48];
+        if (p->n && r->values[i].type != p->values[0].type) {
+            value_format(&r->values[i], asked, sizeof(asked));
+            value_format(&p->values[0], one, sizeof(one));
+            return error_set(err, ERROR_INVALID, "restrict: %s takes values such as %s, not %s",
+                             r->name, one, asked);
+        }
+    }
+    return 0;
+}
+
+static int space_check_restrictions(const struct param params[], uint32_t n,
+                                    const struct request *r, struct error *err)
+{
+    for (uint32_t i = 0; i < r->n_restrict; i++) {
+        char known[400] = "";
+        size_t at = 0;
+        const struct param *found = NULL;
+        for (uint32_t k = 0; k < n; k++) {
+            found = strcmp(r->restrict_[i].name, params[k].name) == 0 ? &params[k] : found;
+            if (at < sizeof(known)) {
+                at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", k ? ", " : "",
+                                       params[k].name);
+            }
+        }
+        if (!found) {
+            return error_set(err, ERROR_UNKNOWN_FIELD,
+                             "restrict: %s is no tunable here; these are: %s", r->restrict_[i].name,
+                             known);
+        }
+        int status = space_check_values(&r->restrict_[i], found, err);
+        if (status < 0) {
+            return status;
+        }
+    }
+    return 0;
+}
+
+int space_check_request(const struct family_target *t, const struct request *r,
+                        const struct device_info *info, struct error *err)
+{
+    struct param params[PARAMS_MAX];
+    const uint32_t n = t->params(&r->problem, info, params);
+    return space_check_restrictions(params, n, r, err);
+}
+
 /* ---- walking --------------------------------------------------------------------------------- */
 
 static uint64_t space_values(const struct space *s, uint32_t param)
@@ -128,21 +181,15 @@ static void run_time_last(struct space *s)
     }
 }
 
-/* Excludes the values that the request does not allow; all values of all tunables when the problem
- * lacks a restricted tunable. */
+/* Excludes the values that the request does not allow. */
 static void space_restrict(struct space *s, const struct restriction *r)
 {
-    bool found = false;
     for (uint32_t i = 0; i < s->n_params; i++) {
         const struct param *p = &s->params[i];
         const bool same = strcmp(p->name, r->name) == 0;
         for (uint32_t k = 0; same && k < p->n; k++) {
             s->allowed[i] &= restriction_allows(r, &p->values[k]) ? UINT32_MAX : ~(1u << k);
         }
-        found = found || same;
-    }
-    if (!found) {
-        memset(s->allowed, 0, sizeof(s->allowed));
     }
 }
 
@@ -175,8 +222,13 @@ int space_begin(struct space *s, const struct space_setup *setup, bool keep, str
     s->setup = *setup;
     s->keep = keep;
     s->n_params = setup->target->params(setup->problem, setup->info, s->params);
-    run_time_last(s);
     record_init(&s->config);
+    int r =
+        setup->request ? space_check_restrictions(s->params, s->n_params, setup->request, err) : 0;
+    if (r) {
+        return r;
+    }
+    run_time_last(s);
     for (uint32_t i = 0; i < s->n_params; i++) {
         s->allowed[i] = (uint32_t)((UINT64_C(1) << s->params[i].n) - 1);
     }
@@ -301,51 +353,4 @@ int space_build(struct space *s, const struct family_target *t, const struct pro
         r = space_more(s, UINT32_MAX, err);
     }
     return r;
-}
-
-/* ---- restrictions ---------------------------------------------------------------------------- */
-
-/* A value of another type is an error. A value that this problem's space lacks is allowed: a list
- * may serve several problems. */
-static int space_check_values(const struct restriction *r, const struct param *p, struct error *err)
-{
-    for (uint32_t i = 0; i < r->n; i++) {
-        char asked[48], one[48];
-        if (p->n && r->values[i].type != p->values[0].type) {
-            value_format(&r->values[i], asked, sizeof(asked));
-            value_format(&p->values[0], one, sizeof(one));
-            return error_set(err, ERROR_INVALID, "restrict: %s takes values such as %s, not %s",
-                             r->name, one, asked);
-        }
-    }
-    return 0;
-}
-
-int space_check_request(const struct family_target *t, const struct request *r,
-                        const struct device_info *info, struct error *err)
-{
-    struct param params[PARAMS_MAX];
-    const uint32_t n = t->params(&r->problem, info, params);
-    for (uint32_t i = 0; i < r->n_restrict; i++) {
-        char known[400] = "";
-        size_t at = 0;
-        const struct param *found = NULL;
-        for (uint32_t k = 0; k < n; k++) {
-            found = strcmp(r->restrict_[i].name, params[k].name) == 0 ? &params[k] : found;
-            if (at < sizeof(known)) {
-                at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", k ? ", " : "",
-                                       params[k].name);
-            }
-        }
-        if (!found) {
-            return error_set(err, ERROR_UNKNOWN_FIELD,
-                             "restrict: %s is no tunable here; these are: %s", r->restrict_[i].name,
-                             known);
-        }
-        int status = space_check_values(&r->restrict_[i], found, err);
-        if (status < 0) {
-            return status;
-        }
-    }
-    return 0;
 }

@@ -46,13 +46,14 @@ struct space {
     struct record config;         /* the config of `at` */
     uint32_t room, in_variant;
 };
-/* Builds a whole space, for the restrictions of a request (may be NULL). When a restriction leaves
- * only points that are not worth() a place, these points are the space. */
+/* Builds a whole space, for the restrictions of a request (may be NULL), which space_check_request
+ * must accept. When a restriction leaves only points that are not worth() a place, these points are
+ * the space. */
 int space_build(struct space *s, const struct family_target *t, const struct problem *p,
                 const struct device_info *info, const struct request *request, struct error *err);
 /* Builds the space a few points at a time, for callers that must not block for long: a space may
  * have hundreds of thousands of points, at a microsecond each. Without `keep` the points are
- * only counted. */
+ * only counted. Call space_deinit also after an error. */
 int space_begin(struct space *s, const struct space_setup *setup, bool keep, struct error *err);
 /* Looks at up to `n` more points. 0: the space is complete; SPACE_MORE; or ERROR_NO_MEMORY. */
 enum { SPACE_MORE = 1 };

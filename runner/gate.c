@@ -44,7 +44,8 @@ int gate_begin(struct job *j, struct error *err)
         say_gone(j, why.text);
         return 0;
     }
-    return plan_eligible(&j->plan, config) ? plan_add(&j->plan, config, &j->former, err) : 0;
+    return allowed_config(&j->order->request, config) ? plan_add(&j->plan, config, &j->former, err)
+                                                      : 0;
 }
 
 /* Per cent of the former best's time that the other config saves. */

@@ -15,9 +15,6 @@ static int job_find_target(struct job *j, struct error *err)
     const struct problem *p = &j->order->request.problem;
     const struct device_info *info = &j->runner->device->info;
     j->family = family_of_problem(p);
-    if (!j->family) {
-        return error_set(err, ERROR_UNKNOWN_OP, "no family of kernels tunes op %s", p->op_name);
-    }
     int r =
         family_target_choose(j->family, p, info, j->order->request.query.target, &j->target, err);
     if (r) {

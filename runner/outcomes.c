@@ -46,7 +46,8 @@ void job_book(struct job *j, uint32_t id, const struct trial *t, bool here)
     struct record config;
     plan_config(&j->plan, id, &config);
     /* The variant may have crashed the runner after an earlier run measured it. */
-    bool eligible = plan_eligible(&j->plan, &config) && !plan_avoids(&j->plan, t->variant);
+    bool eligible =
+        allowed_config(&j->order->request, &config) && !plan_avoids(&j->plan, t->variant);
     *o = (struct outcome){
         .known = true,
         .ok = ok,

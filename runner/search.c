@@ -71,7 +71,7 @@ static int add_hints(struct search *s, uint32_t room, struct error *err)
         const struct record *config = &o->hints[i];
         struct rejection why;
         uint32_t id;
-        if (plan_check(&j->plan, config, &why) || !plan_eligible(&j->plan, config)) {
+        if (plan_check(&j->plan, config, &why) || !allowed_config(&j->order->request, config)) {
             continue;
         }
         int r = plan_add(&j->plan, config, &id, err);
@@ -87,7 +87,7 @@ static bool may_be_measured(const struct job *j, const struct record *config)
 {
     const struct device *d = j->runner->device;
     struct rejection why;
-    return plan_check(&j->plan, config, &why) == 0 && plan_eligible(&j->plan, config) &&
+    return plan_check(&j->plan, config, &why) == 0 && allowed_config(&j->order->request, config) &&
            (!d->ops->knows || d->ops->knows(d, &j->order->request.problem, config));
 }
 
@@ -404,7 +404,7 @@ static bool reference_may_win(const struct job *j)
         return false;
     }
     plan_config(&j->plan, j->reference, &config);
-    return plan_eligible(&j->plan, &config);
+    return allowed_config(&j->order->request, &config);
 }
 
 /* Configs that may still be measured; PLAN_ALL: all. */

@@ -14,13 +14,7 @@
 int target_choose(const struct daemon *d, const struct problem *p, const char *label,
                   const struct family_target **out, struct error *err)
 {
-    const struct family *f = family_of_problem(p);
-    *out = NULL;
-    if (!f) {
-        return error_set(err, ERROR_NO_CONFIG, "there are no kernels for %s on %s", p->op_name,
-                         d->device.name);
-    }
-    return family_target_choose(f, p, &d->device, label, out, err);
+    return family_target_choose(family_of_problem(p), p, &d->device, label, out, err);
 }
 
 const char *target_stamp(struct daemon *d, const struct family *f, const struct family_target *t)

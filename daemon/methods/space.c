@@ -84,7 +84,6 @@ int method_space(struct call *c, struct error *err)
     const struct family_target *t = NULL;
     int status = request_unpack(r, c->params, err);
     status = status ? status : target_choose(c->d, &r->problem, r->query.target, &t, err);
-    status = status ? status : space_check_request(t, r, &c->d->device, err);
     struct counting *x = status ? NULL : call_later(c, sizeof(*x), err);
     if (!x) {
         return err->code;

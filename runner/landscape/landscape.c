@@ -64,10 +64,6 @@ static int find_problem(struct landscape_recorder *s, struct error *err)
 {
     int r = problem_parse(&s->problem, s->order->problem, err);
     s->family = r ? NULL : family_of_problem(&s->problem);
-    if (r == 0 && !s->family) {
-        r = error_set(err, ERROR_UNKNOWN_OP, "no family of kernels tunes op %s",
-                      s->problem.op_name);
-    }
     return r ? r
              : family_target_choose(s->family, &s->problem, &s->device->info, s->mode->target,
                                     &s->target, err);

@@ -138,10 +138,6 @@ int precompile_add_search(const struct precompile_setup *s, const struct request
     const struct family *f = family_of_problem(&r->problem);
     const struct family_target *target;
     struct workload workload;
-    if (!f) {
-        return error_set(err, ERROR_NO_CONFIG, "no kernels for op %s are known here",
-                         r->problem.op_name);
-    }
     const char *wanted = r->query.target[0] ? r->query.target : s->target;
     int status = family_target_choose(f, &r->problem, &s->info, wanted, &target, err);
     status =

@@ -58,11 +58,9 @@ static void list_values(const struct value *values, uint32_t n, char *out, size_
 static bool plan_meets_space(const struct plan *p, const struct restriction *r, struct error *err)
 {
     const struct param *of = plan_find_param(&p->space, r->name);
-    for (uint32_t i = 0; i < r->n; i++) {
-        for (uint32_t k = 0; k < of->n; k++) {
-            if (value_equal(&r->values[i], &of->values[k])) {
-                return true;
-            }
+    for (uint32_t k = 0; k < of->n; k++) {
+        if (restriction_allows(r, &of->values[k])) {
+            return true;
         }
     }
     char asked[96], known[192];
@@ -77,32 +75,25 @@ static bool plan_meets_space(const struct plan *p, const struct restriction *r, 
 
 static int compare_rules(const void *a, const void *b)
 {
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x < y) - (x > y);
+    const struct space_rule *x = a, *y = b;
+    return (x->dropped < y->dropped) - (x->dropped > y->dropped);
 }
 
-static int explain_empty(const struct plan *p, struct error *err)
+/* Sorts the space's rules, to name those that dropped most points. */
+static int explain_empty(struct plan *p, struct error *err)
 {
-    const struct space *s = &p->space;
+    struct space *s = &p->space;
     const struct request *q = &p->setup.order->request;
     for (uint32_t i = 0; i < q->n_restrict; i++) {
         if (!plan_meets_space(p, &q->restrict_[i], err)) {
             return ERROR_NO_CONFIG;
         }
     }
-    struct {
-        uint64_t dropped;
-        const char *rule;
-    } most[64];
-    for (uint32_t i = 0; i < s->n_rules; i++) {
-        most[i].dropped = s->rules[i].dropped;
-        most[i].rule = s->rules[i].rule;
-    }
-    qsort(most, s->n_rules, sizeof(most[0]), compare_rules);
+    qsort(s->rules, s->n_rules, sizeof(s->rules[0]), compare_rules);
     char text[256] = "";
     for (uint32_t i = 0, at = 0; i < s->n_rules && i < 4 && at < sizeof(text); i++) {
         at += (uint32_t)snprintf(text + at, sizeof(text) - at, "%s%s dropped %llu", i ? ", " : "",
-                                 most[i].rule, (unsigned long long)most[i].dropped);
+                                 s->rules[i].rule, (unsigned long long)s->rules[i].dropped);
     }
     return error_set(err, ERROR_NO_CONFIG, "no config is valid for this problem here: of %llu, %s",
                      (unsigned long long)s->raw, text);
@@ -248,8 +239,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     if (strcmp(q->query.strategy, "given") == 0) {
         return plan_init_list(p, err);
     }
-    int r = space_check_request(setup->target, q, setup->info, err);
-    r = r ? r : space_build(&p->space, setup->target, &q->problem, setup->info, q, err);
+    int r = space_build(&p->space, setup->target, &q->problem, setup->info, q, err);
     if (r) {
         return r;
     }
@@ -416,21 +406,4 @@ int plan_check_listed(const struct plan *p, const struct record *config, struct 
         return rejection_set(why, ERROR_CONFLICT, "restricted", "the restriction excludes it");
     }
     return plan_check(p, config, why);
-}
-
-bool plan_eligible(const struct plan *p, const struct record *config)
-{
-    const struct request *q = &p->setup.order->request;
-    if (!request_allows(q, config)) {
-        return false;
-    }
-    if (strcmp(q->query.strategy, "given") != 0) {
-        return true;
-    }
-    for (uint32_t i = 0; i < q->n_configs; i++) {
-        if (record_equal(config, &q->configs[i])) {
-            return true;
-        }
-    }
-    return false;
 }

@@ -65,8 +65,6 @@ int plan_check_listed(const struct plan *p, const struct record *config, struct 
 int plan_variant(const struct plan *p, const struct record *config, struct variant *v,
                  char hash[HASH_HEX], struct error *err);
 bool plan_avoids(const struct plan *p, const char *hash);
-/* True when a config may win: the restrictions and the given list allow it. */
-bool plan_eligible(const struct plan *p, const struct record *config);
 
 /* ---- diverse.c ------------------------------------------------------------------------------- */
 
