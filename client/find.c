@@ -16,7 +16,6 @@
 #include "kernels/device.h"
 #include "kernels/launcher.h"
 #include "kernels/loading.h"
-#include "proto/uuid.h"
 
 #define SYSTEM_RUNTIME_DIR "/run/gemmd"
 

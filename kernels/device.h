@@ -142,7 +142,7 @@ struct device { /* embedded first in each device's own struct */
 
 /* spec: "cuda:0" | "cuda:GPU-<uuid>" | "cuda" (= cuda:0) | "cpu" | "cpu:<threads>" |
  * "replay:<file>"; device_probe and compiler_open also take "cuda:sm_90a". The UUID follows
- * proto/uuid.h; a prefix that several GPUs share is ERROR_INVALID. */
+ * proto/device.h; a prefix that several GPUs share is ERROR_INVALID. */
 int device_open(const char *spec, struct device **out, struct error *err);
 /* Describes the device without a context on the GPU. gemmd calls this once, at start, through
  * `gemmd-runner --probe`. ERROR_NO_DEVICE names the missing part and the remedy. */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "client/ctl/ctl.h"
-#include "proto/uuid.h"
+#include "proto/device.h"
 
 /* ---- options -------------------------------------------------------------------------------- */
 

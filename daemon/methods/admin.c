@@ -43,14 +43,8 @@ int method_pin(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    struct wanted w = {.request = &x->request,
-                       .bucket = &x->bucket,
-                       .key = &x->key,
-                       .pin = true,
-                       .again = true,
-                       .account = c->s->account,
-                       .session = c->s,
-                       .id = c->id};
+    struct wanted w = {
+        .pin = true, .again = true, .account = c->s->account, .session = c->s, .id = c->id};
     status = waiters_join(&c->parts->tuning, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }

@@ -70,12 +70,7 @@ static int ask_put_now(const struct ask *a, struct error *err)
          * default */
         return status;
     }
-    struct wanted w = {.request = &x->request,
-                       .bucket = &x->bucket,
-                       .key = &x->key,
-                       .again = x->request.query.again,
-                       .background = true,
-                       .account = a->account};
+    struct wanted w = {.again = x->request.query.again, .background = true, .account = a->account};
     const struct query asked = x->request.query;
     x->other = x->request.problem; /* the job changes the request */
     if (waiters_join(&a->parts->tuning, &w, &refused) < 0) {

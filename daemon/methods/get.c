@@ -6,13 +6,8 @@
 static int get_wait_for_tuning(struct call *c, struct error *err)
 {
     struct scratch *x = c->d->scratch;
-    struct wanted w = {.request = &x->request,
-                       .bucket = &x->bucket,
-                       .key = &x->key,
-                       .again = x->request.query.again,
-                       .account = c->s->account,
-                       .session = c->s,
-                       .id = c->id};
+    struct wanted w = {
+        .again = x->request.query.again, .account = c->s->account, .session = c->s, .id = c->id};
     int status = waiters_join(&c->parts->tuning, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }

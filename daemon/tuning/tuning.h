@@ -119,11 +119,9 @@ void tuning_stop(struct tuning *x, void (*stopped)(struct tuning *x));
  * scheduler. When its deadline passes first, the best lower tier answers the request, and the
  * tuning goes on. */
 
-/* A request for a search. */
+/* How a request wants the search of scratch->request (problem = the true problem), with scratch's
+ * bucket and key (with id). */
 struct wanted {
-    struct request *request; /* problem = the true problem; changed */
-    const struct problem *bucket;
-    const struct key *key; /* with id */
     bool pin, again, background;
     bool quiet; /* the job may run only while no other process uses the device */
     /* borrowed: the account of the user, which is charged with a new job */
@@ -133,11 +131,12 @@ struct wanted {
     uint32_t id;
 };
 
-/* Joins the job of this search, or makes a job. Errors: ERROR_BUSY, the error of `off`, and errors
- * that can be foreseen (no valid config; an invalid restriction or given config). */
+/* Joins the job of this search, or makes a job; changes scratch->request. Errors: ERROR_BUSY, the
+ * error of `off`, and errors that can be foreseen (no valid config; an invalid restriction or given
+ * config). */
 int waiters_join(struct tuning *x, const struct wanted *w, struct error *err);
-/* Joins the job of scratch->request for a user's account, without a client. Fills in the other
- * members of `w`. */
+/* Makes bucket and key of scratch->request, and joins its job for a user's account (w->account),
+ * without a client. */
 int waiters_join_alone(struct tuning *x, struct wanted *w, uid_t uid, struct error *err);
 /* Appends the stored answer of the search of scratch->request (and bucket), whose winner did not
  * become the key's answer (cache/partials.c). False: not stored, or the request wants a new search

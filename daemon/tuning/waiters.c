@@ -33,6 +33,7 @@ static struct job *find_same(const struct scheduler *s, const struct wanted *w,
 static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf *search,
                     struct job **out, struct error *err)
 {
+    const struct scratch *x = s->tuning->daemon->scratch;
     if (s->n_queued >= QUEUE_MAX) {
         return error_set(err, ERROR_BUSY, "%d tunings are queued already; retry later", QUEUE_MAX);
     }
@@ -49,16 +50,16 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     list_init(&j->waiters);
     j->id = ++s->last_id;
     j->account = account_hold(w->account);
-    memcpy(j->key, w->key->id, sizeof(j->key));
+    memcpy(j->key, x->key.id, sizeof(j->key));
     j->identity = job_identity(search, w->pin);
     j->search = *search;
     *search = WIRE_BUF_NULL;
     j->pin = w->pin;
     j->again = w->again;
     j->quiet = w->quiet;
-    j->restricted = request_is_restricted(w->request);
-    memcpy(j->target, w->request->query.target, sizeof(j->target));
-    memcpy(j->bucket, w->request->query.bucket, sizeof(j->bucket));
+    j->restricted = request_is_restricted(&x->request);
+    memcpy(j->target, x->request.query.target, sizeof(j->target));
+    memcpy(j->bucket, x->request.query.bucket, sizeof(j->bucket));
     j->uid = (int64_t)w->account->uid;
     j->progress.best_us = j->progress.reference_us = j->progress.eta_ms = NAN;
     snprintf(j->progress.phase, sizeof(j->progress.phase), "queued");
@@ -81,13 +82,13 @@ static void give_lower_tier(struct chore *c);
 static void cancel_waiter(struct ticket *t, const struct error *e);
 
 static int waiters_wait_for(struct tuning *x, struct job *j, const struct wanted *w,
-                            const struct problem *problem, const struct query *q, struct error *err)
+                            const struct query *q, struct error *err)
 {
     if (!w->session) {
         return 0;
     }
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    problem_pack(&packed, problem);
+    problem_pack(&packed, &x->daemon->scratch->other);
     struct waiter *waiter = packed.failed ? NULL : malloc(sizeof(*waiter) + packed.len);
     if (!waiter) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more waiting request");
@@ -122,28 +123,29 @@ int waiters_join(struct tuning *x, const struct wanted *w, struct error *err)
         *err = s->off;
         return err->code;
     }
-    struct query query = w->request->query;
-    struct problem *problem = &x->daemon->scratch->other;
-    *problem = w->request->problem;
-    w->request->problem = *w->bucket;
+    struct scratch *scratch = x->daemon->scratch;
+    struct request *request = &scratch->request;
+    struct query query = request->query;
+    scratch->other = request->problem;
+    request->problem = scratch->bucket;
     WIRE_BUF_AUTO search = WIRE_BUF_NULL;
-    int status = job_pack(&search, w->request, err);
+    int status = job_pack(&search, request, err);
     if (status < 0) {
         return status;
     }
     struct job *j = find_same(s, w, &search);
     bool fresh = !j;
     if (fresh) {
-        status = precheck_request(x->daemon, w->request, err);
+        status = precheck_request(x->daemon, request, err);
         if (status == 0 && w->session) {
-            status = precheck_space(x->daemon, w->request, err);
+            status = precheck_space(x->daemon, request, err);
         }
         status = status ? status : make_job(s, w, &search, &j, err);
         if (status < 0) {
             return status;
         }
     }
-    status = waiters_wait_for(x, j, w, problem, &query, err);
+    status = waiters_wait_for(x, j, w, &query, err);
     if (status < 0) {
         if (fresh) {
             job_free(j);
@@ -169,15 +171,11 @@ int waiters_join(struct tuning *x, const struct wanted *w, struct error *err)
 
 int waiters_join_alone(struct tuning *x, struct wanted *w, uid_t uid, struct error *err)
 {
-    struct scratch *s = x->daemon->scratch;
     struct account *account = account_of(x->accounts, uid);
     int status = account ? daemon_key(x->daemon, err)
                          : error_set(err, ERROR_NO_MEMORY, "no memory for one more job");
     if (status == 0) {
-        key_id(&s->key);
-        w->request = &s->request;
-        w->bucket = &s->bucket;
-        w->key = &s->key;
+        key_id(&x->daemon->scratch->key);
         w->account = account;
         status = waiters_join(x, w, err);
     }

@@ -13,7 +13,6 @@
 #include "kernels/device.h"
 #include "kernels/devices/cuda/driver.h"
 #include "kernels/devices/cuda/nvrtc.h"
-#include "proto/uuid.h"
 
 /* ---- finding a device ----------------------------------------------------------------------- */
 
