@@ -9,8 +9,8 @@
 #include "client/answer.h"
 #include "client/clock.h"
 #include "client/handle.h"
-#include "kernels/allowed.h"
 #include "kernels/device.h"
+#include "kernels/space.h"
 
 enum { ANSWER_MARGIN_MS = 20 }; /* the daemon must answer this long before the deadline */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/allowed.h"
+#include "kernels/space.h"
 
 bool allowed_config(const struct request *r, const struct record *config)
 {

@@ -26,7 +26,6 @@
 #ifndef GEMMD_RUNNER_JOB_INNER_H
 #define GEMMD_RUNNER_JOB_INNER_H
 
-#include "kernels/allowed.h"
 #include "runner/base/stats.h"
 #include "runner/runner.h"
 #include "runner/strategy/plan.h"

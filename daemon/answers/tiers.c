@@ -9,7 +9,7 @@
 #include "daemon/answers/tiers.h"
 #include "daemon/answers/target.h"
 #include "daemon/cache/answer.h"
-#include "kernels/allowed.h"
+#include "kernels/space.h"
 
 enum { NEIGHBOURS = 4 };
 
