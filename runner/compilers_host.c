@@ -8,7 +8,7 @@ enum { COMPILE_LIMIT_MS = 120000, COMPILE_GRACE_MS = 5000 };
 
 static double compilers_host_now_ms(const struct runner *r)
 {
-    return timeline_clock_ms();
+    return device_clock_ms(NULL);
 }
 
 static double compilers_host_wall_ms(const struct job *j)

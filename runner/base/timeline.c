@@ -2,25 +2,19 @@
 #include "runner/base/timeline.h"
 
 #include <stdio.h>
-#include <time.h>
 
-double timeline_clock_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
+#include "kernels/device.h"
 
 void timeline_begin(struct timeline *t)
 {
-    double now = timeline_clock_ms();
+    double now = device_clock_ms(NULL);
     *t = (struct timeline){.began_ms = now, .since_ms = now, .phase = PHASE_OTHER};
 }
 
 enum phase timeline_enter(struct timeline *t, enum phase phase)
 {
     enum phase before = t->phase;
-    double now = timeline_clock_ms();
+    double now = device_clock_ms(NULL);
     t->ms[before] += now - t->since_ms;
     t->since_ms = now;
     t->phase = phase;
@@ -34,7 +28,7 @@ enum phase timeline_step(struct timeline *t, enum phase phase)
 
 double timeline_ms(const struct timeline *t)
 {
-    return timeline_clock_ms() - t->began_ms;
+    return device_clock_ms(NULL) - t->began_ms;
 }
 
 void timeline_format(const struct timeline *t, char *out, size_t size)
@@ -52,7 +46,7 @@ void timeline_format(const struct timeline *t, char *out, size_t size)
     size_t at = 0;
     out[0] = '\0';
     for (enum phase p = 0; p < PHASES && at < size; p++) {
-        double ms = t->ms[p] + (p == t->phase ? timeline_clock_ms() - t->since_ms : 0);
+        double ms = t->ms[p] + (p == t->phase ? device_clock_ms(NULL) - t->since_ms : 0);
         if (ms >= 0.5 && at < size) {
             at += (size_t)snprintf(out + at, size - at, "%s%s %.0f", at ? ", " : "", names[p], ms);
         }

@@ -29,7 +29,6 @@ struct timeline {
     double ms[PHASES];
 };
 
-double timeline_clock_ms(void); /* monotonic */
 void timeline_begin(struct timeline *t);
 /* Returns the previous phase, so that the caller can return to it. */
 enum phase timeline_enter(struct timeline *t, enum phase phase);

@@ -21,7 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runner/base/timeline.h"
+#include "kernels/device.h"
 #include "runner/compile/pool.h"
 
 enum { NICENESS = 10 /* compiling must not disturb measuring */, BUCKETS = 4096 };
@@ -162,7 +162,7 @@ static struct work *compile_pool_take_next(struct compile_pool *p)
     }
     struct build *b = p->heap[0];
     compile_pool_pull_build(p, b);
-    b->work->started_ms = (int64_t)timeline_clock_ms();
+    b->work->started_ms = (int64_t)device_clock_ms(NULL);
     compile_pool_append_work(&p->running, b->work);
     p->busy++;
     return b->work;
@@ -527,14 +527,14 @@ double compile_pool_ran_ms(struct compile_pool *p, const struct build *b)
     pthread_mutex_lock(&p->lock);
     const int64_t since = b->work->started_ms;
     pthread_mutex_unlock(&p->lock);
-    return since ? (double)((int64_t)timeline_clock_ms() - since) : 0;
+    return since ? (double)((int64_t)device_clock_ms(NULL) - since) : 0;
 }
 
 int64_t compile_pool_longest(struct compile_pool *p, struct build **b)
 {
     pthread_mutex_lock(&p->lock);
     const struct work *first = p->running;
-    const int64_t ms = first ? (int64_t)timeline_clock_ms() - first->started_ms : -1;
+    const int64_t ms = first ? (int64_t)device_clock_ms(NULL) - first->started_ms : -1;
     *b = first ? first->build : NULL;
     pthread_mutex_unlock(&p->lock);
     return ms;

@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runner/base/timeline.h"
+#include "kernels/device.h"
 #include "runner/compile/apart.h"
 #include "runner/compile/pool.h"
 #include "runner/precompile/precompile.h"
@@ -63,7 +63,7 @@ static uint32_t precompile_count_done(const struct precompile *w)
 
 static void precompile_draw_line(struct precompile *w)
 {
-    const double now = timeline_clock_ms();
+    const double now = device_clock_ms(NULL);
     const uint32_t made = w->compiled + w->refused, left = w->n - precompile_count_done(w);
     char rest[48] = "";
     if (!mode_is_line_due(&w->line, now)) {
@@ -85,7 +85,7 @@ static void precompile_draw_line(struct precompile *w)
 static void precompile_print_summary(const struct precompile *w)
 {
     const struct device_info *info = &w->order->setup.info;
-    double seconds = (timeline_clock_ms() - w->began_ms) / 1e3;
+    double seconds = (device_clock_ms(NULL) - w->began_ms) / 1e3;
     uint32_t left = w->n - precompile_count_done(w);
     if (w->mode->json) {
         printf("{\"variants\": %u, \"compiled\": %u, \"found\": %u, \"refused\": %u, "
@@ -111,7 +111,7 @@ static bool precompile_is_stopping(struct precompile *w)
     w->full = w->full || (o->max_mib > 0 && w->bytes >= o->max_mib << 20);
     return interrupted || w->full ||
            (w->mode->seconds > 0 &&
-            timeline_clock_ms() - w->compiling_ms >= (double)w->mode->seconds * 1e3);
+            device_clock_ms(NULL) - w->compiling_ms >= (double)w->mode->seconds * 1e3);
 }
 
 static void precompile_note_failure(struct precompile *w, const struct error *why)
@@ -217,13 +217,13 @@ int precompile_run(const struct mode_order *mode, struct precompile_order *o)
 {
     static struct precompile w;
     struct error err = ERROR_NULL;
-    w = (struct precompile){.mode = mode, .order = o, .began_ms = timeline_clock_ms()};
+    w = (struct precompile){.mode = mode, .order = o, .began_ms = device_clock_ms(NULL)};
     if (o->with_parent && !stay_with(o->with_parent)) {
         return 130;
     }
     be_humble();
     int r = precompile_prepare(&w, &err);
-    w.compiling_ms = timeline_clock_ms();
+    w.compiling_ms = device_clock_ms(NULL);
     mode_begin_line(&w.line, mode->quiet, w.compiling_ms);
     if (r == 0) {
         precompile_compile_all(&w);
