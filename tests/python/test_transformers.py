@@ -151,6 +151,16 @@ def test_ids_of_other_ranks_experts_count_for_nothing(sentinel, enabled):
     assert_same(got, right)
 
 
+def test_under_autocast_the_keys_are_of_the_cast_type():
+    hidden, ids, weights = routed()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = run(mixtral_once, "gemmd", hidden, ids, weights)
+        assert {row["dtype"] for row in gt.status()} == {"bfloat16"}
+    right = run(mixtral_once, "grouped_mm", hidden, ids, weights)
+    for a, b in zip(got, right):
+        torch.testing.assert_close(a, b, atol=0.05, rtol=0.05, check_dtype=False)
+
+
 def test_no_token_at_all():
     hidden, ids, weights = routed(tokens=0)
     out = run(mixtral_once, "gemmd", hidden, ids, weights)[0]

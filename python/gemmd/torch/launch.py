@@ -15,7 +15,7 @@ from gemmd import ffi
 from gemmd.errors import GemmdError
 from gemmd.torch.layout import ALIGNED, copied, lies_well
 from gemmd.torch.plans import plans
-from gemmd.torch.shapes import Call, Flags, sizes
+from gemmd.torch.shapes import DTYPES, Call, Flags, sizes
 
 INDEX = {torch.int32: ffi.INT32, torch.int64: ffi.INT64}
 WEIGHTS = {torch.float32: ffi.FP32, torch.bfloat16: ffi.BF16, torch.float16: ffi.FP16}
@@ -91,14 +91,15 @@ def _route(mode, flags, rows, a, b, m_sizes, gather, weights, dtype_out, accumul
 def prepare_layer(x, first, second, topk, transposed):
     """Asks for both products of a layer in all modes, before its first step: x [tokens, K], weights
     `first` and `second` [experts, N, K], or [experts, K, N] when `transposed`."""
-    rows = x.shape[0] * topk
-    key = "layer", rows, x.device, first.shape, first.dtype, second.shape, topk, transposed
-    if key in _routes or rows == 0:
+    rows, kind = x.shape[0] * topk, x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else first.dtype
+    key = rows, x.device, first.shape, dtype, second.shape, topk, transposed
+    if key in plans.layers or rows == 0 or dtype not in DTYPES:
         return
-    _routes[key] = None
+    plans.layers.add(key)
     flags = Flags(topk, True, False), Flags(topk, False, True)
     plans.prepare([
-        Call(mode, first.device, first.dtype, rows, w.shape[1], w.shape[2], w.shape[0], f)
+        Call(mode, first.device, dtype, rows, w.shape[1], w.shape[2], w.shape[0], f)
         for w, f in zip((first, second), reversed(flags) if transposed else flags)
         for mode in OPERANDS])
 

@@ -146,6 +146,7 @@ class Plans:
     def _forget(self):
         self._lock = threading.RLock()
         self._plans, self._clients = {}, {}
+        self.layers = set()  # the layers whose products were asked for together (launch.prepare_layer)
         self._kernels = weakref.WeakValueDictionary()  # the plans own the kernels
         self._unconnected, self._made = {}, 0
         self._quiet_until, self._warned = {}, False  # _quiet_until: {device: end of the pause}
