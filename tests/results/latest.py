@@ -185,7 +185,6 @@ def cold_ranks(record):
 
 def meeting(record):
     yield "news of a put at another daemon: median", "", "", record["news"]["median_ms"], None, "ms"
-    yield "news of a put at another daemon: 99th percentile", "", "", record["news"]["p99_ms"], None, "ms"
     yield "wake-ups of an idle daemon", "", "", record["idle"]["wakeups_per_s"], None, "/s"
     yield "a hit at an old generation", "a hit", "", record["old"]["old_us"], record["old"]["hit_us"], "us"
 
@@ -227,13 +226,14 @@ def serving(record):
 def power(text):
     for level, cuts, bests, lost in re.findall(
             r"synchronous=(\w+): (\d+) cuts .*?; (\d+) bests acknowledged, (\d+) rows lost", text):
-        said = "" if level == "FULL" else f", with synchronous={level} instead"
-        yield f"loss of power: bests lost{said}", "", f"{cuts} cuts, {int(bests):,} acknowledged", int(lost), None, ""
+        said = "" if level == "FULL" else ", with less than synchronous=FULL"
+        case = f"{'' if level == 'FULL' else level + ': '}{cuts} cuts, {int(bests):,} acknowledged"
+        yield f"loss of power: bests lost{said}", "", case, int(lost), None, ""
 
 
 def flips(text):
     for what, n in re.findall(r"^(database|log|module cache).*?: (\d+) flips, .*all reported", text, re.M):
-        yield f"a bit of the {what} turned over: not reported", "", f"{n} flips", 0, None, ""
+        yield "a bit of a file turned over: not reported", "", f"{what}: {n} flips", 0, None, ""
 
 
 def regret(text):

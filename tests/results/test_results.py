@@ -62,7 +62,7 @@ def test_of_rates_more_is_better(folder):
     ("power", "synchronous=FULL: 300 cuts (259 at work), 9 writes dropped or torn; 26230 bests acknowledged, 0 rows lost, 0 removed",
      "loss of power: bests lost", "0"),
     ("flips", "log of 354352 bytes: 300 flips, 300 of them cut something off, all reported, 278 of them",
-     "a bit of the log turned over: not reported", "0"),
+     "a bit of a file turned over: not reported", "0"),
     ("regret", "ranked   18 keys x 10: regret median 0.26 %, 95th percentile 0.76 %; of the worst key: device 4.87 %, "
      "compiling 4.50 %, winners", "search `ranked` over 18 recorded keys: regret, median", "0.26"),
     ("defaults", "12 of 18: mean 1.17 %, most 2.53 %", "the default over the best, 12 of 18 recorded keys: most", "2.53"),
