@@ -8,7 +8,6 @@ import sys
 import triton
 
 from gemmd.configs import fits, plain, write_config
-from gemmd.errors import INTERNAL, make_error
 from gemmd.triton_compiler import compiler_hash, jit_of, specialised
 from gemmd.triton_source import computed_by, constants_of, hook_hash, source_hash, text_of
 
@@ -129,18 +128,3 @@ def name_of(config, timer=None):
     if getattr(config, "pre_hook", None):
         values["pre_hook"] = hook_hash(config.pre_hook)[:12]
     return {name: v if fits(v) else text_of(v) for name, v in values.items()}
-
-
-def find(configs, name, timer=None):
-    """Finds a config by its name. Compares written lines, because 1, 1.0 and True are equal in
-    Python."""
-    line = write_config(name)
-    return next((c for c in configs if write_config(name_of(c, timer)) == line), None)
-
-
-def find_answer(configs, answer, timer=None):
-    config = find(configs, answer.config, timer)
-    if config is None:
-        raise make_error("autotune", INTERNAL, "internal",
-                         f"the answer, {answer.config_text}, is none of the kernel's configs")
-    return config
