@@ -313,7 +313,8 @@ def test_a_key_is_not_measured_again_while_another_process_has_a_context_on_the_
         assert traces(d) == before
         jobs = d.status()["jobs"]
         assert (jobs["done"], jobs["failed"], jobs["cancelled"]) == (1 + times, 0, 0)
-    assert d.text().count("other processes (1) have a context on the GPU") >= 3
+    text = d.text()
+    assert text.count("other processes (1) have a context on the GPU") == text.count(": put off after") >= 3
     assert " warning " not in d.text().split("put off")[1]
     d.processes.write_text("0")
     eventually(lambda: len(traces(d)[0][0][1]) > len(before[0][0][1]), 60)
