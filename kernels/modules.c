@@ -89,6 +89,26 @@ bool modules_has(const char *cache_dir, const char *variant)
            access(path, F_OK) == 0; /* follows the link */
 }
 
+bool modules_id(const char *cache_dir, const char *variant, char id[HASH_HEX])
+{
+    char path[PATH_MAX], target[PATH_MAX];
+    if (modules_path(path, NULL, "%s/variants/%s", cache_dir, variant)) {
+        return false;
+    }
+    const ssize_t n = readlink(path, target, sizeof(target) - 1);
+    if (n < 0) {
+        return false;
+    }
+    target[n] = '\0';
+    const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
+    const size_t length = strcspn(name, ".");
+    if (!modules_is_id(name, length)) {
+        return false;
+    }
+    snprintf(id, HASH_HEX, "%.*s", (int)length, name);
+    return access(path, R_OK) == 0;
+}
+
 /* When the image is missing, removes the record and the link, too. */
 int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err)
 {

@@ -31,6 +31,8 @@ int modules_put_refusal(const char *cache_dir, const struct image *image, const 
 int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err);
 /* True when the image file exists. Reads nothing: the image may be damaged. */
 bool modules_has(const char *cache_dir, const char *variant);
+/* Writes the id of a variant's image, as its link says; reads no file. False: no image. */
+bool modules_id(const char *cache_dir, const char *variant, char id[HASH_HEX]);
 /* 0 or MODULES_MISS. */
 int modules_get(const char *cache_dir, const char *id, struct image *out, struct error *err);
 /* Some bytes of a module's file. The content is not compared with the id, which needs all bytes. */

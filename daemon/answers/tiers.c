@@ -9,6 +9,7 @@
 #include "daemon/answers/tiers.h"
 #include "daemon/answers/target.h"
 #include "daemon/cache/answer.h"
+#include "kernels/modules.h"
 #include "kernels/space.h"
 
 enum { NEIGHBOURS = 4 };
@@ -222,6 +223,20 @@ static bool is_of_source(const struct lookup *q, const char *stamp)
     return strcspn(stamp, " ") == n && strncmp(stamp, today, n) == 0;
 }
 
+/* Names the compiled kernel of the answer's config, where the cache directory has one: a search or
+ * another client may have compiled it. Then the client need not compile. */
+static void tiers_find_module(const struct lookup *q, struct answer *a)
+{
+    const struct device_info *info = &q->d->device;
+    struct variant v;
+    char hash[HASH_HEX];
+    if (!a->module[0] && q->d->cache_dir && info->compiler[0] &&
+        q->target->variant(q->problem, &a->config, info->arch, &v, NULL) == 0) {
+        variant_hash(&v, info->compiler, hash);
+        modules_id(q->d->cache_dir, hash, a->module);
+    }
+}
+
 /* ---- the tiers ------------------------------------------------------------------------------- */
 
 /* Answers from this key's own row, which does not serve the query. */
@@ -383,12 +398,18 @@ int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
         return not_ours(problem, bucket ? "is known" : "was known in the pinned generation", err);
     }
     int status = target_choose(q.d, problem, request->query.target, &q.target, err);
-    if (status < 0 || (bucket && (own_row(&q, why, out) || tiers_find_neighbour(&q, why, out) ||
-                                  find_in_portfolio(&q, why, out)))) {
+    if (status < 0) {
         return status;
     }
-    q.origin[0] = 0;
-    return tiers_choose_default(&q, why, out, err);
+    if (!bucket || !(own_row(&q, why, out) || tiers_find_neighbour(&q, why, out) ||
+                     find_in_portfolio(&q, why, out))) {
+        q.origin[0] = 0;
+        status = tiers_choose_default(&q, why, out, err);
+    }
+    if (status == 0) {
+        tiers_find_module(&q, out);
+    }
+    return status;
 }
 
 /* Adds the config of scratch->hint to `out`, unless `read` < 0 (there is no config), the config is
