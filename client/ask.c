@@ -103,8 +103,9 @@ int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err)
     if (r) {
         return r;
     }
-    if ((unsigned)a->query.wait > GEMMD_WAIT_CACHED) {
-        return error_set(err, ERROR_INVALID, "wait is %d: use GEMMD_WAIT_TUNED, _NOW or _CACHED",
+    if ((unsigned)a->query.wait > GEMMD_WAIT_BOUNDARY) {
+        return error_set(err, ERROR_INVALID,
+                         "wait is %d: use GEMMD_WAIT_TUNED, _NOW, _CACHED or _BOUNDARY",
                          (int)a->query.wait);
     }
     if (a->query.deadline_ms < 0) {
@@ -277,9 +278,14 @@ int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct e
     return r;
 }
 
+const char *ask_wait_name(enum gemmd_wait wait)
+{
+    static const char *const names[] = {"tuned", "now", "cached", "boundary"};
+    return names[wait];
+}
+
 int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struct error *err)
 {
-    static const char *const wait_names[] = {"tuned", "now", "cached"}; /* by enum gemmd_wait */
     const struct gemmd_query *q = &a->query;
     const bool progress = q->progress || q->flags & GEMMD_PROGRESS, again = q->flags & GEMMD_AGAIN;
     WIRE_BUF_AUTO fields = WIRE_BUF_NULL;
@@ -288,7 +294,7 @@ int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struc
     wire_put_map(b, count);
     wire_put_str(b, "problem");
     r = r ? r : ask_pack_problem(b, &a->problem, err);
-    wire_put_kv_str(b, "wait", wait_names[q->wait]);
+    wire_put_kv_str(b, "wait", ask_wait_name(q->wait));
     if (deadline_ms) {
         wire_put_kv_int(b, "deadline_ms", deadline_ms);
     }

@@ -41,6 +41,8 @@ int ask_check_bare(const struct gemmd_query *q, struct error *err);
 
 /* Packs the problem as {"op": ..., fields}. */
 int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct error *err);
+/* The protocol's word for a value that ask_query() has checked. */
+const char *ask_wait_name(enum gemmd_wait wait);
 /* Packs the params of get and tune. deadline_ms: for the daemon; 0: no deadline. */
 int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struct error *err);
 /* Makes a checked, canonical problem; registers the families of this library. */

@@ -161,9 +161,12 @@ struct gemmd_problem {
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 enum gemmd_wait {
-    GEMMD_WAIT_TUNED = 0, /* tune an unknown key, and wait for the result */
-    GEMMD_WAIT_NOW = 1,   /* return the best lower tier at once, and tune in the background */
-    GEMMD_WAIT_CACHED = 2 /* never tune */
+    GEMMD_WAIT_TUNED = 0,  /* tune an unknown key, and wait for the result */
+    GEMMD_WAIT_NOW = 1,    /* return the best lower tier at once, and tune in the background */
+    GEMMD_WAIT_CACHED = 2, /* never tune */
+    /* as NOW, and the daemon tunes only while this process says that its GPU pauses (method `pause`
+     * of docs/protocol.md), until the handle is closed */
+    GEMMD_WAIT_BOUNDARY = 3
 };
 
 enum gemmd_flags {

@@ -259,7 +259,7 @@ static bool get_without_copy(struct gemmd *g, const struct gemmd_problem *p,
         return false;
     }
     if (q &&
-        (q->size != sizeof(*q) || (unsigned)q->wait > GEMMD_WAIT_CACHED || q->deadline_ms < 0)) {
+        (q->size != sizeof(*q) || (unsigned)q->wait > GEMMD_WAIT_BOUNDARY || q->deadline_ms < 0)) {
         return false;
     }
     return get_look_up(g, p, q, out);

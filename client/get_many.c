@@ -184,7 +184,9 @@ static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
     if (m->query.target) {
         wire_put_kv_str(b, "target", m->query.target);
     }
-    wire_put_kv_str(b, "wait", m->query.wait == GEMMD_WAIT_CACHED ? "cached" : "now");
+    wire_put_kv_str(
+        b, "wait",
+        ask_wait_name(m->query.wait == GEMMD_WAIT_TUNED ? GEMMD_WAIT_NOW : m->query.wait));
     wire_put_str(b, "problems");
     wire_put_array(b, c->n);
     wire_put_raw(b, c->problems.data, c->problems.len);

@@ -22,7 +22,7 @@ enum {
 
 /* get, tune: fields beside "problem". proto/request.h reads the nested `restrict` and `configs`. */
 #define QUERY_FIELDS(X, T)                                                                         \
-    X(T, TEXT, wait, 16)           /* tuned (default) | now | cached */                            \
+    X(T, TEXT, wait, 16)           /* tuned (default) | now | cached | boundary */                 \
     X(T, INT, deadline_ms, 0)      /* 0: no limit; when over: a lower tier, or ERROR_DEADLINE */   \
     X(T, FLAG, progress, 0)        /* send `progress` notifications for this request */            \
     X(T, FLAG, again, 0)           /* tune even when an answer is known */                         \
@@ -209,7 +209,7 @@ SCHEMA_STRUCT(runner_hello, RUNNER_HELLO_FIELDS);
  * that killed a runner, and how long to wait before it kills the runner. */
 #define ATTEMPT_FIELDS(X, T)                                                                       \
     X(T, INT, job, 0)                                                                              \
-    X(T, TEXT, stage, 16)   /* prepare | compile | load | verify | time | baseline | idle */       \
+    X(T, TEXT, stage, 16) /* prepare | compile | load | verify | time | baseline | pause | idle */ \
     X(T, RECORD, config, 0) /* empty for prepare and idle */                                       \
     X(T, TEXT, variant, HASH_HEX)                                                                  \
     X(T, TEXT, module, HASH_HEX)                                                                   \

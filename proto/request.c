@@ -22,7 +22,7 @@ void request_deinit(struct request *r)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static const char *const waits[] = {"tuned", "now", "cached", NULL};
+static const char *const waits[] = {"tuned", "now", "cached", "boundary", NULL};
 static const char *const strategies[] = {"ranked",  "exhaustive", "random",
                                          "genetic", "given",      NULL};
 

@@ -73,7 +73,8 @@ int config_unpack(struct record *r, const struct wire_obj *o, struct error *err)
     X(T, REAL, min_gain, 0)        /* per cent of time that a winner must save over `former` */    \
     X(T, REAL, spent_device_ms, 0) /* device time and time that earlier requests of */             \
     X(T, REAL, spent_ms, 0)        /* this tuning used before they were set aside */               \
-    X(T, FLAG, quiet, 0)           /* do nothing if another process uses the device */
+    X(T, FLAG, quiet, 0)           /* do nothing if another process uses the device */             \
+    X(T, FLAG, in_pauses, 0)       /* use the device only in pauses that gemmd announces */
 
 struct tune_order {
     TUNE_ORDER_FIELDS(SCHEMA_MEMBER, tune_order)

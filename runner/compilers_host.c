@@ -47,6 +47,7 @@ static int compilers_host_wait(struct job *j, struct candidate *const queue[], u
     struct compile_pool *all = j->runner->pool;
     struct build *b;
     enum phase before = timeline_enter(&j->runner->timeline, PHASE_COMPILE);
+    pauses_give_back(j->runner);
     int64_t limit = runner_limit(j->runner, COMPILE_LIMIT_MS);
     int64_t ran = compile_pool_longest(all, &b);
     if (ran >= limit) {

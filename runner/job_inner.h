@@ -12,6 +12,7 @@
  *   outcomes.c        the outcome of each config's trial
  *   finals.c          the best few again, in alternating blocks
  *   gate.c            decides if their winner replaces the former best of the key
+ *   pauses.c          device work only while a training job's GPU pauses
  *   notices.c         messages about the job on the socket
  *
  * The reference is the first of these configs that works: the config that an earlier run of this
@@ -212,6 +213,10 @@ int measure_verify(struct job *j, struct candidate *c, struct kernel *k, double 
 int measure_time(struct job *j, struct candidate *c, struct kernel *k, const struct timing *timing,
                  double seen_us, double *samples, uint32_t *n, struct trial *t, struct error *err);
 void measure_unload(struct job *j, struct kernel *k);
+
+/* pauses.c: waits for a pause before a step on the device, if the order is bound to pauses.
+ * ERROR_CANCELLED. */
+int pauses_wait(struct job *j, struct error *err);
 
 /* notices.c */
 void notice_trial(struct job *j, const struct trial *t);

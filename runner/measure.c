@@ -137,6 +137,9 @@ int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct t
 {
     struct device *d = j->runner->device;
     struct rejection why = {0};
+    if (pauses_wait(j, err)) {
+        return ERROR_CANCELLED;
+    }
     enum phase before = timeline_step(&j->runner->timeline, PHASE_LOAD);
     runner_announce(j->runner, "load", c, runner_limit(j->runner, LOAD_LIMIT_MS));
     double began = device_clock(j);
@@ -162,6 +165,9 @@ int measure_verify(struct job *j, struct candidate *c, struct kernel *k, double 
     const struct query *q = &j->order->request.query;
     struct tolerance tol = {.atol = q->atol, .rtol = q->rtol};
     struct verdict v = {0};
+    if (pauses_wait(j, err)) {
+        return ERROR_CANCELLED;
+    }
     enum phase before = timeline_step(&j->runner->timeline, PHASE_VERIFY);
     runner_announce(j->runner, "verify", c, step_limit(j, c, seen_us, 1, 0));
     double began = device_clock(j);
@@ -193,7 +199,7 @@ int measure_time(struct job *j, struct candidate *c, struct kernel *k, const str
                  double seen_us, double *samples, uint32_t *n, struct trial *t, struct error *err)
 {
     struct device *d = j->runner->device;
-    if (job_poll(j, err)) {
+    if (job_poll(j, err) || pauses_wait(j, err)) {
         return ERROR_CANCELLED;
     }
     enum phase before = timeline_step(&j->runner->timeline, PHASE_TIME);

@@ -20,6 +20,10 @@
  *   gemmd   notify  others_wait {job}          other searches wait for the device: the runner may
  *                                              set the tune aside (aside.h).
  *   gemmd   notify  forget {job}               a job that was set aside will not come back.
+ *   gemmd   notify  pause {job, ms}            the device is free for so long (order.in_pauses);
+ *                                              ms below 0: to the end of the order.
+ *   runner  notify  quiet {job, wants}         the device is quiet until the next pause; wants:
+ *                                              work for the device is ready.
  *   gemmd   request ping                       answered by true between two steps.
  *   runner  notify  bye                        before exit with 0: idle for --linger-ms (at least
  *                                              half a minute before the first tune), or a compiler
@@ -69,6 +73,13 @@ struct runner_options {
     struct landscape_order landscape;         /* when `landscape.path` is set */
 };
 
+/* An order may use the device only while the GPU of a training job pauses. */
+struct pauses {
+    bool bound;      /* the running order waits for pauses */
+    bool open;       /* a pause has begun, and gemmd has not been told of its end */
+    double until_ms; /* end of the open pause, on the host's clock */
+};
+
 enum { RUNNER_LOOK_MAX = 64 }; /* candidates in the compile queue at once */
 
 /* Times of a vendor's library for tuned keys, measured when the runner is idle, so that no answer
@@ -106,6 +117,7 @@ struct runner {
     bool cancelled;     /* the running job must stop */
     /* other searches wait for the device, so the job may be set aside (aside.h) */
     bool others_wait;
+    struct pauses pauses;
     double slowdown;    /* largest ratio of a launch time to its prediction; 0: unknown */
     char unlocked[160]; /* why the clocks could not be locked; "": no failure */
 };
@@ -129,6 +141,13 @@ int job_run(struct runner *r, const struct tune_order *o, struct tune_result *ou
 /* notices.c: sends an `attempt`; `c` may be NULL. Stage idle with limit 0: silence is no fault. */
 void runner_announce(struct runner *r, const char *stage, const struct candidate *c,
                      int64_t limit_ms);
+
+/* pauses.c: begins an order that is bound to pauses, or free of them. */
+void pauses_begin(struct runner *r, bool bound);
+/* gemmd's `pause`. ms below 0: frees the order of pauses. */
+void pauses_open(struct runner *r, int64_t ms);
+/* Ends the open pause: for now nothing is ready for the device. */
+void pauses_give_back(struct runner *r);
 
 /* baselines.c: remembers a key that was just tuned. */
 void baselines_owe(struct runner *r, const struct tune_order *o, const struct tune_result *result);

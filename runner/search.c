@@ -480,9 +480,14 @@ static int search_prepare_problem(struct job *j, struct error *err)
     struct device *d = j->runner->device;
     const struct request *q = &j->order->request;
     struct timeline *t = &j->runner->timeline;
+    if (pauses_wait(j, err)) {
+        return ERROR_CANCELLED;
+    }
     enum phase before = timeline_enter(t, PHASE_PREPARE);
     runner_announce(j->runner, "prepare", NULL, runner_limit(j->runner, PREPARE_LIMIT_MS));
-    conditions_before(d, j->doubt);
+    if (!j->runner->pauses.bound) { /* a job that pauses has kept the GPU busy until now */
+        conditions_before(d, j->doubt);
+    }
     if (j->runner->unlocked[0]) {
         memcpy(j->doubt, j->runner->unlocked, sizeof(j->doubt));
     }

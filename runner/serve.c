@@ -59,6 +59,7 @@ static void serve_tune(struct runner *r, uint32_t id, const struct tune_order *o
     r->job = o->job;
     r->ordered = true;
     r->cancelled = r->others_wait = false;
+    pauses_begin(r, o->in_pauses);
     timeline_begin(&r->timeline);
     timeline_enter(&r->timeline, PHASE_OPEN);
     runner_want_opening(r, o);
@@ -71,7 +72,7 @@ static void serve_tune(struct runner *r, uint32_t id, const struct tune_order *o
         channel_reply_error(&r->channel, id, &err);
     } else {
         channel_reply(&r->channel, id, &tune_result_schema, &result);
-        if (!result.set_aside && !result.in_use) {
+        if (!result.set_aside && !result.in_use && !r->pauses.bound) {
             baselines_owe(r, o, &result);
         }
     }
@@ -118,6 +119,10 @@ static void serve_on_notify(struct runner *r, const struct rpc_message *m)
         r->others_wait |= serve_read_job(m) == r->job;
     } else if (strcmp(m->method, "forget") == 0 && r->pool) {
         aside_drop(r, serve_read_job(m));
+    } else if (strcmp(m->method, "pause") == 0 && serve_read_job(m) == r->job) {
+        int64_t ms = 0;
+        wire_get_int(wire_find(m->params, "ms"), &ms);
+        pauses_open(r, ms);
     }
 }
 

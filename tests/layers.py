@@ -53,10 +53,10 @@ ORDER = {
                     " closest tried",
     "daemon/session": "session read sessions server",
     "daemon/answers": "target learn quarantine restore scheme custom portfolio tiers",
-    "daemon/tuning": "job runner_link tuning scheduler rounds waiters precompile job_begin job_lease offers supervisor"
-                     " runner_order blame job_end",
+    "daemon/tuning": "job runner_link tuning scheduler rounds waiters precompile job_begin job_lease offers pauses"
+                     " supervisor runner_order blame job_end",
     "daemon/methods": "call pending loader generations leases daemon_parts methods announce ask"
-                      " acquire admin get kernels record list get_many promote put space status why dispatch",
+                      " acquire admin get kernels record list get_many pause promote put space status why dispatch",
     "daemon": "daemon life orphans chores remeasure start wiring main",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

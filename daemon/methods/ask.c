@@ -56,21 +56,30 @@ static int ask_put_lower(const struct ask *a, const char *why, struct error *err
     return status;
 }
 
-/* wait=now: puts the lower tier's answer at once and queues a background job. The answer's note
- * says why when no job can be queued. */
+/* wait=now and wait=boundary: puts the lower tier's answer at once and queues a background job. The
+ * answer's note says why when no job can be queued. */
 static int ask_put_now(const struct ask *a, struct error *err)
 {
     struct scratch *x = a->parts->daemon.scratch;
     struct error refused = ERROR_NULL;
     char note[120];
     const size_t before = a->out->len;
-    int status = ask_put_lower(a, "being tuned in the background", err);
+    const bool in_pauses = strcmp(x->request.query.wait, "boundary") == 0;
+    int status = ask_put_lower(
+        a, in_pauses ? "being tuned while the job's GPU pauses" : "being tuned in the background",
+        err);
     if (status < 0 && status != ERROR_QUARANTINED) {
         /* after ERROR_QUARANTINED go on: a tuning can find a config in place of the quarantined
          * default */
         return status;
     }
-    struct wanted w = {.again = x->request.query.again, .background = true, .account = a->account};
+    struct wanted w = {.again = x->request.query.again,
+                       .background = true,
+                       .in_pauses = in_pauses,
+                       .account = a->account};
+    if (in_pauses && a->session) {
+        pauses_hold(&a->parts->tuning, a->session);
+    }
     const struct query asked = x->request.query;
     x->other = x->request.problem; /* the job changes the request */
     if (waiters_join(&a->parts->tuning, &w, &refused) < 0) {
@@ -95,7 +104,7 @@ static int ask_miss(const struct ask *a, bool since, struct error *err)
         d->hits++;
         return ASK_ANSWERED;
     }
-    if (ask_is_pinned(a) && q->deadline_ms && strcmp(q->wait, "cached") != 0) {
+    if (ask_is_pinned(a) && q->deadline_ms && strcmp(q->wait, "tuned") == 0) {
         snprintf(q->wait, sizeof(q->wait), "now");
     }
     key_id(&x->key);
@@ -107,9 +116,9 @@ static int ask_miss(const struct ask *a, bool since, struct error *err)
         return ask_put_lower(a, "tuned after the generation that this connection is pinned to",
                              err);
     }
-    return strcmp(q->wait, "now") == 0
-               ? ask_put_now(a, err)
-               : ask_put_lower(a, q->again ? "not tuned again" : "not tuned yet", err);
+    return strcmp(q->wait, "cached") == 0
+               ? ask_put_lower(a, q->again ? "not tuned again" : "not tuned yet", err)
+               : ask_put_now(a, err);
 }
 
 int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *err)

@@ -100,7 +100,7 @@ enum generation_says generations_find(struct generations *x, int64_t pinned,
     }
     list_remove(&m->link);
     list_append(&x->used, &m->link);
-    bool waits = strcmp(q->wait, "now") != 0 && strcmp(q->wait, "cached") != 0 && !q->deadline_ms;
+    bool waits = strcmp(q->wait, "tuned") == 0 && !q->deadline_ms;
     if (m->found && (waits || m->found <= pinned)) {
         *out = m;
         return GENERATION_ANSWERS;

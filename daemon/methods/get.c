@@ -24,6 +24,7 @@ static int get_answer_query(struct call *c, bool again, struct error *err)
     x->request.query.again = x->request.query.again || again;
     const struct ask a = {.parts = c->parts,
                           .account = c->s->account,
+                          .session = c->s,
                           .uid = c->s->uid,
                           .pinned = c->s->pinned,
                           .bytes = c->tail,

@@ -23,7 +23,7 @@
 struct many {
     struct parked parked; /* first */
     struct chore chore;
-    bool now;
+    char wait[16];            /* now, cached or boundary, as in `get` */
     char target[TARGET_MAX];  /* forced target, or "" */
     int64_t pinned;           /* the pinned generation; -1 when not pinned */
     size_t next, at;          /* next problem and its offset */
@@ -42,13 +42,14 @@ static int many_put_answer(struct many *m, const struct wire_obj *problem, const
     struct cache_entry *e;
     const struct ask a = {.parts = p->parts,
                           .account = p->asked.account,
+                          .session = p->ticket.session,
                           .uid = p->uid,
                           .pinned = m->pinned,
                           .bytes = m->target[0] ? NULL : bytes,
                           .n = n,
                           .out = &m->answers};
     int status = problem_unpack(&r->problem, problem, err);
-    snprintf(r->query.wait, sizeof(r->query.wait), "%s", m->now ? "now" : "cached");
+    memcpy(r->query.wait, m->wait, sizeof(m->wait));
     memcpy(r->query.target, m->target, sizeof(m->target));
     status = status ? status : ask_answer(&a, &e, err);
     if (status == ASK_READS) {
@@ -243,10 +244,14 @@ int method_get_many(struct call *c, struct error *err)
 {
     const struct wire_obj *list = wire_find(c->params, "problems");
     const struct wire_obj *wait = wire_find(c->params, "wait");
-    const bool now = wire_is_str(wait, "now");
+    static const char *const waits[] = {"cached", "now", "boundary"};
+    size_t way = 0;
     char target[TARGET_MAX];
-    if (wait && !now && !wire_is_str(wait, "cached")) {
-        return error_set(err, ERROR_INVALID, "'wait' of get_many takes now or cached");
+    while (wait && way < 3 && !wire_is_str(wait, waits[way])) {
+        way++;
+    }
+    if (way == 3) {
+        return error_set(err, ERROR_INVALID, "'wait' of get_many takes now, cached or boundary");
     }
     int status = call_target(c, target, err);
     if (status == 0 && (wire_type_of(list) != WIRE_ARRAY || wire_count(list) > MANY_MAX)) {
@@ -261,7 +266,7 @@ int method_get_many(struct call *c, struct error *err)
     p->ticket.gone = many_client_gone;
     p->ticket.cancel = NULL;
     chore_init(&x->chore, next_slice, &p->asked.account->served);
-    x->now = now;
+    snprintf(x->wait, sizeof(x->wait), "%s", waits[way]);
     memcpy(x->target, target, sizeof(x->target));
     x->pinned = c->s->pinned;
     wire_put_obj(&x->problems, list);

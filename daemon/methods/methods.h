@@ -38,6 +38,7 @@ typedef int method(struct call *c, struct error *err);
     X(unquarantine, true, false, NAMES("variant"))   /* admin.c */                                 \
     X(import, true, false, NAMES("rows", "trust"))   /* put.c */                                   \
     X(promote, true, false, NAMES("key", "problem")) /* promote.c */                               \
+    X(pause, false, true, NAMES("ms"))               /* pause.c */                                 \
     X(subscribe, false, true, NAMES("on"))           /* announce.c */                              \
     X(backup, true, true, NAMES("path"))             /* admin.c */                                 \
     X(shutdown, true, true, NULL)                    /* admin.c */
@@ -70,6 +71,7 @@ bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint
 struct ask {
     struct daemon_parts *parts; /* borrowed */
     struct account *account;    /* borrowed: charged when a job is queued */
+    struct session *session;    /* borrowed; NULL after its end */
     int64_t uid;                /* the caller */
     int64_t pinned;             /* the pinned generation; -1 when not pinned */
     const uint8_t *bytes;       /* borrowed: the query's bytes, for the memo; or NULL */

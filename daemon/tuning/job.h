@@ -37,6 +37,7 @@ struct job {
     bool again;              /* search anew: trials of a finished search do not count as done */
     bool background;         /* goes on without waiters */
     bool quiet;              /* runs only while no other process uses the device */
+    bool in_pauses;          /* uses the device only in pauses of training jobs (pauses.c) */
     bool restricted;         /* the search excludes configs: its winner is `partial` */
     char target[TARGET_MAX]; /* forced; "": no target is forced */
     char bucket[8];          /* rounding of the key, as in query.bucket */

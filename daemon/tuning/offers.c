@@ -51,7 +51,7 @@ static void on_wanted(void *ctx, int status, const void *search, size_t n, int64
     x->offers_asking = false;
     if (status == 0 && has_nothing_to_do(x)) {
         struct request *r = &x->daemon->scratch->request;
-        struct wanted w = {.background = true};
+        struct wanted w = {.background = true, .in_pauses = !list_empty(&x->pauses.sessions)};
         status = wire_decode(x->daemon->cache.entries.doc, search, n, &map, &local);
         status = status ? status : request_unpack(r, map, &local);
         status = status ? status : waiters_join_alone(x, &w, (uid_t)uid, &local);

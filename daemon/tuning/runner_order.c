@@ -144,10 +144,10 @@ static void add_former(struct daemon *d, const struct job *j, struct tune_order 
     o->min_gain = d->config->min_gain;
 }
 
-static int order_pack_message(struct tiers *t, struct job *j, struct tune_order *o,
+static int order_pack_message(struct tuning *x, struct job *j, struct tune_order *o,
                               struct wire_buf *b, struct error *err)
 {
-    struct daemon *d = t->daemon;
+    struct daemon *d = x->daemon;
     o->job = j->id;
     memcpy(o->key, j->key, sizeof(o->key));
     memcpy(o->stamp, j->trial_stamp, sizeof(o->stamp));
@@ -164,8 +164,8 @@ static int order_pack_message(struct tiers *t, struct job *j, struct tune_order 
         if (o->hints) {
             struct key *k = &d->scratch->key;
             key_make(k, &j->request->problem, d->device.class, NULL);
-            o->n_hints =
-                (uint32_t)tiers_hints(t, &j->request->problem, k, j->target, HINTS_MAX, o->hints);
+            o->n_hints = (uint32_t)tiers_hints(x->tiers, &j->request->problem, k, j->target,
+                                               HINTS_MAX, o->hints);
         }
     }
     if (j->closing) {
@@ -177,31 +177,32 @@ static int order_pack_message(struct tiers *t, struct job *j, struct tune_order 
     o->spent_device_ms = j->spent_device_ms;
     o->spent_ms = j->spent_ms;
     o->quiet = j->quiet;
+    o->in_pauses = pauses_bind_order(x, j);
     o->avoid = j->avoid;
     o->n_avoid = j->n_avoid;
     tune_order_pack(b, o);
     return b->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for the order of a tuning") : 0;
 }
 
-static int pack_new(struct tiers *t, struct job *j, struct wire_buf *out, struct error *err)
+static int pack_new(struct tuning *x, struct job *j, struct wire_buf *out, struct error *err)
 {
     struct tune_order *o = calloc(1, sizeof(*o));
     if (!o) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for the order of a tuning");
     }
-    int status = order_pack_message(t, j, o, out, err);
+    int status = order_pack_message(x, j, o, out, err);
     free(o->done);
     free(o->hints);
     free(o);
     return status;
 }
 
-int tuning_order(struct tiers *t, struct job *j, struct wire_buf *out, struct error *err)
+int tuning_order(struct tuning *x, struct job *j, struct wire_buf *out, struct error *err)
 {
-    int status = pack_new(t, j, out, err);
+    int status = pack_new(x, j, out, err);
     if (status == 0 && out->len > RUNNER_MESSAGE_BYTES_MAX - 4096) {
         wire_buf_deinit(out);
-        status = tuning_forget(j) ? tuning_order(t, j, out, err)
+        status = tuning_forget(j) ? tuning_order(x, j, out, err)
                                   : error_set(err, ERROR_INVALID,
                                               "the order of this tuning is too large: give fewer "
                                               "configs");

@@ -70,6 +70,14 @@ static void send_of_job(struct supervisor *s, const char *method, int64_t job)
     send_bytes(s, &b);
 }
 
+/* No runner has the order any more. */
+static void supervisor_forget_order(struct supervisor *s)
+{
+    s->job = 0;
+    wire_buf_deinit(&s->order);
+    pauses_end(s->tuning);
+}
+
 /* Watches the time from the order to the first attempt. */
 static void await_first_attempt(struct supervisor *s)
 {
@@ -214,6 +222,10 @@ static void supervisor_on_notify(struct supervisor *s, const struct rpc_message 
         on_attempt(s, m->params);
     } else if (strcmp(m->method, "bye") == 0) {
         on_bye(s);
+    } else if (strcmp(m->method, "quiet") == 0) {
+        bool wants = false;
+        wire_get_bool(wire_find(m->params, "wants"), &wants);
+        pauses_on_quiet(s->tuning, supervisor_job_of(m->params), wants);
     } else if (strcmp(m->method, "trial") == 0) {
         struct trial *t = &d->scratch->trial;
         if (schema_decode(&trial_schema, SCHEMA_LENIENT, m->params, t, &err) == 0) {
@@ -275,7 +287,7 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
         runner_link_watch(&s->link, CANCEL_LIMIT_MS);
         return;
     }
-    s->job = 0;
+    supervisor_forget_order(s);
     s->state = RUNNER_IDLE;
     s->cancelling = false;
     supervisor_watch_silence(s, 0);
@@ -352,8 +364,7 @@ static void supervisor_start_runner(struct supervisor *s);
 
 static void end_order(struct supervisor *s, const struct error *why)
 {
-    s->job = 0;
-    wire_buf_deinit(&s->order);
+    supervisor_forget_order(s);
     tuning_on_error(s->tuning, why);
 }
 
@@ -361,8 +372,7 @@ static void end_order(struct supervisor *s, const struct error *why)
 static void supervisor_give_up(struct supervisor *s, const struct error *why)
 {
     int64_t job = s->job;
-    s->job = 0;
-    wire_buf_deinit(&s->order);
+    supervisor_forget_order(s);
     tuning_on_stuck(s->tuning, job, why);
 }
 
@@ -416,8 +426,7 @@ static void supervisor_on_ended(struct runner_link *l)
     } else if (s->failure.code && s->job) {
         end_order(s, &s->failure);
     } else if (s->job) {
-        s->job = 0;
-        wire_buf_deinit(&s->order);
+        supervisor_forget_order(s);
         tuning_on_death(s->tuning, &why, &s->attempt);
     }
 }
@@ -536,8 +545,7 @@ bool supervisor_cancel(struct supervisor *s, int64_t job)
         return true;
     }
     if (s->order.len) { /* no runner has the order yet */
-        wire_buf_deinit(&s->order);
-        s->job = 0;
+        supervisor_forget_order(s);
         return true;
     }
     s->cancelling = true;
@@ -555,6 +563,19 @@ void supervisor_others_wait(struct supervisor *s, int64_t job)
     if (s->state == RUNNER_BUSY && s->order.len == 0) {
         send_of_job(s, "others_wait", job);
     }
+}
+
+void supervisor_pause(struct supervisor *s, int64_t job, int64_t ms)
+{
+    struct wire_buf b = WIRE_BUF_NULL;
+    if (s->job != job || s->state != RUNNER_BUSY || s->order.len > 0) {
+        return;
+    }
+    rpc_put_notify(&b, "pause");
+    wire_put_map(&b, 2);
+    wire_put_kv_int(&b, "job", job);
+    wire_put_kv_int(&b, "ms", ms);
+    send_bytes(s, &b);
 }
 
 void supervisor_forget(struct supervisor *s, int64_t job)

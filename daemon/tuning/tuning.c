@@ -84,7 +84,7 @@ static void tuning_send_order(struct tuning *x, struct job *j)
         return;
     }
     avoid_quarantined(x->daemon, j);
-    if (tuning_order(x->tiers, j, &order, &err) < 0) {
+    if (tuning_order(x, j, &order, &err) < 0) {
         tuning_on_error(x, &err);
         return;
     }
@@ -372,6 +372,8 @@ void tuning_init(struct tuning *x, struct daemon *d, struct tiers *tiers, struct
     x->scheduler.tuning = x;
     list_init(&x->scheduler.jobs);
     list_init(&x->scheduler.queue);
+    list_init(&x->pauses.sessions);
+    list_init(&x->pauses.requests);
     uv_timer_init(&d->loop, &x->scheduler.next);
     supervisor_init(&x->supervisor, x);
     precompile_init(&x->precompiler, d, &x->scheduler);

@@ -9,6 +9,7 @@
  *   tuning.c, job_begin.c,  the running job: history from the ledger, the order to the runner,
  *   runner_order.c,         trials, deaths of the runner, making the best durable, answers to the
  *   blame.c, job_end.c      waiters
+ *   pauses.c                jobs that use the device only while a training job's GPU pauses
  *   precompile.c            compiling ahead for queued jobs
  *   supervisor.c            the conversation with the runner
  *
@@ -93,6 +94,13 @@ struct precompiler {
     uint64_t starts;
 };
 
+struct pauses {
+    struct list sessions; /* sessions that asked with wait=boundary: their GPU's steps go first */
+    struct list requests; /* requests `pause` that wait for the end of the open pause */
+    bool bound;           /* the running order waits for pauses */
+    bool wanted;          /* the runner has work for the device and waits for a pause */
+};
+
 struct tuning {
     struct daemon *daemon;     /* borrowed */
     struct tiers *tiers;       /* borrowed */
@@ -100,6 +108,7 @@ struct tuning {
     struct scheduler scheduler;
     struct supervisor supervisor;
     struct precompiler precompiler;
+    struct pauses pauses;
     uv_timer_t deadlines; /* the earliest deadline of all waiters */
     bool offers_open;     /* the daemon serves clients; before that it takes no search */
     /* the daemon asks the ledger for a search; it must ask once more after that */
@@ -123,7 +132,8 @@ void tuning_stop(struct tuning *x, void (*stopped)(struct tuning *x));
  * bucket and key (with id). */
 struct wanted {
     bool pin, again, background;
-    bool quiet; /* the job may run only while no other process uses the device */
+    bool quiet;     /* the job may run only while no other process uses the device */
+    bool in_pauses; /* the job may use the device only in pauses (pauses.c) */
     /* borrowed: the account of the user, which is charged with a new job */
     struct account *account;
     /* The client that waits; NULL: no client. */
@@ -277,6 +287,35 @@ void offers_dropped(struct tuning *x, struct job *j); /* called when a job is dr
 /* Takes the oldest search elsewhere, when this daemon is idle or another daemon offers a search. */
 void offers_take(struct tuning *x);
 
+/* ---- pauses.c -------------------------------------------------------------------------------- */
+
+/*
+ * Tuning in pauses. A training job that asks with wait=boundary gets the best lower tier at once.
+ * Its keys are tuned while the job's GPU has nothing to do: the job says so between two steps
+ * (method `pause`), and waits for at most the time that it grants. Compilers work all the time. The
+ * runner keeps the order, and waits before each step on the device until the next pause.
+ *
+ * A job is bound to pauses while all its askers want that and one of them is connected, and while
+ * no other job waits for the device. Otherwise the job goes on as a background job.
+ */
+
+enum { PAUSES_LATER = 1 };
+
+/* The session's training job goes first on this device, until the session ends. */
+void pauses_hold(struct tuning *x, struct session *s);
+/* Answers `pause` at once (0) when the runner has no work for a pause, else at the pause's end
+ * (PAUSES_LATER). ERROR_BUSY, ERROR_NO_MEMORY. */
+int pauses_ask(struct tuning *x, struct session *s, uint32_t id, int64_t ms, struct error *err);
+/* Called for each order: returns whether the order waits for pauses. */
+bool pauses_bind_order(struct tuning *x, const struct job *j);
+/* Called when a job was queued or joined, or a session has ended: frees the running order that need
+ * not wait for pauses any more. */
+void pauses_review(struct tuning *x);
+/* The runner's message `quiet`. */
+void pauses_on_quiet(struct tuning *x, int64_t job, bool wants);
+/* The order has ended, and with it the open pause. */
+void pauses_end(struct tuning *x);
+
 /* ---- precompile.c ---------------------------------------------------------------------------- */
 
 /*
@@ -328,6 +367,8 @@ bool supervisor_cancel(struct supervisor *s, int64_t job);
 /* Tells the runner that other jobs wait for the device, so that it may set the order aside. The
  * call is ignored unless the order is under way. */
 void supervisor_others_wait(struct supervisor *s, int64_t job);
+/* Tells the runner that the device is free for its order, for `ms`; below 0: to the order's end. */
+void supervisor_pause(struct supervisor *s, int64_t job, int64_t ms);
 /* Tells the runner that a job that was set aside will not come back, so that the runner may drop
  * the job's state. */
 void supervisor_forget(struct supervisor *s, int64_t job);
@@ -403,7 +444,7 @@ void tuning_avoid(struct job *j, const char *variant); /* no later runner tries 
  * tuning. False: no trials to drop. */
 bool tuning_forget(struct job *j);
 /* Packs the params of the runner's `tune`. ERROR_NO_MEMORY; ERROR_INVALID: too many configs. */
-int tuning_order(struct tiers *t, struct job *j, struct wire_buf *out, struct error *err);
+int tuning_order(struct tuning *x, struct job *j, struct wire_buf *out, struct error *err);
 
 /* ---- blame.c --------------------------------------------------------------------------------- */
 

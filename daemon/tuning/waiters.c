@@ -57,6 +57,7 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     j->pin = w->pin;
     j->again = w->again;
     j->quiet = w->quiet;
+    j->in_pauses = w->in_pauses;
     j->restricted = request_is_restricted(&x->request);
     memcpy(j->target, x->request.query.target, sizeof(j->target));
     memcpy(j->bucket, x->request.query.bucket, sizeof(j->bucket));
@@ -154,6 +155,7 @@ int waiters_join(struct tuning *x, const struct wanted *w, struct error *err)
     }
     j->background = j->background || w->background;
     j->quiet = j->quiet && w->quiet;
+    j->in_pauses = j->in_pauses && w->in_pauses;
     if (j->state < JOB_RUNNING) {
         /* until the job runs, a request with `again` may still join and set the flag */
         j->again = j->again || w->again;
@@ -163,6 +165,7 @@ int waiters_join(struct tuning *x, const struct wanted *w, struct error *err)
     } else if (w->session) {
         scheduler_wanted(s, j, w->account);
     }
+    pauses_review(x);
     if (query.progress) {
         job_tell(j);
     }

@@ -42,6 +42,7 @@ void timeline_format(const struct timeline *t, char *out, size_t size)
                                               [PHASE_VERIFY] = "verify",
                                               [PHASE_TIME] = "time",
                                               [PHASE_FINAL] = "finals",
+                                              [PHASE_PAUSE] = "wait for pauses",
                                               [PHASE_OTHER] = "other"};
     size_t at = 0;
     out[0] = '\0';

@@ -19,6 +19,7 @@ enum phase {             /* phases in the order in which timeline_format() print
              PHASE_TIME,    /* probes and samples */
              PHASE_VERIFY,
              PHASE_FINAL, /* all steps of the finals */
+             PHASE_PAUSE, /* waiting until the GPU of a training job pauses */
              PHASE_OTHER,
              PHASES
 };

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tuning while the GPU of a training job pauses (tuning.h). */
+#include <stdlib.h>
+
+#include "daemon/tuning/tuning.h"
+#include "proto/rpc.h"
+
+/* A session that keeps jobs to its pauses, or a request `pause` that waits for the pause's end. */
+struct pausing {
+    struct ticket ticket; /* first */
+    struct list link;     /* pauses.sessions or pauses.requests */
+    struct tuning *tuning;
+};
+
+/* ---- jobs bound to pauses -------------------------------------------------------------------- */
+
+/* True when the job may use the device only in pauses. Another queued job, which need not wait for
+ * a pause, must not wait for this job's pauses either. */
+static bool pauses_bind(const struct tuning *x, const struct job *j)
+{
+    if (!j->in_pauses || list_empty(&x->pauses.sessions)) {
+        return false;
+    }
+    LIST_EACH(node, &x->scheduler.queue) {
+        const struct job *other = LIST_OF(node, struct job, link);
+        if (!other->in_pauses && !other->quiet) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool pauses_bind_order(struct tuning *x, const struct job *j)
+{
+    x->pauses.wanted = false;
+    return x->pauses.bound = pauses_bind(x, j);
+}
+
+void pauses_review(struct tuning *x)
+{
+    const struct job *j = x->scheduler.running;
+    if (j && x->pauses.bound && !pauses_bind(x, j)) {
+        supervisor_pause(&x->supervisor, j->id, -1);
+        pauses_end(x);
+    }
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+static void pausing_free(struct pausing *p)
+{
+    list_remove(&p->link);
+    free(p);
+}
+
+static void on_session_gone(struct ticket *t)
+{
+    struct pausing *p = LIST_OF(t, struct pausing, ticket);
+    struct tuning *x = p->tuning;
+    pausing_free(p);
+    pauses_review(x);
+}
+
+void pauses_hold(struct tuning *x, struct session *s)
+{
+    LIST_EACH(node, &x->pauses.sessions) {
+        if (LIST_OF(node, struct pausing, link)->ticket.session == s) {
+            return;
+        }
+    }
+    struct pausing *p = calloc(1, sizeof(*p));
+    if (p) { /* without memory the session's jobs are tuned as background jobs */
+        p->tuning = x;
+        ticket_hold(&p->ticket, s, on_session_gone);
+        list_append(&x->pauses.sessions, &p->link);
+    }
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void on_request_gone(struct ticket *t)
+{
+    pausing_free(LIST_OF(t, struct pausing, ticket));
+}
+
+static void pauses_put(const struct tuning *x, struct wire_buf *out, uint32_t id)
+{
+    int64_t left = 0;
+    LIST_EACH(node, &x->scheduler.jobs) {
+        const struct job *j = LIST_OF(node, struct job, all);
+        left += j->in_pauses && !j->cancelled;
+    }
+    rpc_put_result(out, id);
+    wire_put_map(out, 2);
+    wire_put_kv_int(out, "left", left);
+    wire_put_kv_int(out, "generation", x->daemon->generation);
+}
+
+static void pauses_answer(struct tuning *x)
+{
+    LIST_EACH(node, &x->pauses.requests) {
+        struct pausing *p = LIST_OF(node, struct pausing, link);
+        pauses_put(x, ticket_out(&p->ticket), p->ticket.id);
+        ticket_close(&p->ticket);
+        pausing_free(p);
+    }
+}
+
+int pauses_ask(struct tuning *x, struct session *s, uint32_t id, int64_t ms, struct error *err)
+{
+    struct pauses *all = &x->pauses;
+    const bool opens = all->wanted && x->scheduler.running;
+    if (!opens && list_empty(&all->requests)) {
+        pauses_put(x, &s->out, id);
+        return 0;
+    }
+    struct pausing *p = calloc(1, sizeof(*p));
+    if (!p) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
+    }
+    int status = ticket_open(&p->ticket, s, id, on_request_gone, err);
+    if (status < 0) {
+        free(p);
+        return status;
+    }
+    p->tuning = x;
+    list_append(&all->requests, &p->link);
+    if (opens) {
+        all->wanted = false;
+        supervisor_pause(&x->supervisor, x->scheduler.running->id, ms);
+    }
+    return PAUSES_LATER;
+}
+
+/* ---- the runner ------------------------------------------------------------------------------ */
+
+void pauses_on_quiet(struct tuning *x, int64_t job, bool wants)
+{
+    const struct job *j = x->scheduler.running;
+    if (j && j->id == job && x->pauses.bound) {
+        x->pauses.wanted = wants;
+        pauses_answer(x);
+    }
+}
+
+void pauses_end(struct tuning *x)
+{
+    x->pauses.bound = x->pauses.wanted = false;
+    pauses_answer(x);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device work only while a training job's GPU pauses (runner.h). */
+#include "kernels/device.h"
+#include "runner/job_inner.h"
+
+static double pauses_clock_ms(void)
+{
+    return device_clock_ms(NULL); /* real time also on a replay device: the pauses are real */
+}
+
+/* Tells gemmd that the device is quiet until the next pause. wants: work for the device is ready.
+ */
+static void pauses_say_quiet(struct runner *r, bool wants)
+{
+    struct wire_buf *b = &r->channel.out;
+    rpc_put_notify(b, "quiet");
+    wire_put_map(b, 2);
+    wire_put_kv_int(b, "job", r->job);
+    wire_put_kv_bool(b, "wants", wants);
+    channel_send(&r->channel);
+}
+
+void pauses_begin(struct runner *r, bool bound)
+{
+    r->pauses = (struct pauses){.bound = bound};
+}
+
+void pauses_open(struct runner *r, int64_t ms)
+{
+    struct pauses *p = &r->pauses;
+    p->bound = p->bound && ms >= 0;
+    p->open = p->bound;
+    p->until_ms = pauses_clock_ms() + (double)ms;
+}
+
+void pauses_give_back(struct runner *r)
+{
+    if (r->pauses.open) {
+        r->pauses.open = false;
+        pauses_say_quiet(r, false);
+    }
+}
+
+int pauses_wait(struct job *j, struct error *err)
+{
+    struct runner *r = j->runner;
+    struct pauses *p = &r->pauses;
+    const double began_ms = pauses_clock_ms();
+    if (!p->bound || (p->open && began_ms < p->until_ms)) {
+        return 0;
+    }
+    enum phase before = timeline_enter(&r->timeline, PHASE_PAUSE);
+    p->open = false;
+    runner_announce(r, "pause", NULL, 0);
+    notice_progress(j, "pause", NULL);
+    pauses_say_quiet(r, true);
+    int status = job_poll(j, err);
+    while (status == 0 && p->bound && !p->open) {
+        channel_wait(&r->channel, -1, -1);
+        status = job_poll(j, err);
+    }
+    timeline_enter(&r->timeline, before);
+    /* the job's limits of time do not count the wait */
+    const double waited_ms = pauses_clock_ms() - began_ms;
+    j->began_ms += waited_ms;
+    j->turn_began_ms += waited_ms;
+    return status;
+}
