@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, sizeof
 from operator import index
-from typing import Any, Callable, Dict, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
 from gemmd import ffi
 from gemmd.configs import plain, read_config, write_config
@@ -26,7 +26,8 @@ from gemmd.results import Acquired, Answer, Generations, Problem, Progress, Rows
 ProblemLike = Union[Problem, Mapping, str]
 Config = Union[str, Dict[str, Any]]
 OnProgress = Callable[[Progress], object]
-_WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED}
+_WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED,
+          "boundary": ffi.WAIT_BOUNDARY}
 _OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
 STEP_MS = 100  # a signal handler runs after at most this time
 HELLO_MS = 1000  # a daemon answers `hello` in this time, also while tuning
@@ -109,7 +110,7 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
                configs=None, **fields):
     """Makes struct gemmd_query. `restrict` and `configs`: Python values or JSON text."""
     if wait not in _WAITS:
-        raise invalid("query", f'wait is "{wait}": use "tuned", "now" or "cached"')
+        raise invalid("query", f'wait is "{wait}": use "tuned", "now", "cached" or "boundary"')
     flags = (ffi.FALLBACK * bool(fallback) | ffi.NO_TABLE * (not table) | ffi.AGAIN * bool(again)
              | ffi.OFFLINE * bool(offline))
     out = ffi.Query(size=sizeof(ffi.Query), wait=_WAITS[wait], flags=flags,
@@ -282,7 +283,8 @@ class Client:
         """The best known config for a problem (Problem, dict, or text), as an Answer.
 
         wait: "tuned" (default: tune an unknown key, and wait), "now" (the best lower tier at once,
-            tuned in the background), "cached" (never tune).
+            tuned in the background), "cached" (never tune), "boundary" (as "now", but the daemon
+            tunes only in pause(), until this Client is closed).
         deadline_ms: after this time the best lower tier is the answer, and tuning goes on.
         fallback: without a daemon, or without an answer in time, gives the analytic default, tier
             "default". "quarantined" (the default crashes or hangs too) stays an error, and so do
@@ -364,6 +366,14 @@ class Client:
     def release(self, problem: ProblemLike) -> None:
         """Gives up a lease without an answer; put() ends a lease with an answer."""
         self._run("release", byref(make_problem(problem)))
+
+    def pause(self, ms: int, deadline_ms: int = 0) -> Tuple[int, int]:
+        """Says that this process's GPU does nothing for `ms` (1 to 60000), and waits while the daemon
+        tunes keys that were asked for with wait="boundary": for `ms` at most, and a step of the
+        tuning that runs by then. Returns at once when there is nothing to measure. The result: the
+        number of keys that still want pauses, and the newest generation."""
+        said = self.call("pause", {"ms": ms}, deadline_ms=deadline_ms)
+        return said["left"], said["generation"]
 
     # ---- everything else
 

@@ -15,7 +15,7 @@ from operator import index
 from gemmd.errors import invalid, make_error
 
 BF16, FP16, FP32, INT32, INT64 = 1, 2, 3, 4, 5
-WAIT_TUNED, WAIT_NOW, WAIT_CACHED = 0, 1, 2
+WAIT_TUNED, WAIT_NOW, WAIT_CACHED, WAIT_BOUNDARY = 0, 1, 2, 3
 FALLBACK, NO_TABLE, AGAIN, OFFLINE, PROGRESS = 1, 2, 4, 8, 16
 WAITING = 1
 ACCUMULATE, ENDS = 1, 2

@@ -87,7 +87,8 @@ def parse():
     p.add_argument("--length", type=int, default=1024, help="of a sequence")
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--blocks", type=int, default=5)
-    p.add_argument("--wait", default="tuned", choices=("tuned", "cached"), help="cached: untuned, the default's kernels")
+    p.add_argument("--wait", default="tuned", choices=("tuned", "boundary", "cached"),
+                   help="boundary: tuned between steps, 50 ms after each; cached: untuned, the default's kernels")
     p.add_argument("--lr", type=float, default=1e-5)
     p.add_argument("--compile", action="store_true")
     p.add_argument("--profile", action="store_true")
@@ -140,6 +141,7 @@ class Job:
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        gt.boundary(50)
         return loss.detach()
 
     def wait(self):

@@ -13,7 +13,7 @@ from gemmd import errors, ffi
 from gemmd.errors import Invalid
 
 CONSTANTS = {f"GEMMD_{name}": getattr(ffi, name)
-             for name in ("BF16", "FP16", "FP32", "INT32", "INT64", "WAIT_TUNED", "WAIT_NOW", "WAIT_CACHED",
+             for name in ("BF16", "FP16", "FP32", "INT32", "INT64", "WAIT_TUNED", "WAIT_NOW", "WAIT_CACHED", "WAIT_BOUNDARY",
                           "FALLBACK", "NO_TABLE", "AGAIN", "OFFLINE", "PROGRESS", "WAITING", "ACCUMULATE",
                           "HIT", "LEASE", "HELD")}
 CONSTANTS |= {"GEMMD_INTERNAL": errors.INTERNAL, "GEMMD_INVALID": errors.INVALID}

@@ -12,11 +12,14 @@ import sys
 
 
 def _parse(arguments):
+    from gemmd.torch.plans import WAITS
     p = argparse.ArgumentParser(prog="python -m gemmd.torch", description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--wait", choices=("tuned", "now", "cached"),
+    p.add_argument("--wait", choices=WAITS,
                    help="tune a new product before its first call (tuned), in the background (now), "
-                   "or never (cached)")
+                   "between the optimizer's steps (boundary), or never (cached)")
+    p.add_argument("--boundary-ms", type=int, default=50,
+                   help="with --wait boundary: the GPU pauses for at most so long after a step (50)")
     p.add_argument("--deadline-ms", type=float, help="wait this long for a product")
     p.add_argument("--socket", help="the daemon's socket")
     p.add_argument("--autostart", action="store_true", default=None, help="start a daemon when none answers")
@@ -43,9 +46,12 @@ def _run(options):
 
 def main(arguments=None):
     options = _parse(arguments)
-    from gemmd.torch import install_report, override
+    from torch.optim import optimizer
+    from gemmd.torch import boundary, install_report, override
     settings = {name: getattr(options, name) for name in ("wait", "deadline_ms", "socket", "autostart")}
     override.install(**{name: value for name, value in settings.items() if value is not None})
+    if options.wait == "boundary":
+        optimizer.register_optimizer_step_post_hook(lambda *_: boundary(options.boundary_ms))
     if options.report or install_report.asked_for():
         install_report.print_at_exit()
     _run(options)

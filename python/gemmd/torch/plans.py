@@ -24,7 +24,9 @@ from gemmd.errors import GemmdError
 from gemmd.results import Rows
 
 
-WAITS = ("tuned", "now", "cached")
+WAITS = ("tuned", "now", "cached", "boundary")
+PAUSE_LATE_MS = 5000  # how long a daemon may be late after a pause
+COMPILED_LATER = "its kernel is compiled and tuned between steps"
 PLANS_MOST = 4096  # limit, for a job whose row counts always change
 
 
@@ -79,7 +81,8 @@ def _read_ms(text):
 
 class Settings:
     """`wait`: "tuned" (tune a new key before its first call, up to the deadline), "now" (the best
-    lower tier first, tuned in the background), "cached" (never tune). `deadline_ms`: for a key.
+    lower tier first, tuned in the background), "cached" (never tune), "boundary" (tuned in boundary(),
+    between two steps; PyTorch's own kernels until one is compiled). `deadline_ms`: for a key.
     `retry_s`: how long a plan that is not final is used before gemmd is asked again, and how long a
     daemon that did not answer is left alone; None: for ever, so that results do not change within a
     job. (GEMMD_GENERATION pins a job to a generation of the database. As each key has a deadline, a
@@ -193,7 +196,7 @@ class Plans:
             new = [call for call in calls if call not in self._plans]
             if not new or _is_capturing(new[0].device):
                 return
-            if len(new) > 1 and self.settings.enabled and self.settings.wait == "tuned":
+            if len(new) > 1 and self.settings.enabled and self.settings.wait in ("tuned", "boundary"):
                 self._announce(new)
             for call in new:
                 self.find(call)
@@ -204,7 +207,8 @@ class Plans:
         if time.monotonic() < self._quiet_until.get(_device_name(device), 0.0):
             return
         try:
-            self._client(device).get_many([call.problem() for call in calls], wait="now",
+            wait = "boundary" if self.settings.wait == "boundary" else "now"
+            self._client(device).get_many([call.problem() for call in calls], wait=wait,
                                           deadline_ms=max(1, deadline_ms))
         except (GemmdError, OSError):
             pass  # find() asks again, and says why
@@ -233,8 +237,8 @@ class Plans:
         if old is None:
             return self._make(call)
         try:
-            answer, _ = self._ask(call, wait="cached" if self.settings.wait == "cached" else "now",
-                                  deadline_ms=min(self.settings.deadline_ms, 100))
+            wait = "now" if self.settings.wait == "tuned" else self.settings.wait
+            answer, _ = self._ask(call, wait=wait, deadline_ms=min(self.settings.deadline_ms, 100))
         except (GemmdError, OSError):  # no answer: keep the old plan
             answer = None
         old.made_at = time.monotonic()
@@ -254,9 +258,50 @@ class Plans:
             plan = self._with_kernel(call, answer, reason)
         except (GemmdError, OSError) as e:  # OSError: no libgemmd
             plan = Plan(call, answer=answer, reason=str(e))
-        if plan.how != "gemmd":
+        if plan.how != "gemmd" and plan.reason != COMPILED_LATER:
             self._warn(plan)
         return plan
+
+    # ---- pauses
+
+    def pause(self, ms):
+        """Grants the daemons of all devices with unfinished plans `ms`, then takes the kernels that
+        have come. Returns the number of keys that want further pauses."""
+        if self.settings.wait != "boundary" or not self.settings.enabled:
+            return 0
+        left = 0
+        with self._lock:
+            for device in {p.call.device for p in self._plans.values() if not p.final}:
+                left += self._pause_device(device, ms)
+        return left
+
+    def _pause_device(self, device, ms):
+        name = _device_name(device)
+        if time.monotonic() < self._quiet_until.get(name, 0.0) or _is_capturing(device):
+            return 0
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        try:
+            left, _ = self._client(device).pause(ms, deadline_ms=ms + PAUSE_LATE_MS)
+            self._take_new(device)
+        except (GemmdError, OSError):  # no daemon: the plans stay as they are
+            self._quiet_until[name] = time.monotonic() + (self.settings.retry_s or float("inf"))
+            return 0
+        return left
+
+    def _take_new(self, device):
+        """Loads kernels that are compiled or tuned by now."""
+        plans = [p for p in self._plans.values() if not p.final and p.call.device == device]
+        answers = self._client(device).get_many([p.call.problem() for p in plans], wait="cached",
+                                                deadline_ms=PAUSE_LATE_MS)
+        for old, answer in zip(plans, answers):
+            if isinstance(answer, GemmdError) or not answer.module:
+                continue
+            if answer.final or old.kernel is None:
+                new = self._make(old.call, answer)
+                if new.kernel:
+                    new.launches = old.launches
+                    self._keep(new)
 
     def _ask(self, call, wait, deadline_ms):
         """Returns (answer or None, the reason for a default answer). GemmdError: the call has no
@@ -293,6 +338,8 @@ class Plans:
                 return Plan(call, self._load(call, answer), "gemmd", answer)
             except GemmdError as e:
                 reason = str(e)
+        if self.settings.wait == "boundary" and answer is not None and not answer.local:
+            return Plan(call, answer=answer, reason=COMPILED_LATER)
         try:
             kernel = self._compile(call, answer)
         except GemmdError as e:
@@ -367,6 +414,14 @@ def configure(**settings):
     """Sets `wait`, `deadline_ms`, `retry_s`, `budget`, `socket`, `autostart`, ... (Settings), and
     forgets all plans. Call configure() before the first step."""
     plans.reset(**settings)
+
+
+def boundary(ms=50):
+    """With wait="boundary": call after each step, for example in a hook of the optimizer. The GPU
+    waits here while the daemon tunes this job's new products, for `ms` milliseconds at most and a step of
+    the measuring; nothing is measured beside the job's own work. Costs nothing when all is tuned.
+    Returns the number of products that are still to be tuned."""
+    return plans.pause(ms)
 
 
 def status():

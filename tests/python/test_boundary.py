@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""wait="boundary" on the CPU: a job begins in plain PyTorch, and its products are tuned between
+steps. Skipped where there is no PyTorch."""
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
+if not hasattr(torch.library, "register_autograd"):
+    pytest.skip(f"PyTorch {torch.__version__} is older than 2.4", allow_module_level=True)
+
+import gemmd.torch as gt  # noqa: E402
+from conftest import environment  # noqa: E402
+
+E, TOPK, TOKENS, N, K = 4, 2, 12, 16, 32
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(0)
+    yield
+    gt.configure(wait="tuned", deadline_ms=60000, retry_s=30.0, budget=0, socket=None)
+
+
+def step(x, w, sizes):
+    x.grad = w.grad = None
+    out = gt.grouped_gemm(x, w, *sizes, TOPK)
+    out.backward(torch.ones_like(out))
+    return [t.detach().clone() for t in (out, x.grad, w.grad)]
+
+
+def operands():
+    x, w = (torch.randn(*size, requires_grad=True) for size in ((TOKENS * TOPK, K), (E, N, K)))
+    return x, w, gt.sort_by_expert(torch.rand(TOKENS, E).topk(TOPK).indices, E)
+
+
+def hows():
+    return {p["how"] for p in gt.status()}
+
+
+def test_a_job_begins_at_once_and_is_tuned_between_steps(cpu):
+    gt.configure(socket=cpu.socket, wait="boundary", budget=1)
+    job = operands()
+    first = step(*job)
+    assert hows() == {"plain"} and cpu.status()["store"]["trials"] == 0
+    seen = {"plain"}
+    while gt.boundary(20):
+        now = step(*job)
+        seen |= hows()
+        assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(now, first))
+        time.sleep(0.01)
+    assert hows() == {"gemmd"} and {p["tier"] for p in gt.status()} == {"exact"}
+    asked = cpu.status()["requests"]
+    assert gt.boundary(20) == 0 and cpu.status()["requests"] == asked + 1, "known: nobody is asked"
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(step(*job), first))
+
+
+def test_other_settings_make_a_boundary_nothing(cpu):
+    gt.configure(socket=cpu.socket, wait="cached")
+    asked = cpu.status()["requests"]
+    assert gt.boundary(20) == 0 and cpu.status()["requests"] == asked + 1
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_without_a_daemon_the_job_goes_on(tmp_path):
+    gt.configure(socket=str(tmp_path / "none"), wait="boundary")
+    step(*operands())
+    assert hows() == {"compiled here"} and gt.boundary(20) == 0
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_daemon_that_dies_ends_the_pauses(cpu):
+    gt.configure(socket=cpu.socket, wait="boundary", budget=1)
+    job = operands()
+    step(*job)
+    cpu.kill()
+    assert gt.boundary(20) == 0 and gt.boundary(20) == 0
+    step(*job)
+
+
+def test_an_unchanged_script(cpu, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent("""
+        import time, torch
+        torch.manual_seed(0)
+        x = torch.randn(64, 32)
+        w = torch.randn(4, 16, 32, requires_grad=True)
+        ends = torch.arange(16, 65, 16, dtype=torch.int32)
+        optimizer = torch.optim.SGD([w], lr=1e-3)
+        import gemmd.torch as gt
+        for _ in range(2000):
+            torch._grouped_mm(x.bfloat16(), w.bfloat16().transpose(-2, -1), offs=ends).float().square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if {p["how"] for p in gt.status()} == {"gemmd"}:
+                break
+            time.sleep(0.01)
+        print(sorted({p["how"] for p in gt.status()}))
+        """))
+    run = subprocess.run([sys.executable, "-W", "ignore", "-m", "gemmd.torch", "--wait", "boundary", "--boundary-ms", "20",
+                          "--socket", cpu.socket, str(script)], capture_output=True, text=True, env=environment())
+    assert (run.returncode, run.stdout) == (0, "['gemmd']\n"), run.stdout + run.stderr
