@@ -23,8 +23,9 @@ struct emulated {
 
 static void *open_file(const void *image, size_t size)
 {
-    char path[] = "/tmp/gemmd-stub-XXXXXX"; /* a new name each time, because dlopen returns the old
-                                               object for a known name */
+    char path[] =
+        "/tmp/gemmd-stub-XXXXXX"; /* mkstemp makes a new name for each image: dlopen returns
+                                     the old library for a name that it has loaded */
     int fd = mkstemp(path);
     Elf64_Ehdr head;
     memcpy(&head, image, sizeof(head));
@@ -69,7 +70,8 @@ void emulated_unload(struct emulated *e)
     }
 }
 
-/* ---- entries of tools.cu and tests/gpu, with the same structs -------------------------------- */
+/* ---- the kernels of tools.cu and tests/gpu, in C, with the kernels' structs of parameters -----
+ */
 
 enum { BF16 = 1, FP16 = 2, FP32 = 3 };
 

@@ -17,8 +17,8 @@ struct emulated; /* a loaded image */
 /* NULL: the image has no code for the CPU. */
 struct emulated *emulated_load(const void *image);
 void emulated_unload(struct emulated *e);
-/* Returns 0, or 719 with the emulator's error on stderr. `cluster`: thread blocks in a cluster. `e`
- * may be NULL for entries of tools.cu. */
+/* Returns 0, or 719 (CUDA's launch failure) with the emulator's error on stderr. `cluster`: thread
+ * blocks in a cluster. `e` may be NULL for a kernel of tools.cu, which the stub has in C. */
 int emulated_launch(struct emulated *e, const char *entry, const uint32_t grid[3], uint32_t cluster,
                     uint32_t threads, uint32_t shared_bytes, const void *params);
 

@@ -78,7 +78,7 @@ STUB_EXPORT result cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, 
     MAY_FAIL();
     const char *us = getenv("GEMMD_STUB_CUBLAS_US");
     if (us) {
-        setenv(STUB_TIME, us, 1); /* the libcuda stub, another library, reads it */
+        setenv(STUB_TIME, us, 1); /* the libcuda stub reads STUB_TIME as the measured time */
     }
     if (type_a != CUDA_R_16BF || type_b != CUDA_R_16BF) {
         return NOT_SUPPORTED;

@@ -5,7 +5,8 @@
 
 #include "tests/cuda_stub/stub.h"
 
-/* Symbols have the ABI version of the library. The prototypes are our own. */
+/* The stub's functions have the names that libcuda.so exports (cuMemAlloc_v2). Without cuda.h,
+ * types and prototypes are our own. */
 typedef int result;
 typedef unsigned long long pointer;
 enum {
@@ -17,7 +18,7 @@ enum {
 };
 
 extern int stub_calls;   /* number of calls so far of all functions that can fail */
-extern int stub_objects; /* not freed yet */
+extern int stub_objects; /* number of contexts, streams, events, modules, allocations not freed */
 
 void *stub_context(void); /* the current context, or NULL */
 

@@ -116,8 +116,9 @@ STUB_EXPORT result cuFuncSetAttribute(void *function, int which, int value)
     return SUCCESS;
 }
 
-/* The SM of each block, for kernels/devices/cuda/order.c. Single blocks lie in the order of the
- * SMs, clusters of two blocks in the opposite order. */
+/* The kernel `where`, by which kernels/devices/cuda/order.c asks for the SM of each thread block.
+ * Single block i runs on SM i. The first cluster of two blocks runs on the last two SMs, and so on.
+ */
 static result say_where(const struct config *c, int *sms)
 {
     for (unsigned block = 0; block < c->grid[0]; block++) {

@@ -13,8 +13,8 @@ typedef int result;
 static int stub_calls;
 
 struct program {
-    int cached; /* NVRTC 12.9 and later may take the result from its cache, with an empty log; not
-                   with --no-cache */
+    int cached; /* 1: the log is empty, as when NVRTC takes a result from its own cache: from
+                   version 12.9 on, without --no-cache */
     char name[64];
     char *image;
     size_t size;
@@ -48,7 +48,8 @@ static int read_image(struct program *p, const char *path)
     return r;
 }
 
-/* Compiles the tree's source, which must be equal to the program's source. */
+/* Compiles the template's file in the tree `root` for the CPU. The caller's program must have the
+ * same source text, which the stub does not read. */
 static int emulate(struct program *p, const char *root, int n, const char *const *options)
 {
     const char *file = strstr(p->name, "portable")    ? "emulate_portable.c"

@@ -27,9 +27,9 @@
  *                             the time of every other measurement, is 250.
  *   GEMMD_STUB_CLOCKS=<file>  each lock or unlock of clocks appends a line.
  *
- * Instead of a number, variables except CUBLAS_US may hold the absolute path of a file; the number
- * may change during a run. stub_live() counts the contexts, streams, events, modules and
- * allocations that are not freed.
+ * Instead of a number, variables except CUBLAS_US may hold the absolute path of a file with the
+ * number, which a test can change during a run. stub_live() counts the contexts, streams, events,
+ * modules and allocations that are not freed.
  */
 #ifndef GEMMD_TESTS_CUDA_STUB_H
 #define GEMMD_TESTS_CUDA_STUB_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list that tests link in place of kernels/families/families.c. */
+/* The families of tests that link this file in place of kernels/families/families.c. */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "tests/family/transpose.h"
 

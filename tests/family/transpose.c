@@ -313,7 +313,7 @@ static void reference_row(const void *params, uint32_t check)
 static int reference(const struct workload *w, void *const buffers[], const int64_t *check_at,
                      double *out, struct launch *launch, struct error *err)
 {
-    (void)check_at; /* check_at has the workload's own rows, since the device is this process */
+    (void)check_at; /* the device's copy of w->check_at, which reference_row reads on the CPU */
     (void)err;
     struct reference r = {w, buffers[IN], out};
     *launch = (struct launch){
