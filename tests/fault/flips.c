@@ -95,7 +95,7 @@ static uint64_t query_hash(uint64_t hash, sqlite3 *h, const char *sql)
     return rc == SQLITE_DONE ? hash : 0;
 }
 
-/* Hashes all rows of all tables, the schema, and the ids of the file. */
+/* Hashes all rows of all tables, the schema, and the file's user_version and application_id. */
 static uint64_t rows_hash(sqlite3 *h)
 {
     uint64_t hash = query_hash(1, h, "SELECT * FROM sqlite_schema");
@@ -108,7 +108,7 @@ static uint64_t rows_hash(sqlite3 *h)
     return hash;
 }
 
-/* False: rows have changed, or the file is not sound. */
+/* Returns false when the rows' hash is not *hash, or integrity_check fails. Sets a *hash of 0. */
 static bool reads_the_same(const char *path, uint64_t *hash)
 {
     sqlite3 *h;
@@ -194,7 +194,7 @@ struct served {
     bool seen[KEYS];
 };
 
-/* Compares a loaded best with the original. Only a reference to a lost row may be missing. */
+/* Compares a loaded best with the original. Only its trial may be 0: the trial's row was lost. */
 static int see_best(void *ctx, const struct best *b)
 {
     struct served *x = ctx;
@@ -230,7 +230,8 @@ static void see_trials(struct store *s, const struct original *o)
     }
 }
 
-/* Opens, loads and reads everything, as an idle daemon does after its start. */
+/* Opens the store and reads all rows, as an idle daemon does after its start. Returns true when the
+ * store reported damage. */
 static bool is_reported(struct fixture *f, const struct original *o, struct served *x)
 {
     struct store_options options = fixture_options(f);
@@ -334,7 +335,8 @@ static void keep_history(struct store *s, struct history *x)
     }
 }
 
-/* Leaves the log as a kill does: earlier rows are already in the file. */
+/* Copies file and log as a kill leaves them: the last bests are in the log, earlier rows in the
+ * file. */
 static void leave_log(struct fixture *f, struct history *x, struct bytes *file, struct bytes *log)
 {
     char path[128];
@@ -378,7 +380,7 @@ static void of_the_log(void **state)
     put_back(f, &file, &log);
     assert_true(reads_the_same(f->path, &rows));
     for (long i = 0; i < flips; i++) {
-        size_t bit = i ? random_below(8 * log.n) : 8; /* the first flip hits the header */
+        size_t bit = i ? random_below(8 * log.n) : 8; /* the first flip hits the log's header */
         turn(&log, bit);
         put_back(f, &file, &log);
         bool harmless = reads_the_same(f->path, &rows);
@@ -431,7 +433,7 @@ static void put_modules(const struct fixture *f, struct kept kept[MODULES])
     }
 }
 
-/* Flips a bit of a module or of its record, at random. */
+/* Flips a random bit of the module's file, or of the record that names the variant's module. */
 static void turn_bit_of_module(const struct fixture *f, const struct kept *k)
 {
     char path[200];
@@ -444,7 +446,8 @@ static void turn_bit_of_module(const struct fixture *f, const struct kept *k)
     free(b.data);
 }
 
-/* Returns the original bytes or a miss. */
+/* Looks a module up. Returns 0 after a check that the bytes are the original bytes, or
+ * MODULES_MISS. */
 static int look_up(const struct fixture *f, const struct kept *k, bool by_id)
 {
     struct image out;

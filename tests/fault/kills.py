@@ -41,7 +41,7 @@ import latest  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 KINDS = ["both"] * 5 + ["daemon"] * 2 + ["runner", "starting", "stopping"]
 CLIENTS, CUSTOM_KEYS, TUNED_KEYS = 4, 8, 5
-GONE = (EOFError, OSError)  # the daemon died before its answer
+GONE = (EOFError, OSError)  # errors of a call whose daemon died before its answer
 ANY_TUNED = object()  # the result of an unanswered search: any config
 
 
@@ -299,7 +299,7 @@ class Storm:
         while n < count or (n < 4 * count and not (self.counts["put"] and self.counts["get"])):
             n += 1
             self.round(n)
-            if not self.counts["get"]:  # on a busy machine a tuning takes longer
+            if not self.counts["get"]:  # no tuning has ended before a kill: the machine is busy, kill later
                 self.longest = min(4, 2 * self.longest)
         for d in self.members:
             assert d.stop() == 0, d.text()

@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TABLE = HERE / "guards.toml"
 TEST_LIMIT_S = 180
-# As in meson.build: the packaged Python, which has the packaged modules.
+# As in meson.build: the distribution's Python, which sees the modules of the distribution's packages.
 PYTHON = next((p for p in ("/usr/bin/python3",) if os.access(p, os.X_OK)), sys.executable)
 # Programs that Python tests start.
 PROGRAMS = ["daemon/gemmd", "runner/gemmd-runner", "client/gemmctl"]
@@ -42,7 +42,7 @@ class Guard:
         self.edits = [(e["file"], e["old"], e["new"]) for e in entry["edit"]]
 
     def texts(self, tree):
-        """{path: text without the guard}. ValueError: the entry does not apply."""
+        """Returns {path: the file's text without the guard}. ValueError: a file lacks the text of the guard."""
         out = {}
         for path, old, new in self.edits:
             try:

@@ -17,7 +17,7 @@
 #include "tests/unit/store/fixture.h"
 
 enum {
-    ROWS_MAX = 1 << 16, /* generations in the life of a file */
+    ROWS_MAX = 1 << 16, /* more than the generations, and the trials, in the life of a file */
     LIFE = 12, /* power cuts per file; then a new file begins, so that its creation is interrupted,
                   too */
     OPERATIONS = 600, /* the power fails within this many operations of the disk */
@@ -61,7 +61,7 @@ static int open_store(struct life *x, struct store **s)
     return r;
 }
 
-/* Publishes up to four bests with their trials, as a transaction when more than one. */
+/* Publishes one best with its trial, or two to four bests with their trials in one transaction. */
 static void publish(struct life *x, struct store *s)
 {
     struct error err;
@@ -80,7 +80,8 @@ static void publish(struct life *x, struct store *s)
             break;
         }
         r = store_publish(s, x->b, &err);
-        /* a failed publish returns no generation, but may have reached the disk with the last id */
+        /* a failed publish returns no generation, but its row may be on disk with the last id given
+         */
         generations[done] = r ? s->next_id[TABLE_BEST] - 1 : x->b->generation;
         trials[done] = x->t->id;
         assert_in_range(generations[done], 0, ROWS_MAX - 1);
@@ -117,7 +118,8 @@ static void evict(struct life *x, struct store *s)
             x->fate[g] = done ? REMOVED : UNTOLD; /* not acknowledged: both are possible */
         }
     }
-    /* An evict removes trials, too, without an acknowledgement for each. */
+    /* Any trial may be missing now: an evict removes a key's trials, too, and does not name them.
+     */
     memset(x->trial, 0, sizeof(x->trial));
 }
 
@@ -170,7 +172,8 @@ static void look_at_trial(struct life *x, struct store *s, int64_t id, struct ou
     }
 }
 
-/* Notes a file set aside or a wrong checksum; ignores a resumed creation. */
+/* Receives the store's notices. Notes those of damage: a wrong checksum, a file set aside. The
+ * notice that the store finished the interrupted creation of a file is none of them. */
 static void note_damage(void *noted, const char *kind, const char *text)
 {
     (void)text;
@@ -218,7 +221,7 @@ static struct outcome cut_power(struct fixture *f, const char *settings, int n)
         if (i % LIFE == 0) {
             begin_life(x);
         }
-        /* Creating a file takes few operations, and deserves a cut of its own. */
+        /* Creating a file takes few operations: for a new file the power fails sooner. */
         uint64_t most = i % LIFE == 0 ? OPERATIONS / 6 : OPERATIONS;
         power_on(seed + (uint64_t)i, 0);
         power_on(power_random(), (long)power_below(most));

@@ -31,7 +31,8 @@ struct followed {
     struct content synced;
     struct change *first, **last;
     bool made, removed; /* since the folder was synced */
-    bool syncs_folder;  /* SQLite's own VFS does this for new journals and logs */
+    bool syncs_folder;  /* a sync also syncs the folder, as in SQLite's own VFS for new journals,
+                           logs */
 };
 
 struct power_file {
@@ -324,7 +325,7 @@ static int file_truncate(sqlite3_file *f, sqlite3_int64 n)
 
 static int file_sync(sqlite3_file *f, int flags)
 {
-    (void)flags; /* the real file needs no sync: the machine keeps its power */
+    (void)flags; /* the real file is not synced: only the simulated disk loses its power */
     if (of(f)->f && fails()) {
         return SQLITE_IOERR_FSYNC;
     }
@@ -366,7 +367,8 @@ static int file_reserved(sqlite3_file *f, int *out)
 
 static int file_control(sqlite3_file *f, int op, void *arg)
 {
-    /* Drops the size hint: it would change the file, and the log of writes would not show that. */
+    /* Ignores the size hint: the real VFS would resize the file, and our list of changes lacks
+     * that. */
     return op == SQLITE_FCNTL_SIZE_HINT ? SQLITE_OK
                                         : REAL(f)->pMethods->xFileControl(REAL(f), op, arg);
 }

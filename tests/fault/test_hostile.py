@@ -109,7 +109,7 @@ def test_the_daemons_own_sleep_is_no_clients_fault(daemon):
         assert c.read()[3]["version"] == 1
 
 def test_a_sleep_moves_no_deadline_into_the_future(daemon):
-    """A stop that is shorter than the sweep interval does not extend a message's deadline."""
+    """Two messages are half sent, at different times, when the daemon is stopped: neither then misses its deadline."""
     d = daemon(options=["--message-ms", "3000"])
     message = msgpack.packb([0, 1, "hello", {"version": 1}])
     with d.connect() as first, d.connect() as second:
@@ -192,7 +192,7 @@ def test_ten_thousand_half_open_connections(daemon):
 
 
 def test_a_thousand_connects_while_the_daemon_is_busy(daemon):
-    """A full queue turns no client away."""
+    """The queue of a stopped daemon takes 500 connections, and the daemon then serves all of them."""
     with open("/proc/sys/net/core/somaxconn") as f:
         if int(f.read()) < 1000:
             pytest.skip("the kernel's own limit (net.core.somaxconn) is below")
@@ -255,7 +255,7 @@ order()
 
 
 def test_who_does_not_read_gets_no_more_news(fake):
-    """The client's unread output is bounded, and includes the answer."""
+    """The daemon drops progress reports that the client does not read, but not the answer."""
     d = fake(NEWS)
     with d.connect(30) as c:
         request = c.send("get", problem=gemm(), budget=4, progress=True)
@@ -281,7 +281,7 @@ def test_the_runner_has_a_lower_priority_than_the_loop(daemon):
     with d.connect() as c:
         c.send("get", problem=gemm(), budget=400, iters=100)
         eventually(lambda: d.status()["runner"]["state"] == "busy")
-        # The runner's compilers have a lower priority, almost from their first instruction.
+        # A compiler of the runner lowers its own priority (nice 10) soon after its start: wait for that.
         runner = eventually(lambda: (lambda n: len(n) > 1 and max(n) >= 10 and n)(nice_values(d.runner_pid())))
         assert min(runner) >= 5, runner
         assert nice_values(d.process.pid) in ([mine] * 2, [mine] * 3), (

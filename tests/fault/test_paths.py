@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owners of trusted paths (proto/trust.h); locks of other programs. The other user is a uid only."""
+"""Owners of trusted paths (proto/trust.h); locks of other programs. The other user is a uid without an account."""
 import os
 import pathlib
 import socket
@@ -17,7 +17,7 @@ LIMIT = 60 * PATIENCE  # against hanging tests
 
 
 def run(folder, *options, device=SYNTHETIC, env=None):
-    """A gemmd that must not start: (status, stderr)."""
+    """Runs a gemmd that must not start. Returns (exit status, stderr)."""
     result = subprocess.run(
         list(map(str, [GEMMD, "--device", device, "--runner", RUNNER, "--socket", folder / "gemmd.sock",
                        "--database", folder / "cache.db", "--cache-dir", folder / "cache", *options])),

@@ -80,7 +80,7 @@ def user(status, uid=os.geteuid()):
 def test_connections_of_one_user_leave_room_for_others(daemon):
     d = daemon(options=["--max-connections", "8"])
     held = [d.connect()]
-    eventually(lambda: held[0].call("status")["connections"] == 1)  # the start's own connection has been closed
+    eventually(lambda: held[0].call("status")["connections"] == 1)  # daemon(), which waited for the start, has left
     held += [d.connect() for _ in range(5)]
     eventually(lambda: user(held[0].call("status"))["connections"] == 6)
     error = refused(d)
@@ -345,8 +345,8 @@ def test_a_user_of_many_connections_takes_no_more_of_the_loop(daemon):
 
 @ROOT_ONLY
 def test_acquires_of_one_user_do_not_fill_the_ledger(daemon):
-    """Each acquire with configs reads all trials of its key. Another user waits for a few of them
-    only."""
+    """Each acquire with configs reads all trials of its key. Another user's list waits for a few of
+    these acquires only."""
     d = daemon()
     problem = {"op": "custom:mine"}
     askers = [d.connect() for _ in range(4)]
@@ -370,8 +370,8 @@ def test_acquires_of_one_user_do_not_fill_the_ledger(daemon):
 @ROOT_ONLY
 @pytest.mark.parametrize("call", ["'list', what='best'", "'get', problem=gemm()"], ids=["list", "pinned"])
 def test_lists_of_one_user_keep_another_one_waiting_for_few_of_them(daemon, call):
-    """Each list reads the whole table. Another user's page or old pinned answer waits for a few
-    only."""
+    """Each list reads the whole table. Another user's list, or answer of an older generation, waits
+    for a few of these lists only."""
     d = daemon()
     askers = [d.connect() for _ in range(8)]
     old = askers[0].call("get", problem=gemm(), budget=4)
@@ -395,7 +395,7 @@ def test_lists_of_one_user_keep_another_one_waiting_for_few_of_them(daemon, call
 
 
 def put_all(c, problems, config):
-    """Returns their generations; sends all requests before the first answer."""
+    """Puts the config for all problems, and only then reads the answers. Returns the generations."""
     asked = [(c.send("put", problem=p, config=config, time_us=5)) for p in problems]
     return [c.wait(request)["generation"] for request in asked]
 
@@ -452,7 +452,7 @@ def test_what_is_read_for_pinned_jobs_is_bounded(daemon):
 
 
 def fill_line(d, connections, **params):
-    """Acquires of a leased key: returns the waiting and the refused requests."""
+    """Sends 250 acquires of a leased key on each connection. Returns all requests, and the errors of the refused."""
     asked, refused = [], []
     for c in connections:
         requests = [c.send("acquire", problem={"op": "custom:mine"}, **params) for _ in range(250)]
@@ -499,7 +499,8 @@ def test_configs_of_acquires_that_wait_are_bounded_for_each_user(daemon):
 @ROOT_ONLY
 @pytest.mark.parametrize("problem", ["gemm(m=512)", "gemm(n=64 * 119)"], ids=["own", "joined"])
 def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, problem):
-    """Another user's request waits for one round only, also when both users wait for the same tuning."""
+    """Users take turns, a job each: another user's request waits for a turn only, also when both users wait for
+    the same tuning."""
     d = daemon()
     other = start_as_nobody(d, "with Client(socket) as c:\n"
                                "    print('ready', flush=True)\n"
@@ -517,8 +518,8 @@ def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, 
 
 @ROOT_ONLY
 def test_keys_that_users_record_trials_of_are_bounded(daemon):
-    """Trials are kept and count without an answer of their key. A user at the limit may still
-    record trials of keys that are counted already."""
+    """A key counts towards the limit when it has trials, even without an answer. A user at the limit
+    may still record trials of keys that are counted already."""
     d = daemon(options=["--max-keys", "3", "--user-keys", "3"])
     told = ("with Client(socket) as c:\n"
             "    for method, i, more in {calls}:\n"
@@ -663,7 +664,7 @@ def test_lists_that_one_user_does_not_read_are_bounded(daemon):
     out, err = watch.communicate(timeout=120)
     assert out, err
     assert 3 * 2**20 < int(out) < 6 * 2**20, "the share, and one answer more"
-    with silent[0] as c: # a client that reads is served on
+    with silent[0] as c: # a client that reads again gets all its answers
         assert all(len(c.wait(i)["rows"]) == 256 for i in range(8))
     [c.close() for c in silent]
 
@@ -702,7 +703,7 @@ PUT = "c.call('put', problem=gemm(), config=config, time_us=0.001)"
 
 @ROOT_ONLY
 def test_a_put_of_one_user_answers_nobody_else_until_it_is_measured(daemon):
-    """The put config is the default's own: slower configs answer no other user."""
+    """The put has the default's own config: a slower config would answer no other user anyway."""
     d = daemon()
     with d.connect() as c:
         default = c.call("get", problem=gemm(), wait="cached")

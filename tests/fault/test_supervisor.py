@@ -14,7 +14,7 @@ from conftest import RpcError, eventually, gemm
 CONFIG = {"BLOCK_SIZE_M": 64}
 
 BAD_RUNNERS = {
-    # body, error name, word of the message
+    # the runner's body, the name of the waiter's error, a word of the error's message
     "ends at once": ("sys.exit(3)", "crashed", "status 3"),
     "says nothing and ends": ("os.close(FD); sys.exit(0)", "crashed", "start"),
     "is no msgpack": ("os.write(FD, b'\\xc1 what?')", "crashed", "no message"),
@@ -149,7 +149,7 @@ def test_a_hang_is_killed_in_time_and_the_job_goes_on(fake):
         assert [q["status"] for q in c.list("quarantine")] == ["hung"]
 
 
-# The next runner gets the order that crosses the runner's bye.
+# The runner says bye while gemmd sends an order: the next runner gets this order.
 LEAVES = """
 hello()
 marker = os.path.join(os.path.dirname(sys.argv[0]), "left")
@@ -171,7 +171,7 @@ def test_an_order_that_crosses_bye_is_not_lost(fake):
         assert c.call("status")["runner"]["deaths"] == 0
 
 
-# Sends garbage after its job. The runner is killed at once, and its end takes a while.
+# The runner sends garbage after its job, and gemmd kills it at once. A child keeps its socket open for a while.
 FAILS_IDLE = """
 hello()
 r, o = order()
