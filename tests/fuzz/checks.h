@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Promises of every accepted record and problem. Text, JSON and MessagePack each decode to the same
- * fields again. A problem's bucket is a legal problem that rounds to itself. The bucket's key is
- * canonical. Call families_register() first.
+ * Promises of every accepted record and problem. Written as text, JSON or MessagePack, and decoded
+ * again, it has the same fields. A problem's bucket is a legal problem that rounds to itself. The
+ * bucket's key is canonical. Call families_register() first.
  */
 #ifndef GEMMD_TESTS_FUZZ_CHECKS_H
 #define GEMMD_TESTS_FUZZ_CHECKS_H

@@ -34,7 +34,8 @@ static bool same_answer(const struct gemmd_answer *a, const struct gemmd_answer 
            a->created_s == b->created_s && a->saved == b->saved && a->local == b->local;
 }
 
-/* Checks an item with the field order learned from earlier items. */
+/* Reads an answer from a tree and straight from the bytes: both must agree. `order`: the order of
+ * the fields in earlier answers, which makes answer_pull quick. */
 static void check_answer(struct pull item, struct answer_order *order)
 {
     struct gemmd_answer by_tree, by_bytes = {.size = sizeof(by_bytes)};
@@ -56,7 +57,7 @@ static void check_answer(struct pull item, struct answer_order *order)
     CHECK(!is_good || same_answer(&by_tree, &by_bytes));
 }
 
-/* Decodes texts, integers, reals and flags from the bytes and from a tree. */
+/* Decodes a message's fields straight from the bytes and from a tree: both must agree. */
 static void check_schema(struct pull item, const struct schema *s)
 {
     static _Alignas(16) char by_tree[4096], by_bytes[4096];

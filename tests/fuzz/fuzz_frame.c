@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bounding scan alone, at full speed. The first two bytes of an input give the size limit and
- * the size of the pieces; the rest is the stream. The size of the pieces must not change the
- * verdict or the ends of messages. The decoder accepts every message that the scan accepts. No
- * message exceeds the limit.
+ * The scan alone, which finds the ends of messages in a client's stream and bounds their size. The
+ * first two bytes of an input give the size limit and the size of the pieces in which the scan gets
+ * the rest, the stream. The size of the pieces must not change the verdict or the ends of messages.
+ * The decoder accepts every message that the scan accepts. No message exceeds the limit.
  */
 #include "proto/rpc.h"
 #include "proto/scan.h"

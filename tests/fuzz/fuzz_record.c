@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The record of a compiled variant, <cache>/records/<variant>. An input that begins with '=' is the
- * whole file. The target puts the right hash before other inputs, so that the search gets past the
- * hash check. modules_find must return the stored image or no image.
+ * whole file. The fuzz target puts the right hash before every other input, so that libFuzzer gets
+ * past the hash check. modules_find must return the stored image or no image.
  */
 #include "kernels/modules.h"
 #include "proto/hash.h"
