@@ -10,7 +10,7 @@
 
 #include "tests/unit/client/fixture.h"
 
-/* The fake is the first member, so *state is both. */
+/* The fake is the first member, so *state points to the fixture and to its fake. */
 struct fixture {
     struct fake fake;
     struct gemmd *g; /* owned: by fixture_open */
@@ -28,7 +28,7 @@ static void remember(struct script *s, const struct rpc_message *m)
     assert_int_equal(wire_to_json(m->params, &s->seen, &e), 0);
 }
 
-/* Answers each problem with the problem's M; M = 13 is refused. */
+/* Gives each problem an answer whose generation is the problem's M; refuses M = 13. */
 static void answer_many(struct script *s, int fd, const struct rpc_message *m)
 {
     const struct wire_obj *problems = wire_find(m->params, "problems");

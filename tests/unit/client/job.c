@@ -2,7 +2,8 @@
 /*
  * A training job in miniature, using only gemmd.h: asks for a MoE GEMM (the first of its layer,
  * with its permute), waits for a tuning if needed, loads the kernel, launches the kernel twice and
- * checks every element. Prints tier, source, local or not, and the key.
+ * checks every element. Prints tier, source, whether the answer came from this process's table,
+ * key.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ enum { TOKENS = 24, TOPK = 2, EXPERTS = 4, N = 32, K = 48, ROWS = TOKENS * TOPK 
 static float x[TOKENS * K], w[EXPERTS * N * K], y[ROWS * N];
 static int32_t m_sizes[EXPERTS], gather[ROWS];
 
-/* Sorts the rows by expert: slot i of the batch goes to expert i * i mod 3 (two get none). */
+/* Sorts the rows by expert: row i of the batch goes to expert i * i mod 3, so to expert 0 or 1. */
 static void fill(void)
 {
     int row = 0;
@@ -41,7 +42,7 @@ static int count_wrong(void)
     for (int e = 0; e < EXPERTS; e++) {
         for (int end = row + m_sizes[e]; row < end; row++) {
             for (int n = 0; n < N; n++) {
-                float sum = 0; /* small whole numbers: exact in any order */
+                float sum = 0; /* exact in any order of addition: x and w are small whole numbers */
                 for (int k = 0; k < K; k++) {
                     sum += x[gather[row] / TOPK * K + k] * w[(e * N + n) * K + k];
                 }

@@ -24,7 +24,7 @@ static void test_fallback_without_a_daemon(void **state)
     p.n = 0; /* a wrong problem is an error: no default answers it */
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_INVALID);
     assert_non_null(strstr(e.text, "N"));
-    p.text = "custom:sort n=1"; /* unknown here */
+    p.text = "custom:sort n=1"; /* only a daemon knows custom ops */
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_UNREACHABLE);
     p.text = "gemm mode=dX M=64 N=128 K=256";
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);

@@ -223,7 +223,7 @@ static void check_result(void)
 {
     for (int m = 0; m < M; m++) {
         for (int n = 0; n < N; n++) {
-            float sum = 0; /* small whole numbers: exact in any order */
+            float sum = 0; /* exact in any order of addition: x and w are small whole numbers */
             for (int i = 0; i < K; i++) {
                 sum += x[m * K + i] * w[n * K + i];
             }
@@ -384,7 +384,7 @@ static void test_a_fork_while_the_last_kernel_is_freed(void **state)
 
 #define CACHE_TEMPLATE "/tmp/gemmd-test-XXXXXX"
 
-/* A cache directory of the test's own. */
+/* Makes a cache directory for this test alone. */
 static void use_cache(char *cache)
 {
     assert_non_null(mkdtemp(cache));

@@ -248,7 +248,7 @@ static void test_a_deadline_is_of_all_steps(void **state)
     close_steps(f, g);
 }
 
-/* A call is repeated once on a new connection, for any number of steps. */
+/* libgemmd repeats a call once on a new connection, also when the call takes many steps. */
 static void test_a_lost_connection(void **state)
 {
     struct fake *f = *state;
@@ -403,7 +403,7 @@ static void test_a_pause_in_steps(void **state)
     close_steps(f, g);
 }
 
-/* ---- on the way to a connection ------------------------------------------------------------- */
+/* ---- steps before the connection is open ---------------------------------------------------- */
 
 /* Takes steps until the call ends, or for `ms`; *longest becomes the longest step. */
 static int step_for(struct gemmd *g, int r, int ms, double *longest, struct gemmd_error *e)

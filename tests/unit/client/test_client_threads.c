@@ -153,7 +153,8 @@ struct falling {
     struct gemmd *g;
     atomic_bool *over;
     bool many;
-    int asked, wrong; /* number of calls; number of failed calls and of answers for mixed devices */
+    int asked, wrong; /* number of calls; number of calls that failed, or whose note names a mix of
+                         two devices because the handle changed its device in the call */
 };
 
 static bool is_of_one(const char *note)
@@ -230,7 +231,7 @@ struct readers {
     atomic_int wrong, found;
 };
 
-/* Every word of an answer identifies its answer. */
+/* Each field follows from i and version, so that a mix of two answers is noticed (is_whole). */
 static struct gemmd_answer answer_of(int i, int version)
 {
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
@@ -249,7 +250,8 @@ static bool is_whole(const struct gemmd_answer *a, int i)
            strcmp(a->note, whole.note) == 0;
 }
 
-/* Every second answer has a text longer than a word. */
+/* Every second question has a routing longer than 8 bytes, which the table keeps in another place.
+ */
 static struct question changing_question(int i)
 {
     struct gemmd_problem p = problem(i);

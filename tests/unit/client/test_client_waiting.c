@@ -230,7 +230,7 @@ static void test_errors_come_through(void **state)
         assert_int_equal(call(g, "status", 0, &e), code);
         assert_int_equal(e.code, code);
         assert_string_equal(e.text, "the reason");
-        int again = code; /* the next call shows a reconnect */
+        int again = code; /* the next call reconnects if the error ended the connection */
         code = GEMMD_NOT_FOUND;
         assert_int_equal(call(g, "status", 0, &e), GEMMD_NOT_FOUND);
         code = again;
@@ -385,7 +385,7 @@ static void count_improved(void *ctx, const char *problem_json, const struct gem
 {
     (void)problem_json;
     (void)answer;
-    usleep(200); /* otherwise all messages would have arrived at once */
+    usleep(200); /* slower than the fake sends: there is always a next message */
     ++*(int *)ctx;
 }
 

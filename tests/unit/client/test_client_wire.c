@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests and answers on the wire, for callers with any gemmd.h. */
+/* Requests and answers on the wire, for callers compiled with an older, this or a newer gemmd.h. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -223,7 +223,8 @@ static void test_struct_sizes(void **state)
     assert_int_equal(gemmd_get(NULL, &p.old, NULL, &a.old, NULL), GEMMD_INVALID);
 }
 
-/* Options and acquired answers are read like other structs. */
+/* Options and acquire parameters of a newer gemmd.h end with a field that libgemmd does not know.
+ */
 static void test_newer_options(void **state)
 {
     struct fake *f = *state;

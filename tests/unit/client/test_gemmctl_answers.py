@@ -91,7 +91,7 @@ def run_on_terminal(fake, *args, **env):
         while chunk := os.read(leader, 4096):
             seen += chunk
     except OSError:
-        pass  # the terminal ends with its last user
+        pass  # gemmctl, the last user of the terminal, has ended
     os.close(leader)
     process.communicate(timeout=30)
     return seen.decode()
