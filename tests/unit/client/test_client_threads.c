@@ -250,8 +250,7 @@ static bool is_whole(const struct gemmd_answer *a, int i)
            strcmp(a->note, whole.note) == 0;
 }
 
-/* Every second question has a routing longer than 8 bytes, which the table keeps in another place.
- */
+/* Every second question has a routing longer than the 8 bytes that a word of the table holds. */
 static struct question changing_question(int i)
 {
     struct gemmd_problem p = problem(i);

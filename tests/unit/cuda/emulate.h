@@ -4,8 +4,8 @@
  * as fibers, the warp's instructions as meetings of 32 fibers. Work that a GPU may do late is done
  * as late as possible, and data that a GPU may overwrite at once is overwritten at once:
  *
- *   copy16       poisons its destination when issued; the bytes arrive at the copy_wait of the
- *                issuing thread
+ *   copy16       fills its destination with NaNs when issued; the bytes arrive at the copy_wait of
+ *                the issuing thread
  *   scheduling   a warp runs until it meets a barrier before another warp runs; the next warp is
  *                drawn from a seed
  *

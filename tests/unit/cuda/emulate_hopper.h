@@ -4,9 +4,10 @@
  * asynchronous work becomes a list of operations. Each runs at a later moment drawn from the seed,
  * at the latest when a thread waits for the operation:
  *
- *   TMA loads     poison their box at once. The data and the barrier's bytes come later.
+ *   TMA loads     fill their box with NaNs at once. The data and the mbarrier's count come later.
  *   TMA stores    read shared memory later, at the latest when their thread waits for the read.
- *   cp.async      poison at once. Data and the barrier's arrival come later, in order per thread.
+ *   cp.async      writes NaNs at once. Data and the mbarrier's arrival come later, in order per
+ *                 thread.
  *   wgmma         reads shared memory and writes accumulators later, in order per warpgroup.
  *   clusters      bytes for another block come later, in no order (emulate/cluster.h).
  *
@@ -20,7 +21,7 @@
 
 #define EMULATE_ASYNC
 #define EMULATE_BLOCKS (KSPLIT ? 8 : CLUSTER)
-#define copy16         emulate_copy16 /* the hopper template's copy16 ends otherwise */
+#define copy16         emulate_copy16 /* accesses.h builds the hopper template's copy16 on this one */
 #include "tests/unit/cuda/emulate.h"
 #undef copy16
 #undef PARAMS

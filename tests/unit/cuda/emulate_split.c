@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The destinations of a split tile's sums (hopper/split.cu), on the CPU and without time: the
- * blocks of a cluster send in turn, lane by lane, and each block's total is compared with the sent
- * values. test_emulated.c compiles this file with a tile's options. Barriers and waits are not
+ * The destinations of a split tile's sums (hopper/split.cu), on the CPU and without concurrency:
+ * the blocks of a cluster send in turn, lane by lane, and each block's total is compared with the
+ * sent values. test_emulated.c compiles this file with a tile's options. Barriers and waits are not
  * tested here: test_split does.
  */
 #include "kernels/families/grouped_gemm/hopper/params.cu"
@@ -26,7 +26,7 @@ static char fault[200];
 #define BLOCK  0
 #define BLOCKS 1
 
-/* ---- the instructions of split.cu; shared_store8 is checked ---- */
+/* ---- the instructions that split.cu uses, in C ---- */
 
 static void shared_store8(u32 at, float a, float b)
 {
@@ -125,8 +125,9 @@ static int round_up(int v, int to)
 
 static float sum_of(int rank, int row, int col)
 {
-    return (float)(rank * TILE_R * TILE_C + row * TILE_C +
-                   col); /* exact, and so are eight of them added */
+    return (
+        float)(rank * TILE_R * TILE_C + row * TILE_C +
+               col); /* a whole number: exact in fp32, and so is the sum of eight such numbers */
 }
 
 /* Sets the lane's sums of the 16 rows from `first` on. */

@@ -39,7 +39,7 @@ static void make_matrix(struct test_case *c, struct matrix *m, int64_t rows, int
     size_t bytes = matrix_bytes(m);
     m->block = aligned_alloc(16, (bytes + 2 * GUARD + 15) / 16 * 16);
     m->data = (char *)m->block + GUARD;
-    memset(m->block, 0xff, bytes + 2 * GUARD); /* 0xffff is NaN, also in guards and between rows */
+    memset(m->block, 0xff, bytes + 2 * GUARD); /* NaNs in rows, in gaps between rows, in guards */
     for (int64_t i = 0; fill && i < rows * cols; i++) {
         uint16_t v = encode_small(t, (int)(random_next(&c->random) % 33) - 16);
         ((uint16_t *)m->data)[i / cols * m->stride + i % cols] = v;
@@ -182,7 +182,8 @@ static bool choose_config(struct test_case *c)
                        params[j].values[random_next(&c->random) % params[j].n], &err);
         }
         stray(c);
-        /* Without split sums a cluster consists of blocks that share an operand. */
+        /* No split sums here: test_split makes these. The blocks of a cluster then share an
+         * operand. */
         record_put_int(&c->config, "NUM_KSPLIT", 1);
         if (TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0) {
             try_others(c);

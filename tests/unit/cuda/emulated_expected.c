@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/cuda/emulated.h"
 
-/* Returns the expected element of output row `row`, which is row i of expert e. `first`: number of
- * the expert's first row in expert order. */
+/* Returns the expected element of the output's row `row`. i: number of this row, and `first`:
+ * number of expert e's first row, when rows are counted expert by expert. */
 static double expected(const struct test_case *c, int64_t e, int64_t first, int64_t i, int64_t row,
                        int64_t col, double before)
 {

@@ -21,7 +21,8 @@ static inline double decode(enum dtype t, const void *data, int64_t at)
         memcpy(&f, &bits, sizeof(f));
         return f;
     }
-    /* With its exponent at a float's place, the value is that of a float 2^112 times as large. */
+    /* Shifted to the place of a float's exponent, the bits are a float; v is 2^112 times as large.
+     */
     uint32_t bits = (uint32_t)(v & 0x7fff) << 13;
     float scaled;
     memcpy(&scaled, &bits, sizeof(scaled));
@@ -29,7 +30,7 @@ static inline double decode(enum dtype t, const void *data, int64_t at)
     return v & 0x8000 ? -size : size;
 }
 
-/* Small multiples of 1/8: exact in both types. */
+/* Encodes a small multiple of 1/8, which is exact in bf16 and in fp16. */
 static inline uint16_t encode_small(enum dtype t, int eighths)
 {
     float f = (float)eighths / 8;

@@ -175,7 +175,8 @@ static void test_failures(void **state)
     }
 }
 
-/* Messages of NVRTC 13.0 with less and less memory: all have the code of a wrong program. */
+/* Messages of NVRTC 13.0 with less and less memory. NVRTC's code is that of a wrong program: only
+ * the message tells. */
 static void test_a_compiler_without_memory_refuses_nothing(void **state)
 {
     (void)state;
@@ -269,7 +270,7 @@ static void test_stop(void **state)
 
 /* ---- when no child can start ----------------------------------------------------------------- */
 
-/* Lines on stderr while `c` compiles twice, both times in this process. */
+/* Returns the number of lines on stderr while `c` compiles twice, both times in this process. */
 static int lines_of_compiling_here(struct compiler *c)
 {
     pid_t pids[PIDS_MAX];
@@ -317,7 +318,8 @@ static void cannot_begin(const void *arg)
     close_one(c);
 }
 
-/* The child has another version of NVRTC than the stamp of the modules names. */
+/* NVRTC was replaced after `c` was opened: a child would load another version than the stamp of the
+ * modules names, so this process compiles. */
 static void replaced(const void *arg)
 {
     (void)arg;

@@ -276,7 +276,8 @@ static void fail_nth(const void *arg)
 static void fail_every(void)
 {
     int n = 1, code, passed = 0;
-    /* A failed PCI id or NVML is no error: three passes in a row mean the end. */
+    /* A life passes when the failed call is one that may fail (PCI id, NVML). Three passes in a
+     * row: the life makes fewer than n calls. */
     for (; passed < 3; n++) {
         code = exit_code(fail_nth, &n);
         assert_true(code == 0 || code == 2);

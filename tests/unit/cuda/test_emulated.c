@@ -37,8 +37,8 @@ static char folder[] = "/tmp/gemmd-emulated-XXXXXX";
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
-/* Compiled variants stay loaded for all tests: other problems, places and launches often have an
- * earlier variant. */
+/* Compiled variants stay loaded for all tests: other problems and launches often need a variant
+ * that an earlier case has compiled. */
 enum { COMPILED_MAX = 512 };
 static struct {
     const char *source;
@@ -86,7 +86,7 @@ static void forget_compiled(void)
     }
 }
 
-/* Replaces the encoded map in the params by its description. */
+/* Writes the description of each tensor map (struct emulate_map) into the params. */
 static void encode_maps(struct launch *l)
 {
     for (uint32_t i = 0; i < l->n_maps; i++) {
@@ -108,7 +108,7 @@ static void encode_maps(struct launch *l)
     }
 }
 
-/* Gives the launch an order of places other than the clusters' numbers, as a device does. */
+/* Gives each cluster a place that differs from its number, as a device's launch order does. */
 static void give_places(struct launch *l)
 {
     const uint32_t n = l->order_at ? l->grid[0] / l->cluster[0] : 0;
@@ -208,8 +208,8 @@ static uint32_t launches =
     1; /* number of launches of a case, in turn, each with another random schedule */
 static int64_t sms = 0; /* number of SMs of the device; 0: as in emulated_info */
 
-/* A job's problem rarely equals its kernel's tuned problem, which was rounded: the bucket has other
- * rows, which may change settings that a config leaves out. */
+/* Makes the bucket for which the case's variant is compiled. As with a real job, its rows differ
+ * from the launched problem's, and decide settings that the config leaves out. */
 static void bucket_of(const struct test_case *c, struct problem *out)
 {
     struct record fields;
@@ -327,10 +327,10 @@ static void test_sample(void **state)
     }
 }
 
-/* As many cases of each kind as GEMMD_TEST_CASES says, from drawn cases. `kind_of`: the kind of a
- * drawn case (-1: no kind). `make`: turns a drawn case into a kind (NULL: not needed). `soon`:
- * seeds of cases of each kind, ended by 0, drawn first because random draws may take longer than
- * the runs; NULL: no seeds. */
+/* Runs as many cases of each kind as GEMMD_TEST_CASES says. `kind_of`: the kind of a drawn case
+ * (-1: no kind). `make`: changes a drawn case into a case of its kind (NULL: not needed). `soon`:
+ * seeds that give a case of each kind, ended by 0; drawn first, because drawing until each kind has
+ * come may take longer than the runs. NULL: no seeds. */
 static void each_kind(int kinds, int (*kind_of)(const struct test_case *c),
                       bool (*make)(struct test_case *c), const uint64_t *soon)
 {
@@ -361,8 +361,8 @@ static int kind_shared_dy(const struct test_case *c)
 }
 
 /* dX and dW of a layer whose second GEMM's rows are summed for each token: dy has a row for each
- * token, and all the token's topk routed rows name this row. Gathered by the kernel, and copied
- * before it. */
+ * token, and all the token's topk routed rows name this row. Kinds: the kernel gathers the rows, or
+ * a launch before the kernel copies them (permute_copy). */
 static void test_shared_dy(void **state)
 {
     (void)state;
@@ -378,8 +378,8 @@ static int kind_store_slabs(const struct test_case *c)
                : -1;
 }
 
-/* dW that stores slabs in pairs, of either type; with 192 columns the last pair has a single
- * slab. */
+/* dW that stores slabs (128 bytes of each row) in pairs. Kinds: a 16-bit output, whose 192 columns
+ * are three slabs, so that the last pair has a single slab, and an fp32 output. */
 static void test_store_slabs(void **state)
 {
     (void)state;
@@ -392,8 +392,8 @@ static int64_t ceil_by(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* Counts tiles of `rows` by `cols` that fill both halves of a consumer; in dW only tiles whose sums
- * have `sum` rows. */
+/* Counts tiles of `rows` by `cols` that fill both 64-row halves of a consumer warpgroup; in dW only
+ * tiles whose sums run over at least `sum` rows. */
 static int64_t whole_tiles(const struct test_case *c, int64_t rows, int64_t cols, int64_t sum)
 {
     int64_t n = 0;
@@ -405,8 +405,8 @@ static int64_t whole_tiles(const struct test_case *c, int64_t rows, int64_t cols
     return n * ceil_by(c->v.out_cols, cols);
 }
 
-/* Gives the drawn case another schedule. Returns false if the config is not legal, or if no thread
- * block has two whole tiles. */
+/* Gives the drawn case the schedule "staggered". Returns false if the config is not legal, or if no
+ * thread block has two whole tiles. */
 static bool stagger(struct test_case *c)
 {
     static const char *const side[][2] = {[GEMM_FORWARD] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N"},
@@ -452,8 +452,8 @@ static int64_t swapped_tiles(const struct test_case *c, int64_t together)
     return n * ceil_by(c->v.out_cols, record_int(&c->config, cols, 0));
 }
 
-/* Gives the drawn case another schedule. Returns false if the config is not legal, or if no thread
- * block has three tiles. */
+/* Gives the drawn case the schedule "deferred". Returns false if the config is not legal, or if no
+ * thread block has three tiles. */
 static bool defer(struct test_case *c)
 {
     struct rejection why;
@@ -497,8 +497,9 @@ static int kind_paired(const struct test_case *c)
                : -1;
 }
 
-/* Two thread blocks take adjacent tiles of rows: forward and dX; tiles dealt in turn, and
- * dynamically; stores by threads and by TMA; a grid of a single pair, and of three pairs. */
+/* The two thread blocks of a cluster take tiles that are adjacent in the rows. Kinds: forward and
+ * dX; clusters that take tiles in turn, and dynamically; stores by threads and by TMA. On a device
+ * whose grid is a single cluster, and on one with three. */
 static void test_paired(void **state)
 {
     (void)state;
@@ -508,8 +509,8 @@ static void test_paired(void **state)
     sms = 0;
 }
 
-/* Makes two thread blocks share x in a drawn case of dW. False: the config is not legal; in the
- * drawn cases x then has a multiple of 64 columns. */
+/* Makes two thread blocks share x in a drawn case of dW. Returns false if the config is not legal.
+ * The kind has K = 192: x has a multiple of 64 columns. */
 static bool make_paired_sums(struct test_case *c)
 {
     struct rejection why;
@@ -541,8 +542,8 @@ static bool make_halves(struct test_case *c)
     return TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
-/* Kinds: a single consumer, two consumers in step, two in turn; each with operands loaded by TMA,
- * and with gathered operands. */
+/* Kinds: a single consumer warpgroup, two that share each tile, two that take tiles in turn
+ * (ping-pong); each with operands loaded by TMA, and with gathered operands. */
 static int kind_halves(const struct test_case *c)
 {
     const bool in_turn = strcmp(record_text(&c->config, "schedule", ""), "pingpong") == 0;
@@ -561,8 +562,9 @@ static void test_halves(void **state)
     each_kind(6, kind_halves, make_halves, soon);
 }
 
-/* dW in ping-pong: stages are given back in any order, and each stage has a loading warp. Where the
- * second block of a cluster has no output, it ends as early as possible. */
+/* Gives a drawn case of dW two consumer warpgroups in ping-pong, which release stages in any order,
+ * a loading warp for each of two stages, and clusters of two blocks. The second block of a cluster
+ * has no output here, and ends as early as possible. */
 static bool make_paired_turns(struct test_case *c)
 {
     struct rejection why;
@@ -591,8 +593,9 @@ static void test_paired_turns(void **state)
     launches = 1;
 }
 
-/* Gives a drawn case of dW a single consumer of 128 rows. False: not legal, or no thread block has
- * two tiles whose sum is longer than a block and no multiple of a block. */
+/* Gives a drawn case of dW a single consumer warpgroup, for 128 rows. Returns false if the config
+ * is not legal, or if no thread block has two tiles whose sum is longer than a block of 64 rows and
+ * no multiple of 64 rows. */
 static bool make_single(struct test_case *c)
 {
     struct rejection why;
@@ -614,7 +617,8 @@ static int kind_single(const struct test_case *c)
     return c->v.mode == GEMM_DW ? c->v.gather_x || c->v.gather_dy : -1;
 }
 
-/* A consumer gives back two stages at the end of these tiles, and one at the end of other tiles. */
+/* At the end of the tiles that make_single asks for, the consumer releases two stages; at the end
+ * of other tiles, one. */
 static void test_single_consumer(void **state)
 {
     (void)state;
@@ -622,8 +626,8 @@ static void test_single_consumer(void **state)
     each_kind(2, kind_single, make_single, soon);
 }
 
-/* Gives a drawn case of one expert a small tile that its rows do not fill. False: not legal,
- * or a kernel for many experts. */
+/* Gives a drawn case of one expert a small tile that its rows do not fill. Returns false if the
+ * config is not legal, or does not compile to the kernel for one expert. */
 static bool make_small(struct test_case *c)
 {
     static struct variant v;
@@ -667,12 +671,12 @@ static void sum_over(struct test_case *c, int64_t depth)
     gemm_view(&c->problem, &c->v);
 }
 
-/* Numbers of parts. Sums are so short that a part has one or two blocks along the sum, and thread
- * blocks exchange sums as often as possible. */
+/* Numbers of parts of a split sum. Sums are so short that a part has one or two blocks of 64
+ * elements along the sum, and thread blocks exchange partial sums as often as possible. */
 static const int64_t parts[] = {2, 4, 8};
 
-/* Splits each sum of a drawn case of forward or dX into several parts. False: not legal,
- * fewer than three tiles for the cluster, or too many for a short test. */
+/* Splits each sum of a drawn case of forward or dX into several parts. Returns false if the config
+ * is not legal, or the case has fewer than three tiles, or too many for a short test. */
 static bool make_split(struct test_case *c)
 {
     static const char *const cols[] = {[GEMM_FORWARD] = "BLOCK_SIZE_N", [GEMM_DX] = "BLOCK_SIZE_K"};
@@ -709,8 +713,8 @@ static int kind_split(const struct test_case *c)
 static void test_split(void **state)
 {
     (void)state;
-    /* In 3460 the second consumer has no rows; a lane of this consumer once waited for ever while
-     * other lanes gave back its stages. */
+    /* In the case of seed 3460 the second consumer warpgroup has no rows. In a wrong kernel a lane
+     * of this warpgroup waited for ever, while other lanes had released its stages. */
     static const uint64_t soon[] = {9, 25, 132, 215, 728, 3460, 0};
     launches = 5;
     each_kind(6, kind_split, make_split, soon);
@@ -838,9 +842,10 @@ static int32_t *places_before_a_wall(int n, char **pages)
     return (int32_t *)(*pages + page) - n;
 }
 
-/* Kinds of gather indices. ALL: a row names each slot, so each row is copied by token. SOME: a
- * slot has no row, another has two rows, an index exceeds the number of rows. PART: most indices
- * exceed the number of rows, as in a job that has a part of the experts. */
+/* Kinds of gather indices. A row's index names a slot; slot i belongs to token i / topk. ALL: each
+ * slot has a row, so each row is copied by token. SOME: a slot has no row, another has two rows, an
+ * index exceeds the number of rows. PART: most indices exceed the number of rows, as in a job that
+ * has a part of the experts. */
 enum named { NAMED_ALL, NAMED_SOME, NAMED_PART };
 
 static void name_slots(enum named named, int topk, int rows, int32_t *gather)
@@ -886,7 +891,7 @@ static void copy_by_token(void *so, int topk, int rows, bool wide, enum named na
                                .topk = topk};
     cuda_divide_by(topk, &p.row_mul, &p.row_shift);
     if (named == NAMED_ALL) {
-        p.row_mul = 0; /* with this factor a copy by single rows would take token 0 for all */
+        p.row_mul = 0; /* divides wrongly: a copy row by row would read token 0 for every row */
     }
     run_copying(so, "grouped_gemm_places", &p, from, to);
     run_copying(so, "grouped_gemm_permute", &p, from, to);
@@ -950,8 +955,8 @@ static int kind_other_slabs(const struct test_case *c)
     return strncmp(mine, its, 15) == 0 ? -1 : strncmp(its, "-DSTORE_SLABS=2", 15) == 0;
 }
 
-/* The bucket's rows alone would choose another store than the job's rows: two slabs instead of a
- * single slab, and the reverse. */
+/* By the bucket's rows the host chooses another STORE_SLABS than by the job's rows: two slabs (128
+ * bytes of each row) in a store instead of one, and the reverse. */
 static void test_slabs_of_other_rows(void **state)
 {
     (void)state;

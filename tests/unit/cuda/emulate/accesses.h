@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads, copies and writes of memory by the hopper template's threads: a thread's writes to shared
- * memory are dirty until a fence, and a copy ends with an arrival at an mbarrier. */
+/* Reads, copies and writes of memory by the hopper template's threads: TMA and wgmma see a thread's
+ * writes to shared memory only after a fence, and a copy ends with an arrival at an mbarrier. */
 #ifndef GEMMD_TESTS_EMULATE_ACCESSES_H
 #define GEMMD_TESTS_EMULATE_ACCESSES_H
 
@@ -22,7 +22,7 @@ static void copy16_whole(uint32_t to, const char *from)
     copy16(to, from, 16);
 }
 
-/* Copies four bytes, which arrive at copies_wait(). */
+/* cp.async of four bytes, which arrive at the thread's next copies_wait(). */
 static void copy4(uint32_t to, const char *from)
 {
     struct emulate_thread *t = &emulate.threads[emulate.current];
@@ -44,7 +44,8 @@ static void copies4_arrive(void)
     t->n_copies4 = 0;
 }
 
-/* The order of these copies does not matter: no thread reads the bytes. */
+/* A copy that only brings the source into L2: no thread reads the copied bytes, which are NaNs
+ * here. */
 static void touch(uint32_t to, const char *from)
 {
     emulate_shared(to, "touch");
@@ -61,7 +62,8 @@ static void copies_arrive(uint32_t bar)
     t->groups++;
 }
 
-/* Ends the copies of 4 bytes; copies of 16 bytes end at the final wait only. */
+/* cp.async.wait_all. Here it ends copies of 4 bytes only: copies of 16 bytes end by
+ * copies_arrive(). */
 static void copies_wait(void)
 {
     copies4_arrive();

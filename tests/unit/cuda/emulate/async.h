@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU's asynchronous operations as a list, and their view of shared memory, a second copy. A
- * thread's writes reach this copy only at an async_fence; until then the copy holds NaNs there. */
+/* The GPU's asynchronous operations (TMA, cp.async, wgmma) as a list, and a second copy of shared
+ * memory, which TMA and wgmma read. A thread's writes reach this copy only at an async_fence; until
+ * then the copy holds NaNs there. */
 #ifndef GEMMD_TESTS_EMULATE_ASYNC_H
 #define GEMMD_TESTS_EMULATE_ASYNC_H
 
@@ -16,7 +17,7 @@ enum {
     EMULATE_PIECES = EMULATE_BLOCKS * EMULATE_SHARED_MAX / 16
 };
 
-struct EMULATE_ALIGN(64) tensor_map { /* the launching code writes the map's description here */
+struct EMULATE_ALIGN(64) tensor_map { /* in place of a CUtensorMap: a description by the test */
     struct emulate_map map;
     char rest[128 - sizeof(struct emulate_map)];
 };
@@ -52,7 +53,7 @@ struct emulate_mbarrier {
 
 static struct {
     struct emulate_op *ops;
-    uint32_t n_ops, laziness; /* each round, an operation runs with a chance of 1 in laziness */
+    uint32_t n_ops, laziness; /* in each round of the warps an operation runs by 1 in `laziness` */
     struct emulate_mbarrier barriers[EMULATE_BARRIERS_MAX];
     uint32_t n_barriers;
     struct emulate_asked asked[EMULATE_ASKED_MAX]; /* prefetched boxes that no load has read yet */
@@ -109,7 +110,8 @@ static int async_has_ended(uint32_t at)
     return 1;
 }
 
-/* Bytes go to a living block, and are counted by an mbarrier of the same block. */
+/* Fails unless `to` is in a block that has not ended, and `bar`, which counts the bytes, in the
+ * same. */
 static void async_check_place(uint32_t to, uint32_t bar)
 {
     const uint32_t rank = to / EMULATE_SHARED_MAX;

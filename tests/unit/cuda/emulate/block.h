@@ -44,7 +44,7 @@ struct emulate_copy {
     int group;
 };
 
-/* A meeting: of a warp (an instruction) or of the whole block (a barrier). */
+/* A place where threads wait for each other: an instruction of a warp's 32 lanes, or a barrier. */
 struct emulate_meeting {
     uint32_t arrived, round;
     const char *what;
@@ -55,8 +55,8 @@ struct emulate_thread {
     char *stack;
     int done;
     const struct emulate_meeting *waits_for; /* NULL: the thread can run */
-    uint32_t round;                          /* the thread waits for the end of this round */
-    int groups;                              /* number of copy groups that it has committed */
+    uint32_t round; /* the thread waits until waits_for has left this round */
+    int groups;     /* number of copy groups that the thread committed */
     uint32_t n_copies, n_copies4;
     struct emulate_copy copies[EMULATE_COPIES_MAX], copies4[EMULATE_COPIES4_MAX];
 };
@@ -73,7 +73,7 @@ static struct {
     struct emulate_meeting barrier[EMULATE_BLOCKS];
     struct emulate_fiber scheduler;
     int current;
-    int block[3], blocks;           /* the first block of a cluster; count of blocks */
+    int block[3], blocks;           /* the cluster's first block, by grid index; number of blocks */
     uint32_t pause[EMULATE_BLOCKS]; /* number of rounds that each block still pauses */
     struct emulate_meeting rounds;
     uint64_t random;
@@ -151,7 +151,8 @@ static void emulate_meet(struct emulate_meeting *m, uint32_t members, const char
     emulate_switch(&t->fiber, &emulate.scheduler);
 }
 
-/* Each lane gives its words in `in`; the last lane to arrive computes for all lanes. */
+/* Each lane gives `n` words. The last lane to arrive computes the words that each lane gets back.
+ */
 static uint32_t *emulate_exchange(const char *what, const uint32_t *in, int n,
                                   void (*compute)(struct emulate_warp *w))
 {

@@ -4,19 +4,18 @@
  * instructions:
  *
  *   mapa                    the address of the same byte in another block of the cluster.
- *   st.async                bytes that arrive later, in no order with the thread's other work. A
- *                           thread that acquires the counting mbarrier's phase from the cluster
- *                           sees the bytes.
- *   mbarrier.arrive         (shared::cluster) an arrival, also later: it does not wait for bytes
- *                           sent before. With expect_tx it may come before or after its bytes.
- *   barrier.cluster         all threads of all blocks. Arrivals are relaxed: bytes under way may
- *                           arrive after the barrier.
+ *   st.async                bytes that arrive later, in no order with the thread's other work. An
+ *                           mbarrier counts the bytes; a thread sees them after a wait for its
+ * phase with acquire at the scope of the cluster (cluster_wait). mbarrier.arrive (shared::cluster)
+ * an arrival, which may come before bytes that the same thread sent earlier. With expect_tx it
+ * announces bytes to the mbarrier, and may come before or after these bytes. barrier.cluster all
+ * threads of all blocks. Arrivals are relaxed: bytes under way may arrive after the barrier.
  *
  * A block's shared memory exists while the block has running threads. barrier.cluster tells another
- * thread that they run; with a fence it also tells that mbarriers are initialised. Faults, for any
- * result: a message to a block that has ended or has no mbarrier yet, or outside the block's shared
- * memory; bytes for a place that has other bytes under way, or that a thread reads or writes before
- * they arrive.
+ * thread that they run; with a fence it also tells that mbarriers are initialised. Faults, even if
+ * the result is right: a message to a block that has ended or has no mbarrier yet, or outside the
+ * block's shared memory; bytes for a place that has other bytes under way, or that a thread reads
+ * or writes before they arrive.
  */
 #ifndef GEMMD_TESTS_EMULATE_CLUSTER_H
 #define GEMMD_TESTS_EMULATE_CLUSTER_H
@@ -28,7 +27,7 @@ enum { EMULATE_SENT_MAX = 1 << 16, EMULATE_WORD = 4 };
 
 struct emulate_sent {
     struct emulate_mbarrier *bar;
-    uint32_t expects;   /* an arrival expects this many bytes */
+    uint32_t expects;   /* arrive.expect_tx: the phase also waits for this many more bytes */
     uint32_t to, bytes; /* 0 bytes: the message is an arrival */
     int from;           /* rank of the sending block */
     uint32_t v[4];
@@ -36,7 +35,7 @@ struct emulate_sent {
 
 static struct {
     struct emulate_sent sent[EMULATE_SENT_MAX]; /* messages under way, in no order */
-    uint32_t n, laziness; /* each round, a message arrives with a chance of 1 in laziness */
+    uint32_t n, laziness; /* in each round of the warps a message arrives by 1 in `laziness` */
     uint8_t is_due[EMULATE_BLOCKS * EMULATE_SHARED_MAX / EMULATE_WORD];
     struct emulate_meeting barrier; /* barrier.cluster; thread i has arrived arrivals[i] times */
     uint32_t arrivals[EMULATE_THREADS_MAX];

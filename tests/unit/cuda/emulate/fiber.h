@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fibers: each runs a thread of a block. swapcontext makes a system call for each switch; on known
- * processors a few instructions switch without a system call.
+ * Fibers: each runs a thread of a block. swapcontext makes a system call for each switch; on x86-64
+ * a few instructions switch without a system call.
  */
 #ifndef GEMMD_TESTS_EMULATE_FIBER_H
 #define GEMMD_TESTS_EMULATE_FIBER_H
@@ -30,7 +30,8 @@ __asm__(".text\n"
 static void emulate_make(struct emulate_fiber *f, char *stack, void (*entry)(void))
 {
     void **top = (void **)(stack + EMULATE_STACK - 56);
-    top[0] = NULL; /* return address of entry; at its first instruction rsp is 16 n + 8 */
+    top[0] =
+        NULL; /* entry's return address; at entry's first instruction rsp is 16 n + 8, by the ABI */
     *--top = (void *)entry;
     f->stack_pointer = top - 6;
 }

@@ -18,8 +18,8 @@ static struct emulate_mbarrier *mbarrier_at(uint32_t at)
     return &async_.barriers[0];
 }
 
-/* An mbarrier for waits and arrivals of its own block: for other blocks' mbarriers only cluster.h's
- * operations are defined. */
+/* Returns an mbarrier of the current thread's block, for a wait or an arrival. Only the operations
+ * of cluster.h reach the mbarriers of other blocks. */
 static struct emulate_mbarrier *mbarrier_own(uint32_t at)
 {
     if (at / EMULATE_SHARED_MAX != (uint32_t)emulate_rank()) {
@@ -28,7 +28,8 @@ static struct emulate_mbarrier *mbarrier_own(uint32_t at)
     return mbarrier_at(at);
 }
 
-/* The mbarrier at this address, for use by other actors than its block's threads. */
+/* Returns the mbarrier at this address, for TMA or threads of other blocks: they see an mbarrier
+ * only after the fence that follows its initialisation. */
 static struct emulate_mbarrier *mbarrier_announced(uint32_t at)
 {
     struct emulate_mbarrier *b = mbarrier_at(at);
@@ -126,8 +127,8 @@ static struct emulate_mbarrier *mbarrier_wait(uint32_t bar, uint32_t parity)
     return b;
 }
 
-/* An acquire at the scope of the block: bytes from threads of other blocks may stay unseen after
- * it. */
+/* Waits with acquire at the scope of the block: the thread may not see bytes that threads of other
+ * blocks sent. For these the kernel must use cluster_wait. */
 static void barrier_wait(uint32_t bar, uint32_t parity)
 {
     if (mbarrier_wait(bar, parity)->is_told) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs each operation at a moment drawn from the seed, at the latest when a thread waits for it. */
+/* Runs each asynchronous operation (async.h) at a moment drawn from the seed, at the latest when a
+ * thread waits for it. */
 #ifndef GEMMD_TESTS_EMULATE_OPERATIONS_H
 #define GEMMD_TESTS_EMULATE_OPERATIONS_H
 
@@ -56,8 +57,8 @@ static void run_ops(int (*chosen)(const struct emulate_op *op, int actor, uint32
     async_.n_ops = kept;
 }
 
-/* Loads and stores run in any order. Copies run in order per thread, wgmmas per warpgroup: here are
- * the threads and warpgroups with an earlier operation that has not run. */
+/* Loads and stores run in any order. Copies run in order per thread, wgmmas per warpgroup: 1 blocks
+ * the later operations of a thread or warpgroup, because an earlier operation has not run. */
 static uint8_t blocked_copies[EMULATE_THREADS_MAX], blocked_wgmmas[EMULATE_THREADS_MAX / 128];
 
 static int by_chance(const struct emulate_op *op, int actor, uint32_t group)
@@ -91,7 +92,7 @@ static void emulate_async_end(void)
     }
 }
 
-/* The list of operations is kept from launch to launch, and freed when the module is closed. */
+/* The list's memory serves all launches, and is freed when dlclose unloads this kernel. */
 __attribute__((destructor)) static void async_end(void)
 {
     free(async_.ops);

@@ -27,8 +27,8 @@ static uint32_t box_bytes(const struct emulate_map *m)
     return n;
 }
 
-/* Calls `each` for every element of the box, with the element's address or NULL, and its place
- * in shared memory. */
+/* Calls `each` for every element of the box, with the element's address (NULL outside the matrix)
+ * and its place in shared memory. */
 static void each_element(const struct emulate_op *op,
                          void (*each)(const struct emulate_op *op, char *global, uint32_t shared))
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The warp's instructions, as meetings of 32 fibers, for the types of the variant (IN_BF16).
+ * The warp's instructions, as meetings of 32 fibers, for the variant's input type: bf16 or fp16.
  */
 #ifndef GEMMD_TESTS_EMULATE_WARP_H
 #define GEMMD_TESTS_EMULATE_WARP_H

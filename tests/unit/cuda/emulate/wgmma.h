@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wgmma: descriptors of shared memory, m64 tiles of 16 deep, accumulators as the lanes hold them.
+ * wgmma: descriptors of shared memory, tiles of 64 rows and 16 elements along the sum, accumulators
+ * as the lanes hold them.
  */
 #ifndef GEMMD_TESTS_EMULATE_WGMMA_H
 #define GEMMD_TESTS_EMULATE_WGMMA_H
