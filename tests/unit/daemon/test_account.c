@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shares are counted per user, given back, and have hysteresis. */
+/* Shares of resources: counted per user, and given back. A user over a limit stays over until the
+ * use has fallen to half of the limit. */
 #include "common.h"
 #include "daemon/base/account.h"
 

@@ -11,7 +11,7 @@
 #include "daemon/cache/memo.h"
 #include "proto/scan.h"
 
-/* The linker's --wrap brings the comparisons of keys here. */
+/* Counts the comparisons of keys: the linker's --wrap replaces key_differences(). */
 static unsigned comparisons;
 int __real_key_differences(const uint8_t *a, size_t n, const uint8_t *b, size_t m);
 int __wrap_key_differences(const uint8_t *a, size_t n, const uint8_t *b, size_t m);
@@ -325,7 +325,8 @@ static void near_of_another_routing(void **state)
     assert_int_equal(near[0]->generation, 1);
 }
 
-/* Many changing groups: each neighbour of a key is in its own group, and is found once. */
+/* Keys of many groups come and go. The neighbours of a key are the keys of its own group, each
+ * found once. */
 static void near_is_of_one_group_of_many(void **state)
 {
     enum { GROUPS = 40, EACH = 12, STEPS = 8000, MOST = 16 };

@@ -208,7 +208,7 @@ static void a_client_that_leaves_before_the_ledger_answers_gives_the_key_back(vo
     leases_drop(w);
     free(w);
     assert_int_equal(f->leases.n, 0);
-    assert_int_equal(f->n_given_back, 1); /* the return is queued behind the question, in order */
+    assert_int_equal(f->n_given_back, 1); /* at once: the ledger will grant, and then return */
     answer(f, 0);
     assert_int_equal(f->n_given_back, 1);
 }

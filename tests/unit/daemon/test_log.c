@@ -72,8 +72,8 @@ static void what_comes_too_fast_is_counted(void **state)
 
 enum { UNREAD_LINES = 1000, HANG_S = 20 };
 
-/* Fills the pipe of a reader that is late, then logs another line. Returns the text that it
- * reads. */
+/* Fills the pipe of a reader that is late, then logs another line. Returns the text that the reader
+ * gets. */
 static const char *unread(int reader, int writer)
 {
     int old = dup(2);

@@ -109,8 +109,8 @@ static void a_child_that_libuv_waits_for_is_left_to_it(void **state)
     close_loop(&loop);
 }
 
-/* A single signal reports both children, and libuv handles it after us: handles run in the order of
- * their addresses. */
+/* A single SIGCHLD reports both children. Our handler runs before libuv's: libuv runs signal
+ * handles in the order of their addresses. */
 static void a_child_hidden_behind_a_child_of_libuv_is_found_later(void **state)
 {
     (void)state;
@@ -172,8 +172,8 @@ static void a_child_that_libuv_was_told_to_forget_is_a_stranger(void **state)
     assert_int_equal(own.ends, 0);
 }
 
-/* A child of libuv's leaves children behind, as a runner does; they end before it, with it, or
- * later. */
+/* A child of libuv's leaves children behind, as a runner does. They end before, with or after their
+ * parent. */
 static void all_are_waited_for_and_no_status_is_lost(void **state)
 {
     (void)state;

@@ -148,7 +148,8 @@ static void a_shared_job_belongs_to_the_user_with_the_first_turn(void **state)
     assert_string_equal(order(f), "a1 b1 a2 a5 a3 b2 a4 a6");
 }
 
-/* A job that was set aside answers its key: no other search of that key goes before it. */
+/* A job that was set aside goes on later, and answers its key: no other search of that key goes
+ * before it. */
 static void no_search_goes_before_the_job_that_answers_its_key(void **state)
 {
     struct fixture *f = *state;

@@ -15,7 +15,7 @@ static struct {
     uv_loop_t loop;
     struct turns turns;
     struct runner_link link;
-    uint64_t watch_again_ms; /* each message restarts the limit of silence with so many ms */
+    uint64_t watch_again_ms; /* each message of the runner sets its limit of silence to this */
     int messages, silences;
     bool ended, closed;
 } x;

@@ -27,7 +27,7 @@ void *__wrap_calloc(size_t n, size_t size)
 static const uint8_t message[] = {0x94, 0, 1, 0xa1, 'a', 0x80};
 static unsigned messages; /* each message uses up its user's time, except a question */
 
-/* A waiting request that uses up its user's whole share. */
+/* A request that waits for its answer, and uses up its user's share of waiting requests. */
 struct question {
     struct ticket ticket;
     struct session *session;
@@ -186,7 +186,8 @@ static struct session *session_after(struct fixture *f, struct list *before)
     return LIST_OF(before->next, struct session, link);
 }
 
-/* The test does not advance the loop's clock: all messages come within one tick. */
+/* The loop's clock stands still at first: a user's time for one millisecond must serve for all
+ * messages. */
 static void a_user_whose_time_is_spent_waits_on_all_connections(void **state)
 {
     struct fixture *f = *state;
@@ -212,7 +213,7 @@ static void a_user_whose_time_is_spent_waits_on_all_connections(void **state)
     close(fds[1]);
 }
 
-/* Runs rounds of the loop until there are so many messages and sessions, then more rounds. */
+/* Runs rounds of the loop until there are `some` messages and `n` sessions, then more rounds. */
 static void turn_until(struct fixture *f, unsigned some, unsigned n)
 {
     for (int i = 0; i < 1000 && (messages != some || f->server.sessions.n != n); i++) {

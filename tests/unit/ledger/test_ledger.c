@@ -219,7 +219,7 @@ static void a_brought_row_does_not_replace_a_row_under_way(void **state)
     wait_for(&b, 2);
     assert_int_equal(b.status, ERROR_CONFLICT);
     assert_non_null(strstr(b.text, "measured here"));
-    best->generation = 1; /* who offers knows the row of generation 1, so this may replace it */
+    best->generation = 1; /* this offer names the row of generation 1, so it may replace that row */
     CALL_OK(&b, publish, best, on_best, back);
     wait_for(&b, 3);
     assert_int_equal(b.status, 0);
@@ -394,7 +394,7 @@ static void searches_that_wait_are_shared(void **state)
     end(&b);
 }
 
-/* The daemon missed more changes than the table keeps: it reads all rows again, and drops
+/* The daemon missed more changes than the table `change` keeps: it reads all rows again, and drops
  * missing keys. */
 static void missed_news_have_all_read_anew(void **state)
 {

@@ -51,7 +51,7 @@ static void a_full_disk_stops_nothing(void **state)
         wait_for(&b, b.callbacks + 1);
         assert_int_equal(b.status, 0);
         assert_false(b.saved);
-        assert_int_equal(b.generation, 0); /* a row has no number before it is saved */
+        assert_int_equal(b.generation, 0); /* a row has no generation before it is saved */
     }
     assert_int_equal(b.news[NEWS_BEST], 6);
     assert_int_equal(b.news_saved, 1);
@@ -80,7 +80,7 @@ static void a_full_disk_stops_nothing(void **state)
     assert_int_equal(s.bests, 6);
     assert_false(s.disk_full);
     assert_int_equal(s.generation, 6);
-    assert_int_equal(b.news_saved, 6); /* the daemon gets news of each saved row, with its number */
+    assert_int_equal(b.news_saved, 6); /* news of each saved row, with the row's generation */
     assert_int_equal(b.news_generation, 6);
     assert_string_equal(b.kinds, "disk_full disk_room ");
     fixture_best(best, 9, 9);
@@ -180,7 +180,7 @@ static void quarantine_waits_for_room(void **state)
     assert_string_equal(b.kinds, "disk_full lost lease snapshot ");
 }
 
-/* A waiting row is written after a newer row of its variant. */
+/* A row of quarantine that waited in memory is written after a newer row of its variant. */
 static void an_older_row_of_quarantine_changes_nothing(void **state)
 {
     struct bench b;
@@ -313,8 +313,8 @@ static bool is_taken(struct bench *b)
     return taken;
 }
 
-/* A waiting row is written in a group with the next row of its key and other rows; the whole group
- * fails. */
+/* An unsaved row is written in a transaction with the next row of its key and other rows; the whole
+ * transaction fails. */
 static void what_a_failed_group_would_have_saved_is_not_lost(void **state)
 {
     struct fixture *f = *state;
@@ -361,7 +361,7 @@ static void import(struct bench *b, struct best *best, int key)
     wait_for(b, b->callbacks + 1);
 }
 
-/* The waiting group waits once for the lock, not once for each row. */
+/* The writer waits for another program's lock once for a group of rows, not once for each row. */
 static void a_lock_stops_nothing(void **state)
 {
     enum { ROWS = 20 };
