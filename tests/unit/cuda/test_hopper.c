@@ -326,8 +326,8 @@ static void test_shared_memory_split(void **state)
     assert_int_equal(why.required, small.smem_optin + 1);
 }
 
-/* With swap_ab a buffer holds 64 rows instead of all rows of a consumer; the kernel keeps each
- * tile row's place and weight. */
+/* With swap_ab a staging buffer holds 64 rows instead of all rows of a consumer warpgroup; shared
+ * memory also has the place and the weight of each tile row. */
 static void test_shared_memory_swapped(void **state)
 {
     (void)state;
@@ -492,16 +492,16 @@ static void test_plan(void **state)
     assert_int_equal(plan_of(QWEN " mode=forward", GOOD " GROUP_SIZE_M=16", &args, &plan, &err), 0);
     memcpy(&params, plan.steps[0].params, sizeof(params));
     assert_int_equal(params.group, 16);
-    /* A single expert has all rows: the kernel reads no sizes before its first load, and 200
-     * rows are two tiles. */
+    /* A single expert has all rows: the kernel reads no sizes before its first load. 200 rows are
+     * two row tiles, so the group of 16 row tiles shrinks to 2. */
     args.rows = 200;
     assert_int_equal(plan_of(DENSE " mode=forward", GOOD " GROUP_SIZE_M=16", &args, &plan, &err),
                      0);
     memcpy(&params, plan.steps[0].params, sizeof(params));
     assert_null(params.m_sizes);
     assert_int_equal(params.group, 2);
-    /* The grid has fewer tiles than the GPU has SMs: 8 columns, and each row may be another
-     * expert's. */
+    /* A grid smaller than the GPU: 8 rows are at most 8 row tiles, because each row may belong to
+     * another expert, and a row tile has 8 tiles of columns. */
     args.rows = 8;
     assert_int_equal(plan_of(QWEN " mode=forward", GOOD, &args, &plan, &err), 0);
     assert_int_equal(plan.steps[0].grid[0], 8 * 8);
@@ -566,7 +566,7 @@ static void check_option(const char *problem, const char *config, const char *op
     assert_non_null(strstr(v.options, option));
 }
 
-/* In dW all warps of the producer load if experts have more than two blocks of rows. */
+/* In dW all warps of the producer load if experts have more than two blocks of 64 rows. */
 static void test_loaders(void **state)
 {
     (void)state;
@@ -685,8 +685,8 @@ static void test_one_expert(void **state)
     }
 }
 
-/* The kernel stages and stores half of a consumer's rows at once: buffers and boxes have 64 rows.
- */
+/* With the schedule "staggered" the kernel stores half of a consumer warpgroup's 128 rows at once:
+ * staging buffers and boxes of TMA have 64 rows. */
 static void test_staggered(void **state)
 {
     (void)state;
@@ -714,8 +714,8 @@ static void test_staggered(void **state)
     assert_int_equal(l->maps[l->n_maps - 1].box[1], 64);
 }
 
-/* A deferred store keeps as many pieces as fit into registers beside the sums: fewer where the
- * producer gathers. */
+/* With the schedule "deferred" a consumer keeps pieces of 64 x 64 of its last tile in the registers
+ * that the next tile's sums leave free: fewer pieces where the producer gathers. */
 static void test_deferred(void **state)
 {
     (void)state;
@@ -787,8 +787,8 @@ static void test_plan_one_expert(void **state)
     }
 }
 
-/* In ping-pong the loading warps divide the stages; otherwise a warp could overtake a stage that is
- * still in use. */
+/* In ping-pong the number of loading warps divides the number of stages: else a warp could load
+ * into a stage that is still in use. */
 static void test_loaders_divide(void **state)
 {
     (void)state;
@@ -807,8 +807,8 @@ static void test_loaders_divide(void **state)
     }
 }
 
-/* The weights are operand A: tensor maps of weights and rows change places. The output's boxes have
- * 16 rows, so that no box reaches into the next tile. */
+/* With swap_ab the weights are operand A: tensor maps of weights and rows change places. The
+ * output's boxes have 16 rows, so that no box reaches into the next tile. */
 static void test_plan_swapped(void **state)
 {
     (void)state;
@@ -926,8 +926,8 @@ static void test_plan_pairs(void **state)
     assert_non_null(strstr(v.options, "-DCLUSTER_R=2 -DCLUSTER_C=1 "));
 }
 
-/* Forward and dX: two tiles of an expert's rows, each block loads half of their weights; stores of
- * 8 and of 16 rows. 1536 / 256 columns of tiles. */
+/* In forward and dX a cluster of two blocks takes two tiles of an expert's rows, and each block
+ * loads half of their weights. Stores have 8 or 16 rows. A row of tiles has 1536 / 256 tiles. */
 static void test_plan_pairs_of_rows(void **state)
 {
     (void)state;
@@ -1049,7 +1049,7 @@ static void test_plan_eviction(void **state)
 #undef EXPERTS
 }
 
-/* Writes the values that the host fills in for missing settings as text. */
+/* Writes, as text, the values that the host fills in for settings that the config leaves out. */
 static int filled_in(const char *mode, const char *shape, int rows, const char *config, char *out,
                      size_t size)
 {
@@ -1066,7 +1066,7 @@ static int filled_in(const char *mode, const char *shape, int rows, const char *
                     (int)t.w_eviction, t.store_first, t.last_rounds, t.height);
 }
 
-/* Hashes the filled-in values of many problems. */
+/* Hashes the values that the host fills in, for many problems and configs. */
 static void hash_filled_in(char hash[HASH_HEX])
 {
     enum { MODES = 3, PERMUTES = 3, SHAPES = 4, ROWS = 7, CONFIGS = 4 };
@@ -1098,8 +1098,9 @@ static void hash_filled_in(char hash[HASH_HEX])
     hash128_hex(all, n, hash);
 }
 
-/* Older answers leave out these settings: changed rules would launch them with unmeasured values.
- * So the template, whose hash is in each answer's stamp, contains a number for these rules. */
+/* Stored answers leave out these settings: with other rules the host would launch the answers with
+ * values that were not measured. So the template, whose hash is in each answer's stamp, contains a
+ * number for the rules. */
 static void test_rules(void **state)
 {
     (void)state;

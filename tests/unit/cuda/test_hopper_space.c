@@ -80,8 +80,8 @@ static int worth(const char *mode, const char *text, struct rejection *why)
 /* ---- inside the space ----------------------------------------------------------------------- */
 
 /* Each config was the fastest or at most 2 % slower, for a layer with 512, 4096 or 16384 tokens or
- * for a dense product. Deferring and sharing configs were measured with TMA stores: stores by
- * threads (direct) are as fast or faster. */
+ * for a dense product. Configs with deferred stores, or with blocks that share an operand, won with
+ * TMA stores; the table names stores by threads ("direct"), which are as fast or faster. */
 static void test_winners(void **state)
 {
     (void)state;
@@ -299,7 +299,7 @@ static void count_variants(const char *tunable, const char *word, const struct c
     }
 }
 
-/* The space has tiles of 256 rows only where an expert fills several. */
+/* The space has tiles of 256 rows only where an expert fills several such tiles. */
 static void test_staggered(void **state)
 {
     (void)state;
@@ -335,7 +335,7 @@ static void test_deferred(void **state)
 }
 
 /* The space has pairs of thread blocks only if most experts have two tiles of rows; in a dense
- * product the expert needs several. */
+ * product the single expert needs several. */
 static void test_paired(void **state)
 {
     (void)state;
@@ -463,7 +463,7 @@ static void test_restricted(void **state)
     all[2].values[0].integer = 256;
     request.n_restrict = 4;
     assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, &request, &err), 0);
-    assert_true(s.n > 0); /* the rules would drop all that are left, so they drop none */
+    assert_true(s.n > 0); /* the space's rules would drop every config, so they drop none */
     assert_int_equal(dropped_by(&s, "one_consumer_tall"), 0);
     assert_int_equal(s.raw, raw);
     uint64_t sum = s.n;

@@ -111,7 +111,7 @@ static void test_check(void **state)
     }
 }
 
-/* The bytes of shared memory are exact: stages x (A + B) + 4 x (2 E + 1). */
+/* The bytes of shared memory are exact: stages x (tiles of A and B) + 4 x (2 x experts + 1). */
 static void test_limits(void **state)
 {
     (void)state;
@@ -231,7 +231,7 @@ static void options_of(const char *problem, const char *config, char out[OPTIONS
     memcpy(out, v.options, OPTIONS_MAX);
 }
 
-/* A cubin serves every size, and every GROUP_SIZE_M. */
+/* A compiled variant serves problems of every size, and every GROUP_SIZE_M. */
 static void test_variant(void **state)
 {
     (void)state;
@@ -352,7 +352,7 @@ static void test_no_routing_has_more_tiles_than_are_counted(void **state)
     for (int i = 0; i < 2000; i++) {
         int64_t experts = 1 + (int64_t)(random_next(&random) % 9), total = 0, rows[9] = {0};
         int64_t height = 16 + (int64_t)(random_next(&random) % 113);
-        /* the most tiles: each expert has a row more than whole tiles */
+        /* many tiles: an expert has up to two rows more than whole tiles */
         for (int64_t e = 0; e < experts; e++) {
             rows[e] =
                 (int64_t)(random_next(&random) % 4) * height + (int64_t)(random_next(&random) % 3);

@@ -242,7 +242,7 @@ static void compile_fails(const char *script, int code, const char *part)
     drop_script(NULL);
 }
 
-/* Only the folder keeps other users from writing to the output of cc. */
+/* With umask 0, cc makes a file that all users may write to; its folder keeps them out. */
 static void test_a_loose_umask_refuses_no_output_of_the_compiler(void **state)
 {
     (void)state;

@@ -25,7 +25,8 @@ static void test_found(void **state)
                  "2^34");
 }
 
-/* Every config of the space, as in the runner, through the cache of modules. */
+/* Compiles, loads, verifies and times every config of the space, as the runner does, with a cache
+ * of modules. */
 static void test_whole_way(void **state)
 {
     (void)state;

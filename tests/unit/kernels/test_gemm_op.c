@@ -168,7 +168,8 @@ static void test_long_lists_in_keys(void **state)
     assert_int_equal(k.len, 1171);
 }
 
-/* place() returns 0 for an even routing, log2(experts) if a single expert has all rows. */
+/* The op's place() gives a routing's unevenness: 0 for an even routing, log2(experts) if a single
+ * expert has all rows. */
 static void test_places(void **state)
 {
     (void)state;

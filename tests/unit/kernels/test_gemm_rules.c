@@ -38,7 +38,8 @@ static void reject(const struct gemm *v, const char *config, int code, const cha
     }
 }
 
-/* Does the reference library's table prune a config with these flags? x, y: it permutes them. */
+/* The prune table, written down apart from the code: true if a config that permutes x or y may not
+ * have these TMA loads and stores. */
 static bool pruned(const char *mode, bool x, bool y, bool load_x, bool load_dy, bool store)
 {
     if (x && y) {

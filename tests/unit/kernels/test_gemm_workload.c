@@ -152,7 +152,7 @@ static void check_places(const struct gemm_state *s, const struct workload *w)
     }
 }
 
-/* Every expert's first and last row, with few experts. */
+/* With few experts, every expert's first and last row is checked. */
 static void test_checks_small(void **state)
 {
     (void)state;
@@ -181,8 +181,8 @@ static void test_checks_small(void **state)
     }
 }
 
-/* With many experts: a bounded number, always the most and least loaded experts, and an empty
- * expert in dW. */
+/* With many experts, a bounded number of rows is checked: always of the most and least loaded
+ * experts, and in dW of an empty expert. */
 static void test_checks_many(void **state)
 {
     (void)state;
@@ -214,7 +214,7 @@ static void test_checks_many(void **state)
     }
 }
 
-/* Long rows: fewer rows are checked, but at least 20. */
+/* When rows are long, fewer rows are checked, but at least 20. */
 static void test_checks_bounded(void **state)
 {
     (void)state;

@@ -73,7 +73,7 @@ static void fill_all(void)
     fill(dy, sizeof(dy) / 4, 3);
     fill(weights, sizeof(weights) / 4, 4);
     for (int64_t i = 0; i < T; i++) {
-        gather[i] = i * 63 % T; /* 63 and 145 have no common factor */
+        gather[i] = i * 63 % T; /* names each row once: 63 and 145 have no common factor */
     }
     for (size_t i = 0; i < sizeof(out) / 4; i++) {
         out[i] = expected[i] = -999;

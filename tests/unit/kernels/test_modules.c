@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules on disk: found by variant and by content, with the compiler's messages, refused when
- * damaged, written aside, and bounded by the limit. */
+/* Modules on disk: found by variant and by content, with the compiler's messages; refused when
+ * damaged; complete before they get their name; bounded by the limit. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -103,7 +103,7 @@ static void test_put_and_find(void **state)
     image_deinit(&in);
 }
 
-/* A variant that is compiled again may give another image: the link moves. */
+/* A variant that is compiled again may give another image, which the variant's link then names. */
 static void test_link_moves(void **state)
 {
     (void)state;

@@ -147,8 +147,8 @@ static void test_in_parts(void **state)
     space_deinit(&whole);
 }
 
-/* The target that plain() checks point by point: it has no run-time parameters, and no rule settles
- * other points. */
+/* The target whose space is built point by point: all parameters count as compile-time, and no rule
+ * refuses more than one point (rejection.settled_by). */
 static const struct family_target *plain_target;
 
 static uint32_t plain_params(const struct problem *p, const struct device_info *info,
@@ -190,8 +190,9 @@ static uint32_t variants_of(const struct space *s, const struct space *with_run_
     return n;
 }
 
-/* The space skips a variant if its first run-time setting is illegal, and the points that a rule
- * settles. No target's rules may make such a point legal.
+/* The space skips a variant if its first run-time setting is illegal. When a rule that looked only
+ * at the first tunables refuses a point, the space skips all points with these values. No target's
+ * rules may make a skipped point legal.
  * GEMMD_TEST_PROBLEMS limits the test to the last problems: sanitizers make whole spaces slow. */
 static void test_nothing_legal_is_passed_over(void **state)
 {
@@ -404,7 +405,7 @@ static void test_choose(void **state)
     assert_fails(grouped_gemm_cpu.choose(&p, &tiny, &config, err), ERROR_NO_CONFIG, "L2 cache");
 }
 
-/* More rows cost more; a wide vector costs less than a narrow one. */
+/* The model predicts more time for more rows, and less for a wide vector than for a narrow one. */
 static void test_predict(void **state)
 {
     (void)state;
