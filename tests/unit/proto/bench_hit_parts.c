@@ -92,7 +92,7 @@ static double now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* The best of several rounds: the cost without interruptions. */
+/* Prints the shortest of several rounds: the cost without interruptions. */
 static void measure(const char *name, void (*run)(void))
 {
     enum { ROUNDS = 400, CALLS = 250 }; /* a round fits into a slice of a busy CPU */

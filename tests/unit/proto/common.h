@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shared by the tests of proto/: a seeded random source (a failing seed can run again) and
- * MessagePack made from JSON. An op has the fields and rules of the real op, which lives in
- * kernels/ and is out of reach here.
+ * MessagePack made from JSON. A test op has the fields and rules of the op grouped_gemm, which
+ * lives in kernels/, out of reach here.
  */
 #ifndef GEMMD_TESTS_UNIT_PROTO_COMMON_H
 #define GEMMD_TESTS_UNIT_PROTO_COMMON_H
@@ -48,7 +48,7 @@ static inline int64_t rng_size(struct rng *r, int64_t max)
     return v <= max ? v : max;
 }
 
-/* ---- an op like the real op ------------------------------------------------------------------ */
+/* ---- an op like grouped_gemm ----------------------------------------------------------------- */
 
 static const char *const test_modes[] = {"forward", "dX", "dW", NULL};
 static const char *const test_dtypes[] = {"bf16", "fp16", "fp32", NULL};

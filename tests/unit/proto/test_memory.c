@@ -147,7 +147,7 @@ static const char order_params[] =
     "\"restrict\":{\"a\":\"x\"}},\"job\":1,\"key\":\"k\",\"stamp\":\"s\",\"done\":[{},{}],"
     "\"hints\":[\"a=x\"],\"avoid\":[\"v\"]}";
 
-/* All decoders, in a doc of their own. */
+/* Decodes the JSON in a doc of its own, and passes the object to `read`. */
 static int with_doc(const char *json, int (*read)(const struct wire_obj *o, struct error *err),
                     struct error *err)
 {

@@ -169,8 +169,8 @@ static void test_dirs_refused(void **state)
                  paths_make_dir(in_base("/file/below"), 0700, &err));
 }
 
-/* Asserts a user's verdict on a cache directory, in mode "1" (the system's) or "0": accepted, or
- * refused with this text. */
+/* Asserts that the cache directory is accepted (part: NULL), or refused with the text `part`, in a
+ * process of this user with GEMMD_SYSTEM=`mode`: "1" for the system's gemmd, "0" for a user's. */
 static void expect_cache_dir(const char *mode, uid_t user, const char *part)
 {
     pid_t child = fork();

@@ -52,7 +52,7 @@ static void test_replace(void **state)
     record_put_text(&r, "a", "short");
     assert_string_equal(format(&r), "a=short");
     record_put_text(&r, "a", "a much longer text");
-    /* the text comes from the arena that the call changes */
+    /* the new text lies in the record's own memory, which the call changes */
     record_put_text(&r, "b", record_text(&r, "a", ""));
     record_put_text(&r, "a", record_text(&r, "b", "") + 2);
     record_put_int(&r, "b", 1);

@@ -38,7 +38,7 @@ static int tear_down(void **state)
 
 #define PROBLEM "\"problem\":{\"op\":\"gemm\",\"mode\":\"forward\",\"M\":64,\"N\":64,\"K\":64}"
 
-/* The problem, and the other fields of a request. */
+/* Unpacks a request that has PROBLEM and the fields `rest`. */
 static int unpack(const char *rest)
 {
     char json[16384];

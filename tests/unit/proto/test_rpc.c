@@ -63,7 +63,7 @@ static void test_forms_of_params(void **state)
     }
 }
 
-/* The connection goes on, so the answer must reach the caller. */
+/* The connection goes on, so the error's id must be the request's: the caller waits for that id. */
 static void test_bad_params_keep_the_id(void **state)
 {
     struct fixture *f = *state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Written bytes, and values read from foreign bytes. */
+/* The bytes that the writer makes, and the values that the reader gets from any bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,7 +227,7 @@ static void test_not_one_object(void **state)
     assert_null(wire_doc_free(NULL));
 }
 
-/* Random objects decode to the written values, also when the arena was large before. */
+/* Writes a random object, nested up to `depth` levels. */
 static void put_random(struct wire_buf *b, struct rng *rng, int depth)
 {
     char text[40];
@@ -267,7 +267,8 @@ static void put_random(struct wire_buf *b, struct rng *rng, int depth)
     }
 }
 
-/* Reads back, except texts that our reader refuses: a repeated key, a zero in text. */
+/* Asserts that the object's JSON can be read back, except JSON that our reader refuses: with a
+ * repeated key, or a zero in text. */
 static void expect_valid_json(const struct wire_obj *o)
 {
     struct error err;
