@@ -28,7 +28,7 @@ struct child {
     struct runner_hello hello;
     struct device_info device;
     bool has_hello, has_device, bye;
-    bool last_trial_only;         /* set by tests with more than SEEN_MAX trials */
+    bool last_trial_only;         /* keep the last trial only: for more than SEEN_MAX trials */
     uint32_t module_before_trial; /* number of trials whose module was sent before the trial */
     /* The response. */
     bool answered;

@@ -91,13 +91,13 @@ static inline void run_order(struct child *c, const char *device, struct tune_or
     order_free(o);
 }
 
-/* The search takes candidates in the plan's order, whatever it observes. */
+/* Makes the search take candidates in the plan's order, whatever times it measures. */
 static inline void in_order(struct tune_order *o)
 {
     snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "exhaustive");
 }
 
-/* The configs that a ranked search of LARGE would measure, the reference first. */
+/* Runs a search of LARGE in the plan's order; `out` gets its n configs, the reference first. */
 static inline uint32_t ranked_configs(struct record *out, uint32_t n)
 {
     struct child c;
@@ -117,7 +117,8 @@ static inline uint32_t ranked_configs(struct record *out, uint32_t n)
     return found;
 }
 
-/* A recording in `folder` of LARGE in which each of these launches takes `us`. */
+/* Writes a landscape of LARGE into `folder`, in which a launch of each of the configs takes `us`.
+ * Returns the device that plays it. */
 static inline const char *record_slow(const char *folder, const struct record configs[], uint32_t n,
                                       double us)
 {

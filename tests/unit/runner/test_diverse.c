@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of a search: the model's best first, and soon a candidate of every similar kind. */
+/* The order of a search: the model's best first, and soon a candidate of each group of similar
+ * points. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,9 +35,8 @@ static void assert_permutation(uint32_t n)
     }
 }
 
-/* `groups` tiles of `each` variants. Tiles differ in the first three parameters, variants in the
- * last two (of all possible values). Predictions: `start` + `step` of the variant, in the order of
- * the points. */
+/* Makes `groups` tiles with `each` variants. Tiles differ in the first three parameters, variants
+ * in the last two. Variant i of a tile is predicted to take the tile's `start` + i x `step`. */
 static uint32_t make_groups(uint32_t groups, uint32_t each, const double start[], double step)
 {
     memset(points, 0, sizeof(points));
@@ -65,8 +65,8 @@ static void test_every_group_early(void **state)
     assert_permutation(n);
 }
 
-/* 2 % for each similar point: a tile that is 5 % slower is due after the third point of the best
- * tile: 100, 102.01, 104.02, and then 106.03 against 105. */
+/* The order adds 2 % to a point's time for each similar point before it. So a tile that is 5 %
+ * slower comes after three points of the best tile: 100, 102.01, 104.02; 106.03 exceeds 105. */
 static void test_the_price_of_being_alike(void **state)
 {
     (void)state;

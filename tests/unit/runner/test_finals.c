@@ -195,7 +195,7 @@ static void test_a_ratio_of_another_load_wins_nothing(void **state)
 
 /* ---- the yardstick --------------------------------------------------------------------------- */
 
-/* Ratios of finals use the reference's turn in the finals, not its first turn. */
+/* Ratios of finals are to the reference's time in the same finals, not to its first measurement. */
 static void test_a_final_compares_with_the_reference_of_its_rounds(void **state)
 {
     (void)state;

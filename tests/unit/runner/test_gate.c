@@ -13,8 +13,8 @@ enum { FORMER = 3, OTHER = 7, ROUNDS = 5 };
 struct decision {
     const char *name;
     uint32_t winner;
-    /* of the other config in the median round, where the former best takes 100; 0: no other
-     * config came near */
+    /* time of the other config in the median round, in which the former best takes 100 us; 0: no
+     * other config came near */
     double other_us;
     bool former_failed, keeps;
     const char *says;

@@ -128,7 +128,8 @@ static void test_played(void **state)
     child_end(&c);
 }
 
-/* The same variants come first, for any state of the device. */
+/* A second recording, limited to two variants, takes variants that the first recording has: the
+ * choice does not depend on the device's state. */
 static void test_same_choice(void **state)
 {
     struct world *w = *state;

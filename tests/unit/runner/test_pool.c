@@ -25,7 +25,7 @@ struct counting {
     atomic_bool stuck;   /* compiles wait while it is true */
     bool fails, refuses; /* refuses: the compiler says that the variant itself is wrong */
     const char *tally;   /* a file that grows by a byte per compile; NULL: no file */
-    char order[64];      /* last characters of the options; single-threaded only */
+    char order[64];      /* of each compile, the last character of its options; for one thread */
 };
 
 static const char *counting_version(const struct compiler *c)

@@ -322,7 +322,7 @@ static void test_fault_patterns(void **state)
     double us[SAMPLES_MAX];
     uint32_t n;
     assert_int_equal(prepare(&w, 1, &err), 0);
-    /* the compiler does not know GROUP_SIZE_M, which is ignored */
+    /* a fault of the compile is one of the variant: its run-time GROUP_SIZE_M is ignored */
     assert_int_equal(compile_and_load(&w, CONFIG_B, &k, &why, &err), ERROR_COMPILE);
     assert_int_equal(compile_and_load(&w, CONFIG_A, &k, &why, &err), 0);
     assert_int_equal(times(&w, k, CONFIG_A, 0, us, &n, &err), ERROR_NO_MEMORY);

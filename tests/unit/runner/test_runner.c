@@ -70,7 +70,7 @@ static void test_cpu_given(void **state)
     assert_string_equal(refused->status, "invalid");
     assert_non_null(strstr(refused->reason, "vector_width"));
     assert_int_equal(count_trials(&c, "measure", NULL),
-                     3); /* includes the reference, which gives the yardstick */
+                     3); /* includes the reference kernel, the base of ratios */
     order_free(o);
     o = order_new(SMALL);
     order_given(o, bad);
@@ -240,7 +240,8 @@ static void find_contender(struct record *out)
     child_end(&c);
 }
 
-/* A candidate of LARGE faults; the runner's messages are in c. */
+/* Starts a search of LARGE in which `config` has this fault at this stage. The runner's messages
+ * come into c. */
 static void run_faulty(struct child *c, char **folder, const char *fault, const char *stage,
                        const struct record *config, const char *const args[])
 {

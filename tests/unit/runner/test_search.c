@@ -250,7 +250,7 @@ static void test_ties_are_settled(void **state)
 enum { SLOW = 6 };
 static const double SLOW_US = 2e6;
 
-/* An order for all slow configs, with the trials of earlier orders. */
+/* Makes an order for all slow configs, with the trials of earlier orders, which are in c. */
 static struct tune_order *slow_order(const struct record configs[SLOW], const struct child *c)
 {
     struct tune_order *o = order_new(LARGE);

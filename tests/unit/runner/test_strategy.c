@@ -182,7 +182,8 @@ static void test_waits_while_a_proposal_may_fail(void **state)
     strategy_close(s);
 }
 
-/* Hints and trials of earlier runs. */
+/* A strategy also observes configs that it did not propose: hints, and trials of earlier runs. They
+ * take nothing from its budget. */
 static void test_what_was_not_proposed_is_passed_over_for_free(void **state)
 {
     (void)state;
