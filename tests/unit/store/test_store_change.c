@@ -187,7 +187,7 @@ static void a_store_that_missed_changes_is_told(void **state)
     execute(b, "DELETE FROM change");
     assert_int_equal(read_changes(a, &at, 64, told), STORE_MISSED);
     assert_int_equal(at, n + 1);
-    at += 100; /* an older copy replaces the file */
+    at += 100; /* as if an older copy had replaced the file: the file lacks the last change read */
     assert_int_equal(read_changes(a, &at, 64, told), STORE_MISSED);
     assert_int_equal(at, n + 1);
     store_close(a);

@@ -136,7 +136,8 @@ static void two_write_in_turn_and_no_number_comes_twice(void **state)
     store_close(s[1]);
 }
 
-/* Store b gives out numbers that store a has counted and undone; a's next number is above them. */
+/* Store a counts generations in a group that is rolled back, and store b gives these generations
+ * out: a's next generation is above them. */
 static void numbers_of_an_undone_group_are_free(void **state)
 {
     struct fixture *f = *state;

@@ -53,7 +53,7 @@ static int round_of(struct fixture *f, int64_t serial_of[MAX], int64_t *last)
     assert_int_equal(waitpid(pid, &code, 0), pid);
     assert_true(WIFSIGNALED(code));
     for (int64_t said[2]; read(fds[0], said, sizeof(said)) == sizeof(said); n++) {
-        assert_in_range(said[0], *last + 1, MAX - 1); /* numbers only grow, also over a crash */
+        assert_in_range(said[0], *last + 1, MAX - 1); /* generations only grow, also over a crash */
         *last = said[0];
         serial_of[said[0]] = said[1] + 1;
     }

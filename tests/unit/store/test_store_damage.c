@@ -362,7 +362,7 @@ static void numbers_go_on_after_a_rebuild(void **state)
     originals_free(&o);
 }
 
-/* New numbers are also above evicted generations: a client may know and pin an evicted number. */
+/* New generations are also above evicted ones: a client may be pinned to an evicted generation. */
 static void numbers_that_were_evicted_are_not_given_again(void **state)
 {
     struct fixture *f = *state;
@@ -373,7 +373,7 @@ static void numbers_that_were_evicted_are_not_given_again(void **state)
     fixture_best(b, 1, 1);
     assert_ok(store_publish(s, b, &err));
     int64_t first = b->generation;
-    /* the store counts on as if so many rows had been published and evicted */
+    /* the store counts on as if 3 * STORE_GENERATION_GAP rows had been published and evicted */
     s->next_id[TABLE_BEST] += 3 * STORE_GENERATION_GAP;
     fixture_best(b, 2, 2);
     assert_ok(store_publish(s, b, &err));
@@ -584,7 +584,7 @@ static void a_damaged_description(void **state)
     struct originals o;
     struct reading r;
     originals_make(f, &o);
-    /* a letter of a column's name in the text of the schema, then a word SQLite cannot read */
+    /* changes of the schema's text: another name of a column, then a word unknown to SQLite */
     static const char *const from[] = {"max_error REAL", "CREATE TABLE trial"};
     static const char *const to[] = {"mxx_error REAL", "CREXTE TABLE trial"};
     for (int i = 0; i < 2; i++) {
@@ -615,7 +615,7 @@ static void an_interrupted_rebuild(void **state)
     read_all(f, &o, &r);
     assert_int_equal(r.bests, 12);
     assert_int_equal(access(path, F_OK), -1);
-    for (int step = 0; step < 3; step++) { /* the process was killed after so many renames */
+    for (int step = 0; step < 3; step++) { /* the process was killed after `step` renames */
         remove_all(f);
         fixture_path(f, ".rebuilt", path);
         write_file(path, o.bytes, o.n);
@@ -682,7 +682,7 @@ static int64_t count(struct store *s, const char *sql)
     return n;
 }
 
-/* A snapshot, and then changes of three keys and variants. */
+/* Makes a snapshot, and then changes three keys and variants. */
 static void change_after_snapshot(struct fixture *f, char gone[HASH_HEX], char replaced[HASH_HEX])
 {
     struct error err = ERROR_NULL;
@@ -732,7 +732,7 @@ static void a_snapshot_gives_back_only_unchanged_keys(void **state)
     originals_free(&o);
 }
 
-/* The list of changes has a hole, or belongs to another file. */
+/* The table `change` lacks changes since the snapshot, or belongs to another file. */
 static void a_snapshot_is_not_used_when_changes_since_are_unknown(void **state)
 {
     struct fixture *f = *state;

@@ -754,7 +754,7 @@ static void a_full_disk(void **state)
     assert_false(store_damaged(s));
     assert_ok(store_publish(s, b, &err));
     int64_t number = b->generation;
-    assert_int_equal(number, saved + 1); /* no caller was told the number of the undone row */
+    assert_int_equal(number, saved + 1); /* the undone row's number: no caller was told of it */
     fixture_best(b, 2000, 1);
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->generation, number + 1);

@@ -255,7 +255,8 @@ static void an_unmeasured_config_is_no_answer_for_a_shape(void **state)
     assert_int_equal(int_of(0, "members"), 2);
 }
 
-/* Greedy takes {0,1,2,3} first, then needs both other sets, which make the first superfluous. */
+/* The greedy choice takes config 0 first, which is best for four shapes. Shapes 0 and 5 then need
+ * configs 1 and 2, which make config 0 superfluous. */
 static void superfluous_members_are_dropped(void **state)
 {
     static const struct pair pairs[] = {{1, 0, 1}, {2, 0, 1}, {3, 0, 1}, {4, 0, 1}, {0, 1, 1},

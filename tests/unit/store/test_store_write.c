@@ -319,7 +319,7 @@ static void groups_commit_or_vanish(void **state)
     store_close(s);
     s = fixture_open(f);
     assert_int_equal(fixture_find_best(s, 1, b), 0);
-    assert_int_equal(b->generation, 1); /* no caller was told the number of the undone row */
+    assert_int_equal(b->generation, 1); /* the undone row's number: no caller was told of it */
     free(b);
     store_close(s);
 }
@@ -332,7 +332,8 @@ static void offered(struct best *b, int key, int i, int64_t known)
     b->generation = known;
 }
 
-/* Who offers may have looked before another write: the transaction compares with the newest row. */
+/* An offer names the row that its daemon knew of the key. Another write may have come since: the
+ * transaction compares with the newest row. */
 static void an_offer_does_not_replace_a_newer_row(void **state)
 {
     struct store *s = fixture_open(*state);
@@ -348,7 +349,7 @@ static void an_offer_does_not_replace_a_newer_row(void **state)
         assert_says(err, "evict");
         assert_int_equal(fixture_find_best(s, i, b), 0);
         assert_string_equal(b->source, i ? "manual" : "tuned");
-        offered(b, i, 2, known); /* who offers has seen that row, so this may replace it */
+        offered(b, i, 2, known); /* this offer names that row, so it may replace the row */
         assert_ok(store_offer(s, b, &err));
         assert_int_equal(fixture_find_best(s, i, b), 0);
         assert_string_equal(b->source, "imported");
