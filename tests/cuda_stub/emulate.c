@@ -70,8 +70,7 @@ void emulated_unload(struct emulated *e)
     }
 }
 
-/* ---- the kernels of tools.cu and tests/gpu, in C, with the kernels' structs of parameters -----
- */
+/* ---- kernels of tools.cu and tests/gpu, in C, with the same structs of parameters ------------ */
 
 enum { BF16 = 1, FP16 = 2, FP32 = 3 };
 

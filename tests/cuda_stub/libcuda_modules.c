@@ -117,8 +117,7 @@ STUB_EXPORT result cuFuncSetAttribute(void *function, int which, int value)
 }
 
 /* The kernel `where`, by which kernels/devices/cuda/order.c asks for the SM of each thread block.
- * Single block i runs on SM i. The first cluster of two blocks runs on the last two SMs, and so on.
- */
+ * Single block i runs on SM i, the first cluster of two blocks on the last two SMs, and so on. */
 static result say_where(const struct config *c, int *sms)
 {
     for (unsigned block = 0; block < c->grid[0]; block++) {
