@@ -80,8 +80,7 @@ static void publish(struct life *x, struct store *s)
             break;
         }
         r = store_publish(s, x->b, &err);
-        /* a failed publish returns no generation, but its row may be on disk with the last id given
-         */
+        /* a failed publish returns no generation, but may have written its row with the last id */
         generations[done] = r ? s->next_id[TABLE_BEST] - 1 : x->b->generation;
         trials[done] = x->t->id;
         assert_in_range(generations[done], 0, ROWS_MAX - 1);
@@ -118,8 +117,7 @@ static void evict(struct life *x, struct store *s)
             x->fate[g] = done ? REMOVED : UNTOLD; /* not acknowledged: both are possible */
         }
     }
-    /* Any trial may be missing now: an evict removes a key's trials, too, and does not name them.
-     */
+    /* An evict also removes the key's trials, and does not name them: any trial may be missing. */
     memset(x->trial, 0, sizeof(x->trial));
 }
 

@@ -412,7 +412,7 @@ def peak_bytes(d):
 
 
 def test_lists_of_a_pinned_job_are_as_heavy_as_their_keys(daemon):
-    """Each key that was improved after the pin costs a read by the ledger; a request has 256 keys."""
+    """Each key with a best newer than the job's generation costs a read by the ledger; a request has 256 keys."""
     d = daemon()
     with d.connect() as c:
         problems = [{"op": "custom:mine", "n": i} for i in range(2048)]

@@ -150,8 +150,7 @@ static void check_export(const uint8_t *data, size_t n)
     json_decref(document);
 }
 
-/* Checks the rows of a file: a custom op's problem and config, and trials with configs and times.
- */
+/* Checks the rows of a file: each has a custom op's problem and config, and trials with times. */
 static void check_custom(json_t *file)
 {
     size_t i, j;
