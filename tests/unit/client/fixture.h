@@ -9,10 +9,10 @@
 
 enum { SLACK_MS = 300 }; /* a deadline may be missed by this much on a loaded machine */
 
-/* The script: answers of the fake, and the last params it saw, as JSON. */
+/* The script: the fake's answer, given after `delay_ms`. `seen`: params of the last request. */
 struct script {
     struct fake_answer answer;
-    char *seen;
+    char *seen; /* owned: JSON */
     int delay_ms;
     int sizes[16], n_sizes; /* number of problems in each get_many request */
 };
@@ -47,7 +47,7 @@ struct newer_answer {
     int64_t more;
 };
 
-/* Handlers of a fake; fixture_setup sets script_answer. */
+/* Handlers of a fake. fixture_setup chooses script_answer, which answers by the script. */
 void script_answer(struct fake *f, int fd, const struct rpc_message *m);
 void answer_seven(struct fake *f, int fd, const struct rpc_message *m);
 void say_nothing(struct fake *f, int fd, const struct rpc_message *m);

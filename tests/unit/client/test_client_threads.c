@@ -371,7 +371,7 @@ static void test_fork(void **state)
     gemmd_close(g);
 }
 
-/* The child is made while another thread of the parent holds the handle. */
+/* The process forks while another thread is in a call on the handle. */
 static void test_fork_in_the_middle_of_a_call(void **state)
 {
     struct fake *f = *state;

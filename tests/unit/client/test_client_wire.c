@@ -223,8 +223,7 @@ static void test_struct_sizes(void **state)
     assert_int_equal(gemmd_get(NULL, &p.old, NULL, &a.old, NULL), GEMMD_INVALID);
 }
 
-/* Options and acquire parameters of a newer gemmd.h end with a field that libgemmd does not know.
- */
+/* Structs of options and acquires of a newer gemmd.h end with a field unknown to libgemmd. */
 static void test_newer_options(void **state)
 {
     struct fake *f = *state;
@@ -302,8 +301,8 @@ static void give_a_lease(struct fake *f, int fd, const struct rpc_message *m)
     fake_send(fd, &b);
 }
 
-/* A gemmd may name no known configs: the text that gemmd_acquire returns is an array
- * nevertheless. */
+/* The daemon's answer to an acquire may lack the list of configs with known results: the JSON text
+ * that gemmd_acquire returns is an array nevertheless. */
 static void test_known_configs_are_an_array(void **state)
 {
     struct fake *f = *state;

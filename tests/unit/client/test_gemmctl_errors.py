@@ -52,7 +52,7 @@ def test_every_command_says_what_the_daemon_refuses_as_an_error_object(fake, fol
         if command in ALONE:
             continue
         if command == "version":
-            continue  # below: needs no method but hello
+            continue  # the test below has it: `version` calls no method but hello
         fake.answers["hello"] = {"version": 1, "build": "fake-build", "bucket_scheme": "sqrt2"}
         words = [str(folder / "export.json") if w == "EXPORT" else w for w in WORDS.get(command, [])]
         error, said = fails(fake, command, *words)

@@ -101,7 +101,7 @@ def test_a_regular_file_under_dev_outlives_an_export_that_fails(fake, shared_mem
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/{}", "/proc/self/fd/{}"])
 def test_what_is_open_already_is_written_where_it_is(fake, folder, name):
-    """gemmctl replaces no open file, so that another process with this file sees what it writes."""
+    """gemmctl writes into a file that is already open, and does not replace it: others with this file see the export."""
     fake.answers["list"] = rows_of(BEST)
     fake.answers["status"] = {"build": "b"}
     with open(folder / "e.json", "w+", encoding="utf-8") as f:
@@ -200,7 +200,7 @@ def test_backup_sends_a_whole_path(fake, folder):
 
 
 def test_a_layers_numbers_beside_a_file_of_aiters(fake):
-    """The problem's sizes come from the layer, not from the file's name."""
+    """The problem's sizes come from the layer's numbers (--tokens, --moe), not from the file's name."""
     path = ROOT / "tests" / "data" / "exchange" / "GEMM-A16W16-N=512-K=256.json"
     fake.answers["get"] = {**ANSWER, "tier": "default", "stamp": "src=1 target=portable compiler=x"}
     fake.answers["check"] = {"valid": True, "target": "portable"}
