@@ -141,7 +141,7 @@ static void have_sums(int first, float sums[ACCUMULATORS])
     }
 }
 
-/* Sends 16 rows of sums like send_tile, but lane by lane. */
+/* Sends 16 rows of sums like split.cu's send_tile, but lane by lane. */
 static void send_sixteen(int first, int warp)
 {
     const u32 mine = (u32)warp * 16 * SENT_ROW;

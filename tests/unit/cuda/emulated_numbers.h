@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of the emulated cases, by code that kernels and emulation do not share. */
+/* Encodes and decodes bf16 and fp16 for the emulated cases. Kernels and emulator have other code
+ * for this, so that a fault there shows. */
 #ifndef GEMMD_TESTS_UNIT_CUDA_EMULATED_NUMBERS_H
 #define GEMMD_TESTS_UNIT_CUDA_EMULATED_NUMBERS_H
 
@@ -21,8 +22,7 @@ static inline double decode(enum dtype t, const void *data, int64_t at)
         memcpy(&f, &bits, sizeof(f));
         return f;
     }
-    /* Shifted to the place of a float's exponent, the bits are a float; v is 2^112 times as large.
-     */
+    /* Shifted to the place of a float's exponent, the bits are a float 2^112 times too small. */
     uint32_t bits = (uint32_t)(v & 0x7fff) << 13;
     float scaled;
     memcpy(&scaled, &bits, sizeof(scaled));

@@ -103,7 +103,7 @@ static void a_child_that_libuv_waits_for_is_left_to_it(void **state)
     assert_true(exists(own.process.pid));
     run_until_ended(&loop, &own, 1, false);
     assert_int_equal(own.status, STATUS);
-    /* libuv's child may have hidden the other child until now */
+    /* before libuv took its own ended child, waitid may have shown that child only */
     assert_false(orphans_reap(&loop));
     assert_false(exists(behind));
     close_loop(&loop);

@@ -76,7 +76,7 @@ static void test_a_bucket_and_its_problem_have_the_same_target(void **state)
     }
 }
 
-/* A target that takes a problem has a config for the problem at once. */
+/* A target that takes a problem has a legal default config for it. */
 static void test_a_target_that_takes_a_problem_has_a_config(void **state)
 {
     (void)state;

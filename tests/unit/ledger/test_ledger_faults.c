@@ -433,7 +433,7 @@ static void a_lock_does_not_hold_up_a_stop(void **state)
     end(&b);
     assert_true(uv_hrtime() - began < 15 * UINT64_C(1000000000));
     assert_int_equal(b.callbacks, 5);
-    /* the leases end with this daemon's process */
+    /* "lease": the daemon could not give its leases back; they end with its process */
     assert_string_equal(b.kinds, "locked lost lease ");
     sqlite3_close(h);
     free(best);

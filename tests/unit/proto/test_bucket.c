@@ -141,7 +141,7 @@ static void test_sqrt2_definition(void **state)
     }
 }
 
-/* A wrong last bit of sqrt(2) would show at every step, and just above. */
+/* Checks each step, and the rows just above it: there a wrong last bit of sqrt(2) would show. */
 static void test_sqrt2_edges(void **state)
 {
     (void)state;

@@ -202,7 +202,7 @@ static void test_not_a_key(void **state)
     assert_error(err, ERROR_MALFORMED, "", key_decode(key.bytes, key.len + 1, &again, class, &err));
 }
 
-/* A damaged row must be an error, never a crash; a row that still decodes makes a key again. */
+/* A damaged key must be an error, never a crash; bytes that still decode must give a valid key. */
 static void test_damaged(void **state)
 {
     (void)state;

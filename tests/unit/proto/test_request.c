@@ -90,7 +90,7 @@ static void test_given(void **state)
     assert_true(q->atol == 1 && q->rtol == 1e-9 && q->progress && q->again);
     ACCEPTS(unpack("\"target\":\"portable\""));
     assert_string_equal(q->target, "portable");
-    /* without the device's target, `target` counts as a restriction */
+    /* proto/ does not know the device's own target: here any `target` counts as a restriction */
     assert_true(request_is_restricted(&fixture.r));
     REFUSES(ERROR_INVALID, "target", unpack("\"target\":\"a-name-that-does-not-fit\""));
     ACCEPTS(

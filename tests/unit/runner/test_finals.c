@@ -166,8 +166,8 @@ static void test_a_long_reason_is_cut_behind_a_word(void **state)
 
 /* ---- results of an earlier run --------------------------------------------------------------- */
 
-/* An earlier run ended after it had measured its reference: its ratios are of another load of the
- * device. */
+/* An earlier run ended after it had measured its reference: its ratios were measured while other
+ * programs loaded the device differently. */
 static void test_a_ratio_of_another_load_wins_nothing(void **state)
 {
     (void)state;

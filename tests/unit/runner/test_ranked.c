@@ -168,8 +168,8 @@ static void test_compiled_variants_do_not_change_the_begin(void **state)
 
 enum { GROUPS = 4, SETTINGS = GROUPS * RASTERS };
 
-/* Like world_new, with more settings and no stages. The settings change times by up to a tenth,
- * which the model does not know. */
+/* Like world_new, with more run-time settings and without the parameter for stages. The settings
+ * change times by up to a tenth, which the model does not know. */
 static struct world *world_of_settings(void)
 {
     struct world *w = calloc(1, sizeof(*w));

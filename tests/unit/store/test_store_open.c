@@ -329,7 +329,7 @@ static void version_2_is_migrated(void **state)
     assert_true(sql_int(f->path, "SELECT count(*) FROM stale") > 0);
 }
 
-/* A file of version 3, with a daemon's lease. The numbers of its bests go on. */
+/* A file of version 3, with a daemon's lease. New generations go on above its bests. */
 static void version_3_is_migrated(void **state)
 {
     struct fixture *f = *state;
@@ -435,7 +435,7 @@ static void copies_of_a_file_keep_its_permissions(void **state)
     }
 }
 
-/* Whichever of a store's files are removed, and when: all rows are kept, and the numbers go on. */
+/* Whichever of a store's files are removed, and when: all rows are kept, and generations go on. */
 static void a_removed_file_is_put_back(void **state)
 {
     struct fixture *f = *state;

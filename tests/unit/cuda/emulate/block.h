@@ -29,12 +29,12 @@ enum {
     EMULATE_WORDS = 12,
     EMULATE_COPIES_MAX = 1024,
     EMULATE_COPIES4_MAX = 4,
-    EMULATE_LINGER_CHANCE = 16, /* 1 in 16 threads that signal other threads pauses */
-    EMULATE_LATE_CHANCE = 256,  /* 1 in 256 threads that have waited for an mbarrier pauses */
-    EMULATE_LINGER_MOST = 16,   /* both pauses are shorter than 16 rounds */
-    EMULATE_BEGUN_CHANCE = 4,   /* 1 in 4 threads that signal their block's begin pauses */
-    EMULATE_BEGUN_MOST = 64,    /* this pause is shorter than 64 rounds */
-    EMULATE_PAUSE_CHANCE = 64,  /* a block stands still with a chance of 1 in 64 each round */
+    EMULATE_LINGER_CHANCE = 16, /* a thread that signals other threads pauses: 1 in 16 times */
+    EMULATE_LATE_CHANCE = 256, /* a thread that has waited for an mbarrier pauses: 1 in 256 times */
+    EMULATE_LINGER_MOST = 16,  /* both pauses are shorter than 16 rounds (of all warps) */
+    EMULATE_BEGUN_CHANCE = 4,  /* a thread that signals its block's begin pauses: 1 in 4 times */
+    EMULATE_BEGUN_MOST = 64,   /* this pause is shorter than 64 rounds */
+    EMULATE_PAUSE_CHANCE = 64, /* a block stands still with a chance of 1 in 64 each round */
 };
 
 struct emulate_copy {
@@ -151,8 +151,7 @@ static void emulate_meet(struct emulate_meeting *m, uint32_t members, const char
     emulate_switch(&t->fiber, &emulate.scheduler);
 }
 
-/* Each lane gives `n` words. The last lane to arrive computes the words that each lane gets back.
- */
+/* Each lane gives `n` words. The last lane to arrive computes the words that each lane gets. */
 static uint32_t *emulate_exchange(const char *what, const uint32_t *in, int n,
                                   void (*compute)(struct emulate_warp *w))
 {
