@@ -23,9 +23,8 @@ struct emulated {
 
 static void *open_file(const void *image, size_t size)
 {
-    char path[] =
-        "/tmp/gemmd-stub-XXXXXX"; /* mkstemp makes a new name for each image: dlopen returns
-                                     the old library for a name that it has loaded */
+    char path[] = "/tmp/gemmd-stub-XXXXXX"; /* a new name for each image: for a name that dlopen
+                                               has loaded it returns the loaded library */
     int fd = mkstemp(path);
     Elf64_Ehdr head;
     memcpy(&head, image, sizeof(head));

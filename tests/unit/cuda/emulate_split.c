@@ -125,9 +125,8 @@ static int round_up(int v, int to)
 
 static float sum_of(int rank, int row, int col)
 {
-    return (
-        float)(rank * TILE_R * TILE_C + row * TILE_C +
-               col); /* a whole number: exact in fp32, and so is the sum of eight such numbers */
+    return (float)(rank * TILE_R * TILE_C + row * TILE_C +
+                   col); /* whole numbers: exact in fp32, and so are sums of eight of them */
 }
 
 /* Sets the lane's sums of the 16 rows from `first` on. */

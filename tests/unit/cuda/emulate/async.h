@@ -53,7 +53,7 @@ struct emulate_mbarrier {
 
 static struct {
     struct emulate_op *ops;
-    uint32_t n_ops, laziness; /* in each round of the warps an operation runs by 1 in `laziness` */
+    uint32_t n_ops, laziness; /* in each round an operation runs with a chance of 1 in `laziness` */
     struct emulate_mbarrier barriers[EMULATE_BARRIERS_MAX];
     uint32_t n_barriers;
     struct emulate_asked asked[EMULATE_ASKED_MAX]; /* prefetched boxes that no load has read yet */

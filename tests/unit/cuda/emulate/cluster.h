@@ -5,11 +5,13 @@
  *
  *   mapa                    the address of the same byte in another block of the cluster.
  *   st.async                bytes that arrive later, in no order with the thread's other work. An
- *                           mbarrier counts the bytes; a thread sees them after a wait for its
- * phase with acquire at the scope of the cluster (cluster_wait). mbarrier.arrive (shared::cluster)
- * an arrival, which may come before bytes that the same thread sent earlier. With expect_tx it
- * announces bytes to the mbarrier, and may come before or after these bytes. barrier.cluster all
- * threads of all blocks. Arrivals are relaxed: bytes under way may arrive after the barrier.
+ *                           mbarrier counts the bytes. A thread sees the bytes after a wait for
+ *                           this mbarrier with acquire at the cluster's scope (cluster_wait).
+ *   mbarrier.arrive         (shared::cluster) an arrival, which may come before bytes that the
+ *                           same thread sent earlier. With expect_tx it announces bytes, and may
+ *                           come before or after these bytes.
+ *   barrier.cluster         all threads of all blocks. Arrivals are relaxed: bytes under way may
+ *                           arrive after the barrier.
  *
  * A block's shared memory exists while the block has running threads. barrier.cluster tells another
  * thread that they run; with a fence it also tells that mbarriers are initialised. Faults, even if
@@ -35,7 +37,7 @@ struct emulate_sent {
 
 static struct {
     struct emulate_sent sent[EMULATE_SENT_MAX]; /* messages under way, in no order */
-    uint32_t n, laziness; /* in each round of the warps a message arrives by 1 in `laziness` */
+    uint32_t n, laziness; /* in each round a message arrives with a chance of 1 in `laziness` */
     uint8_t is_due[EMULATE_BLOCKS * EMULATE_SHARED_MAX / EMULATE_WORD];
     struct emulate_meeting barrier; /* barrier.cluster; thread i has arrived arrivals[i] times */
     uint32_t arrivals[EMULATE_THREADS_MAX];

@@ -30,8 +30,7 @@ __asm__(".text\n"
 static void emulate_make(struct emulate_fiber *f, char *stack, void (*entry)(void))
 {
     void **top = (void **)(stack + EMULATE_STACK - 56);
-    top[0] =
-        NULL; /* entry's return address; at entry's first instruction rsp is 16 n + 8, by the ABI */
+    top[0] = NULL; /* entry's return address; at entry's first instruction rsp is 16 n + 8 */
     *--top = (void *)entry;
     f->stack_pointer = top - 6;
 }
