@@ -55,7 +55,7 @@ class Holder:
 
 
 class Work(threading.Thread):
-    """A client that repeats a call to a daemon, until `enough`."""
+    """A client that repeats a call to a daemon until the event `enough` is set."""
 
     def __init__(self, daemon, what, enough):
         super().__init__()

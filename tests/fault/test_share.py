@@ -226,7 +226,7 @@ def test_bytes_of_half_messages_are_bounded(daemon):
 
 @ROOT_ONLY
 def test_questions_of_one_user_do_not_fill_the_ledger(daemon):
-    """The ledger answers in order: each question waits for all earlier questions."""
+    """The ledger answers in order. So a user has a limited number of requests there; the rest wait unread."""
     d = daemon()
     page = b"".join(msgpack.packb([0, i, "list", {"what": "trials"}]) for i in range(64))
     askers = [d.connect() for _ in range(60)]

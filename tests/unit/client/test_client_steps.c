@@ -179,7 +179,8 @@ static void test_nothing_waits_when_the_answer_is_there(void **state)
     close_steps(f, g);
 }
 
-/* No default replaces the answer: the daemon knows a better answer. */
+/* A thread's second call fails with busy while its first call waits, also with a fallback: no
+ * default takes the place of the answer that the daemon may have. */
 static void test_another_call_of_the_thread_is_busy(void **state)
 {
     struct fake *f = *state;

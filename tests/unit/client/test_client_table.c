@@ -161,8 +161,7 @@ static void test_a_word_more_is_another_question(void **state)
     }
     p[23].experts = 300;
     p[23].rows_per_expert = all;
-    p[24].routing = "zipf:1.2",
-    p[25].routing = "zipf:1.25"; /* alike in the first 7 bytes, of 8 and 9 */
+    p[24].routing = "zipf:1.2", p[25].routing = "zipf:1.25"; /* 8 bytes, and one byte more */
     p[26].text = "forwards", p[27].text = "forwards and on", p[28].text = "forwards and oN";
     table_init(&t);
     for (int i = 0; i < N; i++) {

@@ -402,8 +402,8 @@ static void answer_with_config(struct fake *f, int fd, const struct rpc_message 
     fake_send(fd, &b);
 }
 
-/* libgemmd writes sorted fields directly as a line, and puts other fields into a record first:
- * the line is the same. */
+/* libgemmd writes the fields of a config straight into a line if they come sorted, else by way of a
+ * record: the line is the same. */
 static void test_configs_become_a_line(void **state)
 {
     static char letters[600];

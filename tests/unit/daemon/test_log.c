@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log: a line per message, prefixes, levels, the limit. */
+/* The log: a line per message, prefixes, levels. Lines beyond the log's rate, or that no reader
+ * takes, are dropped and counted. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>

@@ -204,7 +204,7 @@ static void a_stop_carries_out_earlier_requests(void **state)
     free(t);
 }
 
-/* The second request comes before the ledger answers the first. */
+/* An imported row is offered before the ledger has answered the publish of a tuned row. */
 static void a_brought_row_does_not_replace_a_row_under_way(void **state)
 {
     struct bench b;
@@ -520,7 +520,7 @@ static void a_key_evicted_before_another_write_is_not_restored(void **state)
     evict_and_restore(*state, true);
 }
 
-/* The eviction is under way when the key is brought back. */
+/* The ledger still evicts the key when the daemon brings the key's row back from memory. */
 static void a_key_under_eviction_is_not_restored(void **state)
 {
     struct fixture *f = *state;

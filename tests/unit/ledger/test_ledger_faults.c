@@ -165,7 +165,7 @@ static void quarantine_waits_for_room(void **state)
     quarantine(&b, &q, 4);
     assert_int_equal(counts(&b).quarantined, 3);
     limit_files(0);
-    end(&b); /* the ledger tries to write the row a last time */
+    end(&b); /* before its end the ledger tries again to write the waiting row */
     struct store *s = fixture_open(*state);
     struct store_stats stats;
     assert_ok(store_stats(s, &stats, &err));
@@ -276,7 +276,7 @@ static void an_unsaved_row_is_not_replaced(void **state)
     end(&b);
     struct store *s = fixture_open(*state);
     assert_int_equal(fixture_find_best(s, 2, best), 0);
-    /* the last imported row is not dropped */
+    /* of the imported rows the file gets the last */
     assert_int_equal(record_int(&best->config, "serial", -1), 2 * STORE_IMPORTED_PER_KEY - 1);
     store_close(s);
     free(best);

@@ -93,7 +93,8 @@ static int64_t isqrt(wide n)
     return (int64_t)root;
 }
 
-/* The definition, word for word: floor(experts * 2^(i/2)) = isqrt(experts^2 * 2^i). */
+/* Rounds rows by the definition of the scheme sqrt2, word for word: floor(experts * 2^(i/2)) =
+ * isqrt(experts^2 * 2^i). */
 static int64_t by_definition(int64_t rows, int64_t experts, int64_t topk)
 {
     for (int i = -60;; i++) {
@@ -109,7 +110,7 @@ static int64_t by_definition(int64_t rows, int64_t experts, int64_t topk)
 static void test_sqrt2_examples(void **state)
 {
     (void)state;
-    /* With 128 experts and topk 8, 4096 tokens are 256 rows per expert, which is a step. */
+    /* With 128 experts and topk 8, 4096 tokens are 256 rows per expert: a step, not rounded up. */
     assert_int_equal(bucket_sqrt2_rows(32768, 128, 8), 32768);
     /* 46340 = 128 * 2^8.5, rounded up to a multiple of 8 */
     assert_int_equal(bucket_sqrt2_rows(32776, 128, 8), 46344);

@@ -295,7 +295,7 @@ static void test_names_on_the_wire(void **state)
     REFUSES(ERROR_UNKNOWN_FIELD, "has no field ''", unpack_raw("", 0, 6));
 }
 
-/* Text with a zero inside is no known choice, even with a known beginning. */
+/* Text with a zero byte inside is no allowed value, even if the text before the zero byte is. */
 static void test_zero_in_text(void **state)
 {
     (void)state;

@@ -211,7 +211,7 @@ static void test_given_twice(void **state)
                  schema_decode(&sample_schema, SCHEMA_LENIENT, o, &f->s, &f->err));
 }
 
-/* A name that holds a zero is another name, wherever the zero stands. */
+/* A name with a zero byte is not the field's name, wherever the zero byte stands. */
 static void test_zero_in_name(void **state)
 {
     struct fixture *f = *state;

@@ -22,7 +22,7 @@ static void arrange(uint32_t n)
     assert_int_equal(diverse_order(points, order, n, &err), 0);
 }
 
-/* Every entry occurs once, with its own prediction. */
+/* Asserts that every point occurs once in the order, with its own prediction. */
 static void assert_permutation(uint32_t n)
 {
     static bool seen[N];

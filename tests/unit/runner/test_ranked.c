@@ -81,7 +81,7 @@ static struct strategy *open_search(const struct world *w, bool with_present, ui
     return s;
 }
 
-/* Runs a whole search; returns the variants it had compiled. */
+/* Runs a whole search. used[v]: the search needed variant v compiled. */
 static void search(const struct world *w, bool with_present, bool used[VARIANTS])
 {
     struct strategy *s = open_search(w, with_present, 4);

@@ -74,7 +74,7 @@ static void killed_writers_lose_nothing(void **state)
         f->notices = 0;
         struct store *s = fixture_open(f);
         assert_ok(store_check(s, &bad, &err));
-        /* killed between the two writes of a frame: this generation was not reported */
+        /* killed between the two writes of a frame of the WAL: this row was not reported */
         assert_true(f->notices == 0 || (f->notices == 1 && strcmp(f->kind, "log_tail") == 0));
         assert_int_equal(bad, 0);
         for (int64_t g = 1; g <= last; g++) {

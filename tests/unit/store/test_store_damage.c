@@ -841,7 +841,7 @@ static void an_index_that_contradicts_the_rows_is_damage(void **state)
         if (i == 0) {
             assert_int_equal(r, ERROR_STORE);
             assert_true(store_damaged(s));
-        } else { /* the copy of a row has another number, and so a wrong checksum: no damage */
+        } else { /* a copied row has another generation, so its checksum is wrong: a bad row only */
             assert_ok(r);
             assert_string_equal(f->kind, "corrupt_row");
             store_load_end(l);

@@ -54,7 +54,7 @@ static void places_that_will_not_do(void **state)
     }
 }
 
-/* Opens as a user without permission, since root ignores permissions. */
+/* Opens the store as a user without permission to do so, since root ignores permissions. */
 static int as_nobody(struct fixture *f, int status, const char *says)
 {
     fflush(NULL);
