@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The space of the target "hopper": all configs that have won a measurement, enough variants for
- * every kind of problem, and no config that is worse without a gain. A person can still restrict
- * the space to excluded legal configs.
+ * every kind of problem, and none of the legal configs that the space's rules exclude as not worth
+ * a measurement. A person can still restrict the space to excluded legal configs.
  */
 #include <stdio.h>
 #include <string.h>

@@ -141,7 +141,7 @@ static void on_ordered(void *ctx, int status, const struct best *best, bool save
     assert_int_equal(best->generation, bench->callbacks);
 }
 
-/* A group's writes are made in order; an impossible write in a group fails alone. */
+/* The writer makes many writes in order, in one transaction; an impossible write fails alone. */
 static void many_writes_keep_their_order(void **state)
 {
     struct bench b;
@@ -156,7 +156,7 @@ static void many_writes_keep_their_order(void **state)
             CALL(&b, add_trial, t);
         }
         fixture_run(&run);
-        run.id = 1000; /* this row names an unknown run: the row fails, the group does not */
+        run.id = 1000; /* an unknown run: this row fails, not the transaction */
         CALL(&b, end_run, &run);
         fixture_best(best, i, 7);
         CALL_OK(&b, publish, best, on_ordered, (void *)(intptr_t)i);

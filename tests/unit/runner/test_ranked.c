@@ -231,9 +231,9 @@ static void test_gain(void **state)
     double alike = surrogate_gain(&s, 0, best), slow = surrogate_gain(&s, N - 4, best);
     assert_true(alike > 0.001); /* candidate 0 is predicted to be as fast, and not measured */
     assert_true(slow >= 0 && slow < 0.0001);
-    /* a better target leaves less to gain */
+    /* candidate 0 gains less on a faster time than on `best` */
     assert_true(surrogate_gain(&s, 0, best - 0.05) < alike);
-    /* When a prediction is far below the target, the gain is the difference. */
+    /* A candidate far faster than the time that it is compared with gains the whole difference. */
     assert_true(fabs(surrogate_gain(&s, 0, best + 1) - surrogate_gain(&s, 0, best + 2) + 1) < 1e-6);
     assert_true(isinf(surrogate_gain(&s, N - 1, best)));
     surrogate_deinit(&s);

@@ -136,7 +136,7 @@ static void two_write_in_turn_and_no_number_comes_twice(void **state)
     store_close(s[1]);
 }
 
-/* Store a counts generations in a group that is rolled back, and store b gives these generations
+/* Store a counts generations in a transaction that is undone, and store b gives these generations
  * out: a's next generation is above them. */
 static void numbers_of_an_undone_group_are_free(void **state)
 {

@@ -657,7 +657,7 @@ static void no_write_goes_into_a_removed_file(void **state)
     store_close(s);
 }
 
-/* The file is removed during a group: the commit must fail, since the group is not durable. */
+/* The file is removed during a transaction: the commit must fail, since no row is durable. */
 static void a_file_that_is_removed_in_a_group_fails_it(void **state)
 {
     struct fixture *f = *state;
@@ -767,8 +767,8 @@ static void a_full_disk(void **state)
     store_close(s);
 }
 
-/* SQLite's own limit of pages fills the database. SQLite then undoes the transaction, even with
- * a group around it. */
+/* SQLite's own limit of pages fills the database. SQLite then undoes a whole transaction, also one
+ * of several calls (store_begin). */
 static void a_full_database(void **state)
 {
     struct fixture *f = *state;
@@ -788,7 +788,7 @@ static void a_full_database(void **state)
         r = store_add_trial(s, t, &err);
     }
     assert_int_equal(r, ERROR_DISK_FULL);
-    if (store_commit(s, &err) == 0) { /* SQLite may have undone the group */
+    if (store_commit(s, &err) == 0) { /* SQLite has not undone the transaction by itself */
         assert_ok(store_stats(s, &stats, &err));
         assert_true(stats.trials > 0);
     }

@@ -311,7 +311,7 @@ static void groups_commit_or_vanish(void **state)
     fixture_best(b, 1, 1);
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->generation, 1);
-    /* A call that fails inside a group undoes only its own writes. */
+    /* A call that fails between store_begin and store_commit undoes only its own writes. */
     char key[HASH_HEX];
     fixture_key(9, key);
     assert_int_equal(store_unpin(s, key, b, &err), ERROR_NOT_FOUND);
@@ -360,7 +360,7 @@ static void an_offer_does_not_replace_a_newer_row(void **state)
     offered(b, 2, 2, 0);
     b->family[0] = 0;
     assert_ok(store_offer(s, b, &err));
-    /* In a group, a refused offer undoes no other write. */
+    /* Between store_begin and store_commit, a refused offer undoes no other write. */
     assert_ok(store_begin(s, &err));
     fixture_best(b, 3, 1);
     assert_ok(store_publish(s, b, &err));
@@ -438,8 +438,7 @@ static void a_bad_row_is_replaced_under_its_number(void **state)
     store_close(s);
 }
 
-/* While a person's sqlite3 locks the file, events cannot be added. A later group of writes works.
- */
+/* While a person's sqlite3 locks the file, events cannot be added. A later transaction works. */
 static void an_event_that_cannot_be_written_ends_no_group(void **state)
 {
     struct fixture *f = *state;
