@@ -151,7 +151,7 @@ def compiled(session, compilation):
 
     unknown = session.unknown()
     compilation.skip(session.configs.keys() - set(unknown))
-    compilation.compile_all(goes_on)
+    compilation.compile_all(goes_on, first=session.hints)
     yield from compilation.by_end(unknown, goes_on)
 
 

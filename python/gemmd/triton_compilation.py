@@ -152,9 +152,9 @@ class Compilation:
             time.sleep(POLL_S)
         return None
 
-    def compile_all(self, goes_on):
-        """Compiles configs until each is compiled, or claimed by another process. Calls goes_on()
-        between configs, and begins no further config when that is False."""
+    def compile_all(self, goes_on, first=()):
+        """Compiles configs, the lines `first` before others, until each is compiled, or claimed by another
+        process. Calls goes_on() between configs, and begins no further config when that is False."""
         beside = _Beside(THREADS) if _can_compile_beside() else None
         with contextlib.ExitStack() as stack:
             if beside:
@@ -163,11 +163,12 @@ class Compilation:
                     stack.enter_context(triton.AsyncCompileMode(beside, ignore_errors=True))
                 except RuntimeError:  # the job compiles in a mode of its own
                     return
-            self._compile_in_turn(beside, goes_on)
+            order = sorted(range(len(self.lines)), key=lambda i: self.lines[i] not in first)
+            self._compile_in_turn(beside, goes_on, order)
 
-    def _compile_in_turn(self, beside, goes_on):
+    def _compile_in_turn(self, beside, goes_on, order):
         slot = None
-        for i, line in enumerate(self.lines):
+        for i in order:
             if self.claims.is_done(i):
                 continue
             slot = self._wait_for_slot(goes_on) if slot is None else slot

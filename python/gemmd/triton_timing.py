@@ -5,6 +5,8 @@ A benchmark of the user's own times each config once, as under triton.autotune. 
 serves a race. Each config gets few samples. A config that cannot win any more is given up. The
 others, the finalists, are timed in turns, so that all of them meet the same clocks.
 
+A hint, which is a config that another tuner's file names, is timed first: it may lead from then on.
+
 Speed may differ between sessions. So a new config is timed after the best known config, and its row
 has that config's known time, multiplied by the ratio of both times now.
 """
@@ -107,11 +109,14 @@ class Session:
         self.times = {line: row["time_us"] for line, row in lines.items()
                       if row["status"] == "ok" and row["time_us"]}
         self.failed = {line for line, row in lines.items() if row["status"] != "ok"}
+        self.hints = lines.keys() - self.times.keys() - self.failed  # known to work; no time of this device
         self.is_first, self.scale = not self.times, 1.0
         self.lows = {}  # {line: 20 % quantile of a new config's first samples, or the best's known time}
 
     def unknown(self):
-        return [line for line in self.configs if line not in self.times and line not in self.failed]
+        """The configs without a result, hints first."""
+        lines = [line for line in self.configs if line not in self.times and line not in self.failed]
+        return sorted(lines, key=lambda line: line not in self.hints)
 
     def _time(self, line, samples):
         """Times a config. Returns None when the config failed, after recording the failure."""

@@ -162,6 +162,19 @@ def test_the_holder_compiles_all_configs_before_it_times(triton, cpu):
     assert more(Tensor(8, 8), 8, HEAD=1) == [64, 32] and clock.compiled == [32]
 
 
+def test_a_hint_is_compiled_and_timed_first(triton, cpu, monkeypatch):
+    """An answer without a time, as of another tuner's file. It leads, and the race decides."""
+    monkeypatch.setattr(gemmd.triton, "problem_of", lambda *_: PROBLEM)
+    with gemmd.Client(cpu.socket) as user:
+        user.put(PROBLEM, {"BLOCK": 32, "num_warps": 4})
+    run = racing(cpu.socket, {4: 1.3, 16: 1.0, 32: 1.01})
+    clock.compiled.clear()
+    began = run(Tensor(8, 8), 8, HEAD=1)
+    assert clock.compiled == [32, 4, 16] and began[:3] == [32, 4, 16] and 4 not in began[3:]
+    assert run.tuner.best_config.kwargs == {"BLOCK": 16}
+    assert rows(cpu) == pytest.approx({4: 1300.0, 16: 1000.0, 32: 1010.0})
+
+
 def test_hooks_run_before_a_config_is_compiled(triton, cpu):
     """A pre_hook may set a descriptor's block, which is compiled in."""
     seen = []

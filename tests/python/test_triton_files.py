@@ -69,4 +69,5 @@ def test_rows_become_vllms_file_and_the_file_becomes_hints(cpu, tmp_path):
     asked, = [r for r in rows if r["problem"] == {**hint["problem"], "user": rows[0]["problem"]["user"]}]
     assert asked["time_us"] > 0, "the job asked for the hint's problem, and measured it"
     measured = {n: v for n, v in asked["config"].items() if n != "num_ctas"}
+    assert measured == TILE, "the hint was timed first: the job's benchmark says a longer time at each call"
     assert written(cpu, tmp_path / "b")[1]["128"] == measured, "a measured row precedes a hint"
