@@ -10,6 +10,8 @@ A peer has:
 """
 import hashlib
 import importlib
+import importlib.machinery
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -47,14 +49,20 @@ def _seconds(torch, launch):
 FOLDER = pathlib.Path("unsloth", "kernels", "moe")
 
 
+def find_unsloth(checkout):
+    """The checkout's folder of kernels."""
+    folder = pathlib.Path(checkout) / FOLDER
+    if not (folder / "grouped_gemm" / "interface.py").is_file():
+        raise SystemExit(f"--unsloth: {checkout} has no {FOLDER}/grouped_gemm: name a checkout of unslothai/unsloth")
+    return folder
+
+
 def _import_unsloth(folder):
     # unsloth patches transformers on import. Its kernels need a single name of the package, and
     # pandas only for unused tables.
     sys.modules.setdefault("unsloth", types.ModuleType("unsloth")).DEVICE_TYPE = "cuda"
-    try:
-        import pandas  # noqa: F401
-    except ImportError:
-        sys.modules["pandas"] = types.ModuleType("pandas")
+    if importlib.util.find_spec("pandas") is None:  # torch._dynamo wants a module with a spec
+        sys.modules["pandas"] = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("pandas", None))
     sys.path.insert(0, str(folder))
     return [importlib.import_module(f"grouped_gemm.{name}") for name in ("interface", "kernels.forward", "kernels.backward")]
 
@@ -64,9 +72,7 @@ class Unsloth:
     name, beside, yardstick, modes = "unsloth", "ours_fused", "torch_fused", ("forward", "dX", "dW")
 
     def __init__(self, checkout):
-        folder = pathlib.Path(checkout) / FOLDER
-        if not (folder / "grouped_gemm" / "interface.py").is_file():
-            raise SystemExit(f"--unsloth: {checkout} has no {FOLDER}/grouped_gemm: name a checkout of unslothai/unsloth")
+        folder = find_unsloth(checkout)
         self.interface, forward, backward = _import_unsloth(folder)
         self.tuners = {"forward": forward._autotuned_grouped_gemm_forward_kernel,
                        "dX": backward._autotuned_grouped_gemm_dX_kernel,

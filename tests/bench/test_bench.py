@@ -391,6 +391,7 @@ import sys, types
 sys.path[:0] = [{str(HERE)!r}, {str(tmp_path)!r}]
 import peers, shapes
 peer = peers.Unsloth({str(tmp_path)!r})
+assert sys.modules["pandas"].__spec__, "torch._dynamo refuses a module without a spec"
 assert peer.facts["triton"] == "3.6" and peer.facts["commit"] == "" and len(peer.facts["sha256"]) == 64
 inputs = types.SimpleNamespace(x_own="x_own", m_sizes="m", gather="g")
 torch = types.SimpleNamespace(cuda=types.SimpleNamespace(synchronize=lambda: None))

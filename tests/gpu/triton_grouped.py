@@ -49,11 +49,10 @@ def make(configs=CONFIGS, **options):
     return triton.autotune(configs=configs, key=["N", "K", "experts"], **options)(multiply)
 
 
-def launch(kernel, x, w, y, sizes, **config):
-    """With `config`, `kernel` is multiply itself."""
+def launch(kernel, x, w, y, sizes):
     (rows, k), (experts, n) = x.shape, w.shape[:2]
     kernel[lambda meta: (triton.cdiv(rows, meta["BM"]) + experts, triton.cdiv(n, meta["BN"]))](
-        x, w, y, sizes, n, k, experts, EXPERTS=triton.next_power_of_2(experts), **config)
+        x, w, y, sizes, n, k, experts, EXPERTS=triton.next_power_of_2(experts))
 
 
 def make_operands(rows, n, k, experts, device, dtype):
@@ -68,3 +67,9 @@ def error_of(x, w, y, sizes):
     """The relative norm of y's error."""
     right = torch.cat([part.float() @ one.float().t() for part, one in zip(x.split(sizes.tolist()), w)])
     return float((y.float() - right).norm() / right.norm())
+
+
+def make_product(rows, n, k, experts, device):
+    """The autotuner, a launch, and a function for the error of the launch's result."""
+    operands, kernel = make_operands(rows, n, k, experts, device, torch.bfloat16), make()
+    return kernel, lambda: launch(kernel, *operands), lambda: error_of(*operands)

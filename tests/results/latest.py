@@ -153,8 +153,9 @@ def model_steps(record):
 def triton_ranks(record):
     def of(what):
         return max(r["seconds"] for r in record[what])
-    yield "first call, 8 processes, empty store", "triton.autotune alone", "", of("cold"), of("triton"), "s"
-    yield "first call at the second start", "triton.autotune alone", "", of("again"), of("triton"), "s"
+    peer, kernel = "triton.autotune alone", f", Unsloth's {record['unsloth']}" if record["unsloth"] else ""
+    yield f"first call, 8 processes, empty store{kernel}", peer, "", of("cold"), of("triton"), "s"
+    yield f"first call at the second start{kernel}", peer, "", of("again"), of("triton"), "s"
 
 
 def bucket_loss(record):

@@ -29,7 +29,7 @@ COMMANDS = {
     "model_steps": "tests/gpu/model_steps.py --build build --csv [--wait cached]",
     "tune_layers": "tests/gpu/tune_layers.py --build build --out DIR --csv",
     "tune_times": "tests/gpu/tune_times.py --build build --out DIR --csv",
-    "triton_ranks": "tests/gpu/triton_ranks.py --build build --csv",
+    "triton_ranks": "tests/gpu/triton_ranks.py --build build --csv [--unsloth DIR]",
     "bucket_loss": "tests/gpu/bucket_loss.py --build build --out DIR --csv",
     "fresh_regret": "tests/gpu/fresh_regret.py --build build --landscapes build/tests/data/landscapes_held_out --csv",
     "regret": "build/tests/search/regret --constants tests/model/h200_left_out.txt --teachers "
