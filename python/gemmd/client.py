@@ -29,7 +29,7 @@ OnProgress = Callable[[Progress], object]
 _WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED,
           "boundary": ffi.WAIT_BOUNDARY}
 _OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
-STEP_MS = 100  # a signal handler runs after at most this time
+STEP_MS = 100  # a waiting call returns to Python so often, for signal handlers
 HELLO_MS = 1000  # a daemon answers `hello` in this time, also while tuning
 
 
@@ -56,7 +56,7 @@ def _from_json(data):
     return json.loads(data)
 
 
-# ---- Python's form and C's -----------------------------------------------------------------------
+# ---- Python values and libgemmd's structs --------------------------------------------------------
 
 def make_problem(problem=None, **fields):
     """Makes struct gemmd_problem from a Problem, a mapping, text, or keywords, else TypeError."""
@@ -119,7 +119,7 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
         if name not in _QUERY_FIELDS:
             raise TypeError(f'a query has no "{name}": it has {", ".join(sorted(_QUERY_FIELDS))}')
         ffi.set_field(out, name, value)
-        if name in _FROM_ZERO and getattr(out, name) < 0:  # libgemmd refuses it only in the call
+        if name in _FROM_ZERO and getattr(out, name) < 0:  # libgemmd would refuse the value only in the call
             raise invalid("query", f"{name} is {value}: it must be 0 or more")
     return out
 
@@ -144,7 +144,7 @@ def _write_answer(answer):
 
 
 def _generation_text(generation):
-    """Converts for struct gemmd_options. TypeError for values other than numbers, text and None."""
+    """A Client's `generation` as text. TypeError for values other than whole numbers, text and None."""
     if generation is None or isinstance(generation, str):
         return generation
     try:
@@ -238,7 +238,7 @@ class Client:
             return given
         try:
             pinned = self.generations().pinned
-        except GemmdError:  # closed, or lazy without a daemon: not pinned yet
+        except GemmdError:  # this Client is closed, or lazy and without a daemon: not pinned yet
             return given
         return "" if pinned is None else str(pinned)  # "": ignores $GEMMD_GENERATION
 
@@ -249,8 +249,8 @@ class Client:
             self.library.run(name, handle, *arguments, what=what)
 
     def _run_in_steps(self, name, *arguments, what=None, progress=None):
-        """A call that may wait for long. Python runs between steps: an exception from a signal
-        handler or from `progress` ends the call."""
+        """Calls gemmd_<name>, which may wait for long, in steps of STEP_MS. Signal handlers and
+        `progress` run between the steps: their exception ends the call."""
         err = ffi.Error()
         with self._use() as handle:
             try:
@@ -258,7 +258,7 @@ class Client:
                 while code == ffi.WAITING:
                     code = self._step(handle, err, progress)
             except BaseException:
-                self.library.dll.gemmd_cancel(handle)  # without effect when the call is over
+                self.library.dll.gemmd_cancel(handle)  # does nothing when the call is over
                 raise
         self.library.check(what or name, code, err)
 

@@ -10,7 +10,7 @@ from gemmd.errors import invalid
 
 Value = Union[bool, int, float, str]
 
-DIGITS_MAX = 63  # no number needs more
+DIGITS_MAX = 63  # characters of a number: a longer word is out of range
 _SEPARATORS = " ,\t\n\r"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*")
 _WORD = re.compile(rf"""(?P<name>{_NAME.pattern})=
@@ -34,14 +34,14 @@ def _number(word):
 
 
 def _bare_value(word):
-    """OverflowError: a number that fits no type."""
+    """The value of a word without quotes. OverflowError: a number too large for a config (fits())."""
     if word.lower() in ("true", "false"):
         return word.lower() == "true"
     return _number(word) if _NUMBER.fullmatch(word) else word
 
 
 def _unquoted(text):
-    """Replaces \\xNN by a byte of UTF-8."""
+    """The text between quotes, without its backslashes: \\xNN becomes a byte of UTF-8."""
     return _ESCAPE.sub(lambda m: bytes.fromhex(m[1].decode()) if m[1] else m[2],
                        text.encode()).decode()
 

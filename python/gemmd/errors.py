@@ -62,5 +62,5 @@ INTERNAL, INVALID = -1, -2  # GEMMD_INTERNAL, GEMMD_INVALID
 
 
 def invalid(what, text):
-    """A mistake found before libgemmd is called."""
+    """The exception for a caller's mistake that is found before libgemmd is called."""
     return make_error(what, INVALID, "invalid", text)

@@ -161,7 +161,7 @@ _KINDS = {s: dict(s._fields_) for s in STRUCTS}
 # ---- the library ---------------------------------------------------------------------------------
 
 _OUT, _PROBLEM, _QUERY, _ANSWER = POINTER(c_void_p), POINTER(Problem), POINTER(Query), POINTER(Answer)
-_CALLS = {  # calls that return a code and end with an Error argument
+_CALLS = {  # functions that return a code; their last argument, after these, is an Error
     "connect": [_OUT, POINTER(Options)],
     "open_lazy": [_OUT, POINTER(Options)],
     "generation": [c_void_p, POINTER(c_int64), POINTER(c_int64)],
@@ -236,13 +236,13 @@ class Library:
                              err.text.decode(errors="replace"))
 
     def run(self, name, *arguments, what=None):
-        """Calls gemmd_<name> and checks the result; `arguments` without the error."""
+        """Calls gemmd_<name> with `arguments` and an Error, and raises the exception for its code."""
         err = Error()
         code = getattr(self.dll, f"gemmd_{name}")(*arguments, ctypes.byref(err))
         self.check(what or name, code, err)
 
     def take(self, out, size=None):
-        """Copies and frees the bytes that a call allocated."""
+        """Returns a copy of the bytes that libgemmd allocated for a call, and frees these bytes."""
         try:
             return ctypes.string_at(out.value, -1 if size is None else size.value)
         finally:

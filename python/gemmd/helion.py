@@ -17,13 +17,13 @@ from helion.autotuner.remote_cache import RemoteCacheBackend
 from gemmd.texts import Texts, current_device
 
 NAME, CONSEQUENCE = "helion", "Helion tunes by itself"
-LEASE_MS = 3600000  # the longest that gemmd gives
+LEASE_MS = 3600000  # the longest lease that gemmd gives
 LISTED_MAX = 256
-_of_thread = threading.local()  # the open leases: a second try in a thread continues its first
+_of_thread = threading.local()  # this thread's open leases: a second get() of a key goes on with the first's lease
 
 
 def _is_entry(text):
-    """True for an entry that Helion can read. It reads outside its guard against faulty backends."""
+    """True for an entry that Helion can read. Helion would let the error of a bad entry end the job."""
     try:
         return isinstance(json.loads(json.loads(text)["config"]), dict)
     except (KeyError, TypeError, ValueError):
@@ -31,7 +31,7 @@ def _is_entry(text):
 
 
 def _local_entry(key):
-    """The entry in Helion's own folder, or None. With this entry Helion does not tune, and puts nothing."""
+    """The entry in Helion's own folder, or None. With such an entry Helion neither tunes nor calls put()."""
     try:
         text = (get_helion_cache_dir() / f"{key}.best_config").read_text()
     except (OSError, UnicodeError):
@@ -55,10 +55,10 @@ class Backend(RemoteCacheBackend):
     """Helion makes a Backend for each tuning, so a lease ends with its tuning."""
 
     def __init__(self):
-        self._texts = None  # holds the lease
+        self._texts = None  # the Texts that holds the lease of the key being tuned
 
     def get(self, key):
-        """The entry of a key, or None: Helion tunes, and puts."""
+        """The entry of a key. None: Helion then tunes the kernel, and calls put()."""
         if _ranks_tune_together():
             return self._checked(Texts(NAME, CONSEQUENCE, current_device()).read(key))
         leases = vars(_of_thread).setdefault("leases", weakref.WeakValueDictionary())

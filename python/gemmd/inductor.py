@@ -27,7 +27,7 @@ NAME, CONSEQUENCE = "inductor", "Inductor tunes by itself"
 WAIT_MS = 120000
 _installed = contextlib.ExitStack()  # undoes install()
 _is_installed = False
-_device_of_parent = None  # in a process that compiles for another
+_device_of_parent = None  # in Inductor's worker processes: the device of the process that they compile for
 
 
 def _texts():
@@ -36,7 +36,7 @@ def _texts():
 
 
 def _is_entry(text):
-    """True for an entry that Inductor can read; it reads without a guard."""
+    """True for an entry that Inductor can read: the error of a bad entry would end the job."""
     try:
         entry = json.loads(text)
         return all(isinstance(entry[name], int) for name in ("num_warps", "num_stages"))
@@ -72,7 +72,7 @@ def _cache_of(tuner):
 
 
 def _launcher_of(tuner, cache, text, candidates):
-    """The launcher of an entry's config, or None when the entry is of other configs."""
+    """The launcher of an entry's config, or None when the kernel does not have this config."""
     best = autotune_cache._load_cached_autotuning(json.loads(text), cache.configs_hash,
                                                   [c.config for c in candidates], tuner.inductor_meta)
     for launcher in candidates if best is not None else ():
@@ -80,15 +80,15 @@ def _launcher_of(tuner, cache, text, candidates):
             return launcher
     if best is None:
         return None
-    with tuner.lock:  # found by coordinate descent: no candidate
+    with tuner.lock:  # coordinate descent has found `best`, which is none of the candidates
         if tuner.fn.fn is None:
             tuner.fn = tuner._reload_kernel().fn
         return tuner._precompile_config(best).make_launcher()
 
 
 def _once(tuner, phase, candidates, tune):
-    """The known launcher of a phase of tuning, or None after tune() has run. phase: a suffix of the
-    key; each phase has a lease of its own."""
+    """The launcher that another process has found in a phase of tuning. Without such a launcher runs
+    tune(), under the phase's lease, and returns None. phase: a suffix of the key."""
     cache = _cache_of(tuner)
     if cache is None:
         tune()
@@ -100,7 +100,7 @@ def _once(tuner, phase, candidates, tune):
     if text and _is_entry(text) and (launcher := _launcher_of(tuner, cache, text, candidates)):
         return launcher
     try:
-        tune()  # saves under `own`
+        tune()  # Inductor saves the winner under the key `own`
         if phase and (found := shared.read(own)) and json.loads(found).get("found_by_coordesc"):
             shared.write(key, found)
     finally:

@@ -20,7 +20,7 @@ class Kernel:
         return out.value
 
     def launch(self, args: ffi.Args) -> None:
-        """Launches asynchronously on args.stream. Keep the arguments' memory until the end."""
+        """Launches asynchronously on args.stream. Keep the tensors' memory until the kernel has run."""
         err = ffi.Error()
         code = self._launch(self._handle, byref(args), byref(err))
         if code:

@@ -28,7 +28,7 @@ _NAMES = {
 MODES = ("forward", "dX", "dW")
 LEAST_S = 0.05  # a daemon gets at least this time to answer
 GRACE_S = 0.5  # extra time to hand the remaining keys over for background tuning
-# Query fields that select the answer; and the subset that get_many() refuses.
+# The fields of a query that its present answer depends on; and those of them that get_many() refuses.
 _WHICH, _ONE_BY_ONE = ("target", "table", "bucket", "restrict", "configs"), {"bucket", "restrict", "configs"}
 
 
@@ -144,7 +144,7 @@ def _leave(client, problems, answers, query):
             if not _is_made_here(a):  # a daemon's answer, or its error
                 answers[i] = a
     except GemmdError:
-        pass  # `answers` stay as they are
+        pass  # no daemon: `answers` stay as they are
 
 
 def _tune_missing(client, problems, answers, until, query):

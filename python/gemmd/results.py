@@ -30,14 +30,14 @@ class Problem(_Row):
     accumulate: bool = False
     routing: Optional[str] = None  # "uniform" | "zipf:<s>"
     text: Optional[str] = None
-    rows_per_expert: Optional[Sequence[int]] = None  # measured: a number for each expert, sum m
+    rows_per_expert: Optional[Sequence[int]] = None  # rows of each expert in a real run; their sum is m
 
 
 @dataclass(frozen=True)
 class Answer(_Row):
     """`tier`: exact | near | portfolio | default. `source`: tuned | manual | imported | trusted |
-    partial | model. `module` names the compiled kernel, "" without a kernel; `local`: made or kept
-    in this process; `note` says why the answer is not better."""
+    partial | model. `module` names the compiled kernel, "" without a kernel; `local`: libgemmd made the
+    answer in this process, or kept it; `note` says why the answer is not better."""
     key: str
     tier: str
     source: str

@@ -23,16 +23,16 @@ from gemmd.models import _device_of_torch
 
 QUIET_S = 30.0
 CONFIG_BYTES_MAX = 511
-PART_CHARS = 480  # base85, with name and quotes below CONFIG_BYTES_MAX
+PART_CHARS = 480  # of base85; with the field's name and quotes below CONFIG_BYTES_MAX
 PARTS_MAX = 64
-BEGINNING_CHARS = 80  # for people; one character takes up to 4 bytes of a config
+BEGINNING_CHARS = 80  # of a long text, for people who list rows; a character has up to 4 bytes
 _of_thread = threading.local()  # Clients for each thread: a waiting call blocks its Client
-_quiet_until = {}  # {device: end of the pause}
+_quiet_until = {}  # {device: until when its daemon is not asked}
 _warned = False
 
 
 def do_not_warn():
-    """The parent of this process warns in its place."""
+    """Silences this process: its parent gives the same warning."""
     global _warned
     _warned = True
 
@@ -47,7 +47,7 @@ def _warn(error, consequence):
 # ---- a text as configs ---------------------------------------------------------------------------
 
 def split(text):
-    """The config of the key's own row, the text's id, and the parts' configs, each a dict."""
+    """The config of the key's own row; for a long text also its id (else None) and its parts' configs."""
     whole = {"text": text}
     if "\0" not in text and len(write_config(whole).encode()) <= CONFIG_BYTES_MAX:
         return whole, None, []
@@ -61,7 +61,7 @@ def split(text):
 
 
 def join(name, parts):
-    """The text of the parts' texts, or None when they are not the parts of the text `name`."""
+    """The text that split() cut into `parts`; None when these are not the parts of the text `name`."""
     try:
         text = zlib.decompress(base64.b85decode("".join(parts))).decode()
     except (ValueError, zlib.error):
@@ -84,7 +84,7 @@ class Texts:
         self._client = None
 
     def _try(self, call):
-        """call(client); None where gemmd cannot serve."""
+        """Returns call(client), or None without a daemon, libgemmd or room."""
         if time.monotonic() < _quiet_until.get(self.device, 0.0):
             return None
         try:
@@ -119,7 +119,7 @@ class Texts:
         return self._try(call)
 
     def acquire(self, key, lease_ms, deadline_ms=0):
-        """The text of a key; None: the caller finds it out, and ends by write() or release(). Waits
+        """The text of a key. None: the caller has the lease, makes the text, and ends by write() or release(). Waits
         while another process holds the key's lease, for deadline_ms (0: no limit). Then, and
         without gemmd, None comes without a lease. A lease ends after lease_ms, with this object, or
         with the process."""
@@ -147,7 +147,7 @@ class Texts:
         self._try(lambda client: client.release(self._problem(key)))
 
     def newest(self, count):
-        """The texts written last, at most `count`, the newest first: the user's own, and shared ones."""
+        """The texts written last, at most `count`, the newest first: of this user's rows and of shared rows."""
         def call(client):
             rows = client.list("best", op=f"custom:{self.name}", sort="-generation", limit=count)
             ours = [row["config"] for row in rows if row["problem"].get("user") in (None, os.getuid())]

@@ -32,7 +32,7 @@ def _experts_class(parent):
             pass
 
         def _grouped_mm(self, *, A, B_t, offs):
-            """A [rows, K], B_t [experts, K, N], offs [experts] -> [rows, N]. Wrapper
+            """A [rows, K], B_t [experts, K, N], offs [experts] (the experts' last rows + 1) -> [rows, N]. Wrapper
             subclasses (DTensor, torchao's) and torchtitan's type check need torch._grouped_mm."""
             if spmd.is_type_checking() or any(is_traceable_wrapper_subclass(t) for t in (A, B_t, offs)):
                 return super()._grouped_mm(A=A, B_t=B_t, offs=offs)

@@ -4,7 +4,7 @@ ops.gmm(a, b, batch_sizes, trans_b=False). A job with libraries that import grou
 (Megatron-Core, MegaBlocks, NeMo Automodel) calls gemmd.grouped_gemm.install() before these imports.
 
 ops has gradients, backend has none; both take the arguments of grouped_gemm in grouped_gemm's order,
-and further ones by keyword. Tensors of a CPU are taken, too. There is no sinkhorn.
+and further ones by keyword. Tensors of a CPU are taken, too. The function sinkhorn is missing.
 """
 import sys
 

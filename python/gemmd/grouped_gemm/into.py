@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The product of a gmm, also into a tensor that is there already: the op gemmd::gmm_into.
 
-A kernel writes to the output itself where it can: in dW also in fp32, and as a sum with the old
-numbers. Otherwise the product is computed apart, rounded to the operands' type, and copied or added.
+gemmd's kernel writes straight to an output of the operands' type; in dW also to fp32, and it can add
+to the old numbers. Otherwise the product goes to a new tensor of the operands' type, which is then
+copied or added to the output.
 """
 import torch
 
@@ -26,7 +27,7 @@ def product(mode, a, b, m_sizes):
 
 
 def can_announce(mode, a, main_grad):
-    """True when a kernel can add dW to main_grad, and this call is no compiled graph's trace."""
+    """True when a kernel can add dW to main_grad, and torch.compile is not tracing this call."""
     return mode != "dW" and not torch.compiler.is_compiling() and _can_write(main_grad, "dW", a, True)
 
 

@@ -14,7 +14,7 @@ from gemmd.torch.shapes import DTYPES
 
 
 def mode_of(trans_a, trans_b):
-    """The mode of gemmd. ValueError for both transposed, which is no product of experts."""
+    """The mode of gemmd that computes the product. ValueError for both transposed, which is no product of experts."""
     if trans_a and trans_b:
         raise ValueError("trans_a and trans_b are both true: a transposed a is summed over its rows with "
                          "a b of the same rows")
@@ -42,7 +42,7 @@ def out_shape(mode, a, b, experts):
 
 
 def check(mode, a, b, batch_sizes):
-    """batch_sizes on a's device. ValueError for operands that are no product of experts."""
+    """Returns batch_sizes on a's device. ValueError for operands of which no product can be made."""
     for name, t in (("a", a), ("b", b), ("batch_sizes", batch_sizes)):
         if not isinstance(t, torch.Tensor):
             raise ValueError(f"{name} is a {type(t).__name__}: it is a tensor")
@@ -58,7 +58,7 @@ def check(mode, a, b, batch_sizes):
     _check_shapes(mode, a, b, batch_sizes.shape[0])
     if batch_sizes.device.type == "cpu" and not torch.compiler.is_compiling():
         check_sizes(a.shape[0], batch_sizes, False)
-        if a.is_cuda and batch_sizes.is_pinned():  # the caller may change pinned memory before it is read
+        if a.is_cuda and batch_sizes.is_pinned():  # the caller may change pinned memory before the GPU reads it
             batch_sizes = batch_sizes.clone()
     return batch_sizes.to(a.device, non_blocking=True)
 

@@ -19,7 +19,7 @@ class _Gmm(Function):
         ctx.save_for_backward(a if want_b else None, b if want_a else None, sizes)
         ctx.mode, ctx.main_grad = mode, main_grad
         if main_grad is not None and want_b and can_announce(mode, a, main_grad):
-            a, b = a.detach(), b.detach()  # an operand with a gradient announces dW without a sum
+            a, b = a.detach(), b.detach()  # else launch() would also ask for a dW that is not added to main_grad
             announce(mode, a, b, sizes, main_grad)
         return product(mode, a, b, sizes)
 
@@ -45,7 +45,7 @@ def _gradient_of_a(mode, dy, b, sizes):
 
 
 def _gradient_of_b(mode, dy, a):
-    """(mode, first operand, second operand) of b's gradient."""
+    """(mode, first operand, second operand) of the product that is b's gradient."""
     if mode == "dW":
         return "dX", a, dy
     return ("dW", dy, a) if mode == "forward" else ("dW", a, dy)
