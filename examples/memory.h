@@ -15,7 +15,7 @@ struct memory {
     void *(*stream)(void);                                     /* for gemmd_kernel_launch */
 };
 
-extern const struct memory cuda_memory; /* built without CUDA headers: open() always fails */
+extern const struct memory cuda_memory; /* its open() fails in a build without CUDA headers */
 extern const struct memory host_memory;
 
 #endif

@@ -31,7 +31,7 @@ static const char *device;
 struct tensor {
     size_t n;
     float *host;    /* the device's values, as floats */
-    uint16_t *bits; /* the same as bf16 */
+    uint16_t *bits; /* the device's values, as bf16 */
     void *data;     /* on the device */
 };
 
@@ -126,7 +126,7 @@ static int route(struct routing *r)
 
 struct product {
     const char *name, *mode;
-    int first; /* the first GEMM of the layer, or the second */
+    int first; /* 1: the layer's first GEMM (gate and up), 0: the second (down) */
     struct gemmd_kernel *kernel;
 };
 
@@ -182,7 +182,7 @@ static int launch(const struct product *p, const struct routing *r, const struct
     args.m_sizes_dtype = args.gather_dtype = GEMMD_INT32;
     args.rows = ROWS;
     args.stream = memory->stream();
-    void *workspace = NULL; /* a real job allocates once */
+    void *workspace = NULL; /* a real job allocates the workspace once */
     int status = gemmd_kernel_workspace(p->kernel, &args, &args.workspace_bytes, &e);
     if (status == 0 && args.workspace_bytes > 0) {
         status = memory->get((size_t)args.workspace_bytes, &workspace);
@@ -192,7 +192,8 @@ static int launch(const struct product *p, const struct routing *r, const struct
     if (status) {
         fprintf(stderr, "%s: %s\n", p->name, e.text);
     }
-    status = status ? -1 : tensor_download(out); /* waits, so that the workspace is free again */
+    status =
+        status ? -1 : tensor_download(out); /* waits for the launch, so the workspace is free */
     memory->put(workspace);
     return status;
 }
@@ -243,12 +244,12 @@ static void compare(struct difference *d, float got, double right)
 static int verdict(const char *name, const struct difference *d)
 {
     double error = sqrt(d->square / d->norm);
-    int right = error < 1e-2; /* also when NaN */
+    int right = error < 1e-2; /* 0 when error is NaN */
     printf("%-4s relative error %.1e %s\n", name, error, right ? "" : "WRONG");
     return right ? 0 : -1;
 }
 
-/* Rows of the operand that a permute leaves in token order. */
+/* Where row i of the expert order lies in X and in Y: a permuted operand is in token order. */
 static size_t x_row(const struct product *p, const struct routing *r, size_t i)
 {
     return p->first ? (size_t)r->gather[i] / TOPK : i;
