@@ -46,8 +46,10 @@ COMMANDS = {
     "flips": "build/tests/fault/flips --flips 300 | tests/results/latest.py flips host",
 }
 RATES = {"1/s"}  # more is better
-# Terms in the workloads' names, and the words that the page has in their place.
+# Terms in the names of workloads and peers, and the words that the page has in their place.
 PLAIN = {
+    "torch's best form": "the fastest form over torch._grouped_mm",
+    "a copy of as many bytes": "a copy of as many bytes as the product moves",
     "lost by rounding sizes": "time lost by rounding token counts",
     "regret of a search on keys that taught nothing": "regret (time above the best config's) on keys that no model was fitted to",
     "keys: regret,": "keys: regret (time above the best config's),",
@@ -112,17 +114,17 @@ def lines(bench, card):
                "cases": len(cases), "case": cases[0]["case"], "date": newest[:10]}
 
 
-def plain(workload):
+def plain(name):
     for term, words in PLAIN.items():
-        workload = workload.replace(term, words)
-    return workload
+        name = name.replace(term, words)
+    return name
 
 
 def row(bench, r):
     unit = f" {r['unit']}" if r["unit"] else ""
     of = f"{r['cases']} cases" if r["cases"] > 1 else r["case"]
     workload = plain(r["workload"]) + (f" ({of})" if of else "")
-    theirs = f"{r['peer']}: {shown(r['theirs'])}{unit}" if r["theirs"] is not None else ""
+    theirs = f"{plain(r['peer'])}: {shown(r['theirs'])}{unit}" if r["theirs"] is not None else ""
     ratio = "" if r["ratio"] is None else f"{r['ratio']:.3f}"
     least = "" if r["ratio"] is None or r["cases"] == 1 else f"{r['least']:.2f}"
     return f"| {workload} | {shown(r['ours'])}{unit} | {theirs} | {ratio} | {least} | {r['date']} | {bench} |"
