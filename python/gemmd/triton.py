@@ -38,8 +38,8 @@ from gemmd.triton_rows import backend, bucket_key, check_bucket, hooks_of, key_n
 from gemmd.triton_timing import Session, Timer, failed, lines_of, measure
 
 RENEW_S = 15.0  # the holder of a lease renews it so often while it compiles
-QUIET_S = 30.0  # pause after a daemon did not answer; lifetime of a stopgap
-_autotune = triton.autotune  # users may replace triton.autotune by this module's
+QUIET_S = 30.0  # pause after a daemon did not answer; how long a stopgap config is used
+_autotune = triton.autotune  # Triton's own: users may put this module's autotune in its place
 _of_thread = threading.local()  # Clients for each thread: a waiting call blocks its Client
 _quiet_until = {}  # {(socket, device): end of the pause}
 _warned = False
@@ -165,9 +165,9 @@ class SharedCache(dict):
         super().__init__()
         self.tuner, self.socket, self.deadline_ms, self.bucket = tuner, socket, deadline_ms, bucket or {}
         self.stopgaps = {}  # {key: end time of the stopgap}
-        # given: keys answered by gemmd; failed: {key: {line: status}} of answers that failed here.
+        # given: keys whose config gemmd gave; failed: {key: {config as text: status}} of such configs that failed here.
         self.given, self.failed = set(), {}
-        self.locks, self.call = {}, threading.local()  # {process id: lock}
+        self.locks, self.call = {}, threading.local()  # {process id: lock}; the arguments of this thread's launch
 
     @functools.cached_property
     def hooks(self):
@@ -208,7 +208,7 @@ class SharedCache(dict):
         if not vars(self.call):
             return False  # outside a launch the arguments for a timing are unknown
         if _is_capturing():
-            return False  # Triton then raises its own error
+            return False  # Triton then times, and raises its own error for a capture
         self.stopgaps.pop(key, None)
         self.given.discard(key)
         device = _device()
@@ -260,7 +260,7 @@ class SharedCache(dict):
 
     def _record(self, key, trial):
         device = _device()
-        with contextlib.suppress(GemmdError, OSError):  # the next request raises it again
+        with contextlib.suppress(GemmdError, OSError):  # the next request raises the error again
             if time.monotonic() >= _quiet_until.get((self.socket, device), 0.0):
                 problem = problem_of(self.tuner, key, self.call.kwargs, self.hooks)
                 _client(self.socket, device).record(problem, [trial])

@@ -29,7 +29,7 @@ def _make_backend(active):
 
 
 def jit_of(fn):
-    """The object made by @triton.jit, below heuristics."""
+    """The object made by @triton.jit, below @triton.heuristics."""
     while fn is not None and not inspect.isfunction(getattr(fn, "fn", None)):
         fn = getattr(fn, "fn", None)
     return fn

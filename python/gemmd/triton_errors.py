@@ -9,7 +9,7 @@ from gemmd.triton_source import text_of
 REASON_BYTES = 300
 _VERDICTS = {"OutOfResources": "resource", "CompileTimeAssertionFailure": "compile",
              "CompilationError": "compile", "PTXASError": "compile"}
-# RuntimeErrors of the compiler: of its passes, and of ptxas in Triton 3.2.
+# RuntimeErrors with which the compiler refuses a kernel: from its passes, and from ptxas in Triton 3.2.
 _REFUSAL = re.compile("PassManager::run failed|Internal Triton PTX codegen error")
 # A compiler that a signal ended (ptxas dies of signal 11 when memory is short), or that had no room
 # for its files.
@@ -19,7 +19,7 @@ _SHORTAGE = re.compile(r"error code (-|1[3-9]\d\b)|raised SIG|died with <Signals
 
 
 def reason_of(error):
-    """The error's text for a record."""
+    """The error's text, as the `reason` of a trial."""
     return text_of(f"{type(error).__name__}: {error}").encode()[:REASON_BYTES].decode(errors="ignore")
 
 
@@ -28,7 +28,7 @@ def is_shortage(error):
 
 
 def status_of(error):
-    """The status for a record. "crashed" may be tried again; any other status is permanent."""
+    """The `status` of the failed config's trial. "crashed" may be tried again; any other status is permanent."""
     if is_shortage(error):
         return "crashed"
     if isinstance(error, RuntimeError) and _REFUSAL.search(str(error)):

@@ -43,7 +43,7 @@ def hooks_of(tuner):
     members = vars(tuner)
     found = {"warmup": members.get("num_warmups"), "rep": members.get("num_reps"),
              "use_cuda_graph": members.get("use_cuda_graph") or None}
-    if not any(v is not None for v in found.values()):  # else Triton made the benchmark itself
+    if not any(v is not None for v in found.values()):  # with such an option Triton made the benchmark itself
         bench = members.get("_do_bench", members.get("do_bench"))
         found["do_bench"] = None if is_tritons_bench(bench) else bench
     for name in ("pre_hook", "post_hook"):
@@ -67,7 +67,7 @@ def check_bucket(bucket, keys=None):
 
 
 def round_up(n, scheme):
-    """The least bound >= n: a power of 2, or floor(2^(i/2)) as in gemmd's own buckets."""
+    """The upper bound of n's bucket: the least power of 2, or floor(2^(i/2)) as in gemmd's own buckets, >= n."""
     if scheme == "pow2":
         return 1 << (n - 1).bit_length()
     return math.isqrt(1 << (n * n - 1).bit_length())
@@ -79,7 +79,7 @@ def key_names(tuner, args):
 
 
 def bucket_key(key, names, bucket):
-    """A tuning key with "<=724" in place of numbers from 1 on. Leaves other values as they are."""
+    """A tuning key with its bucket, such as "<=724", in place of a number from 1 on. Other values stay."""
     values = list(key)
     for i, name in enumerate(names[:len(values)]):
         if name in bucket and type(values[i]) is int and values[i] >= 1:

@@ -146,7 +146,7 @@ class _Gate(Function):
     def forward(ctx, h, bias, expert, weights, m_sizes, *kind):
         ctx.save_for_backward(h, bias, expert, weights, m_sizes)
         ctx.kind = kind
-        if torch.compiler.is_compiling():  # Inductor makes one kernel of this
+        if torch.compiler.is_compiling():  # Inductor fuses these operations into one kernel
             return plain_gate(h, bias, expert, weights, Kind(*kind))
         return _gate(h, bias, expert, weights, *kind)
 

@@ -20,7 +20,7 @@ from gemmd.torch.shapes import DTYPES, Call, Flags, sizes
 INDEX = {torch.int32: ffi.INT32, torch.int64: ffi.INT64}
 WEIGHTS = {torch.float32: ffi.FP32, torch.bfloat16: ffi.BF16, torch.float16: ffi.FP16}
 OPERANDS = {"forward": ("x", "w"), "dX": ("dy", "w"), "dW": ("dy", "x")}
-ROUTES_MOST = 4096  # limit, for a job whose sizes always change
+ROUTES_MOST = 4096  # kept routes; at the limit all are dropped, in a job whose sizes always change
 _routes = {}
 _bound = threading.local()
 _NOWHERE = contextlib.nullcontext()
@@ -56,7 +56,7 @@ def _set_strides(args, name, shape, stride):
 
 def new_route(mode, flags, rows, a, b, m_sizes, gather=None, weights=None, ends=False,
               dtype_out=None, accumulate=False):
-    """ends: m_sizes holds the experts' ends, not their sizes. dtype_out: None for the operands'."""
+    """ends: m_sizes holds the rows at which experts end. dtype_out: the output's type; None: the operands'."""
     if a.dtype != b.dtype:
         raise ValueError(f"{mode}: {OPERANDS[mode][0]} is {a.dtype} and {OPERANDS[mode][1]} {b.dtype}: one type for both")
     call = Call(mode, a.device, a.dtype, rows, *sizes(mode, a, b, m_sizes), flags.meant(),
@@ -130,7 +130,7 @@ def _bind(device):
     device, but autograd has threads of its own that may not have used CUDA yet."""
     if getattr(_bound, "index", None) != device.index:
         torch.cuda.set_device(device)
-        torch.cuda.is_current_stream_capturing()  # PyTorch < 2.9: makes the context current
+        torch.cuda.is_current_stream_capturing()  # in PyTorch before 2.9 this call makes the context current
         _bound.index = device.index
 
 

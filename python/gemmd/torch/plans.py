@@ -27,7 +27,7 @@ from gemmd.results import Rows
 WAITS = ("tuned", "now", "cached", "boundary")
 PAUSE_LATE_MS = 5000  # how long a daemon may be late after a pause
 COMPILED_LATER = "its kernel is compiled and tuned between steps"
-PLANS_MOST = 4096  # limit, for a job whose row counts always change
+PLANS_MOST = 4096  # kept plans; at the limit the older half is dropped, in a job whose row counts always change
 
 
 def _check_wait(wait):
@@ -143,7 +143,7 @@ class Plans:
 
     def __init__(self):
         self.settings = Settings()
-        self._captured = []  # kernels in CUDA graphs, kept also after reset()
+        self._captured = []  # kernels that a CUDA graph may launch: they stay loaded, also after reset()
         self._forget()
 
     def _forget(self):
@@ -152,7 +152,7 @@ class Plans:
         self.layers = set()  # the layers whose products were asked for together (launch.prepare_layer)
         self._kernels = weakref.WeakValueDictionary()  # the plans own the kernels
         self._unconnected, self._made = {}, 0
-        self._quiet_until, self._warned = {}, False  # _quiet_until: {device: end of the pause}
+        self._quiet_until, self._warned = {}, False  # _quiet_until: {device: until when not to ask}
 
     def reset(self, **settings):
         """Forgets all plans and applies new settings; a mistake changes nothing."""
@@ -211,7 +211,7 @@ class Plans:
             self._client(device).get_many([call.problem() for call in calls], wait=wait,
                                           deadline_ms=max(1, deadline_ms))
         except (GemmdError, OSError):
-            pass  # find() asks again, and says why
+            pass  # find() asks again, and warns of the reason
 
     def _keep(self, plan):
         """When the plans are too many, drops the least recently used half."""
@@ -314,7 +314,7 @@ class Plans:
         try:
             answer = client.get(problem, wait=wait, budget=self.settings.budget,
                                 deadline_ms=deadline_ms)
-        except GemmdError as e:  # the daemon may be older than this library
+        except GemmdError as e:  # for example of a daemon that is older than this library
             if e.name == "quarantined":  # the default crashes or hangs too: plain PyTorch
                 raise
             return client.get(problem, offline=True), str(e)
@@ -374,7 +374,7 @@ class Plans:
             call.device).kernel(call.problem(), answer))
 
     def _compile(self, call, answer):
-        device = _device_name(call.device)  # libgemmd alone would take the CPU without a driver
+        device = _device_name(call.device)  # named, since libgemmd would choose the CPU when it finds no driver
         config = answer.config_text if answer else self._default_config(call, device)
         return self._shared(call, config, lambda: compile_kernel(call.problem(), config, device,
                                                                  self._library()))

@@ -14,7 +14,7 @@ from gemmd.torch.sums import sum_of_slots
 # ---- gradients -----------------------------------------------------------------------------------
 
 def _gradients(wanted, dy, x, w, rest):
-    """(dx, dw), None for an unwanted gradient; dx has a row for each routed row."""
+    """The gradients (dx, dw); None for an unwanted one. dx has a row for each routed row."""
     want_x, want_w = wanted[:2]
     if want_x and want_w:
         return ops.grads(dy, x, w, *rest)
@@ -123,7 +123,7 @@ def _cast(t, dtype):
 def _autocast(x, w):
     """Casts under torch.autocast like a linear layer: keeps float64 and non-floating types."""
     kind = x.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind):  # PyTorch has no autocast for meta
+    if kind == "meta" or not torch.is_autocast_enabled(kind):  # PyTorch has no autocast for the device "meta"
         return x, w
     dtype = torch.get_autocast_dtype(kind)
     return _cast(x, dtype), _cast(w, dtype)
