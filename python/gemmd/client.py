@@ -412,8 +412,8 @@ class Client:
         return self.call("status")
 
     def reaches_daemon(self, deadline_ms: int = HELLO_MS) -> bool:
-        """True when a daemon answers `hello`. An analytic default as answer does not tell a missing
-        daemon from a daemon without an answer."""
+        """True when a daemon answers `hello`. (An analytic default as answer does not show this: a
+        daemon without an answer gives it, and so does libgemmd without a daemon.)"""
         try:
             self.call("hello", deadline_ms=deadline_ms)
         except GemmdError:

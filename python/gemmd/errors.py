@@ -27,7 +27,7 @@ class Unreachable(GemmdError, ConnectionError):
 
 
 class Deadline(GemmdError, TimeoutError):
-    """Not done in time."""
+    """The call did not end before its deadline."""
 
 
 class Invalid(GemmdError, ValueError):
@@ -54,7 +54,7 @@ _CLASSES = {
 
 
 def make_error(what, code, name, text):
-    """The exception for an error's stable name."""
+    """An exception of the class for the error's stable name."""
     return _CLASSES.get(name, GemmdError)(what, code, name, text)
 
 

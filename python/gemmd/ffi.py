@@ -84,7 +84,7 @@ class Acquire(Structure):
 class Args(Structure):
     """struct gemmd_grouped_gemm_args; pointers are None or numbers. The constructor checks all
     values. A later assignment checks only the name, because launches assign fields."""
-    __slots__ = ()  # assigning an unknown name is an error
+    __slots__ = ()  # so that an assignment to an unknown name raises AttributeError
     c_name = "gemmd_grouped_gemm_args"
     _fields_ = [("size", c_uint32), ("flags", c_uint32), ("x", c_void_p), ("w", c_void_p),
                 ("dy", c_void_p), ("out", c_void_p), ("x_stride", c_int64), ("w_stride", c_int64),

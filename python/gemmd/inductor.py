@@ -25,7 +25,7 @@ from gemmd import texts
 
 NAME, CONSEQUENCE = "inductor", "Inductor tunes by itself"
 WAIT_MS = 120000
-_installed = contextlib.ExitStack()  # undoes install()
+_installed = contextlib.ExitStack()  # has the calls that undo install()
 _is_installed = False
 _device_of_parent = None  # in Inductor's worker processes: the device of the process that they compile for
 

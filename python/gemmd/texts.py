@@ -26,7 +26,7 @@ CONFIG_BYTES_MAX = 511
 PART_CHARS = 480  # of base85; with the field's name and quotes below CONFIG_BYTES_MAX
 PARTS_MAX = 64
 BEGINNING_CHARS = 80  # of a long text, for people who list rows; a character has up to 4 bytes
-_of_thread = threading.local()  # Clients for each thread: a waiting call blocks its Client
+_of_thread = threading.local()  # this thread's Texts: a waiting call blocks only its own thread's Client
 _quiet_until = {}  # {device: until when its daemon is not asked}
 _warned = False
 
@@ -128,7 +128,7 @@ class Texts:
                 asked = client.acquire(self._problem(key), lease_ms=lease_ms, deadline_ms=deadline_ms)
             except Deadline:
                 if not deadline_ms or not client.reaches_daemon():
-                    raise  # gemmd hangs
+                    raise  # the daemon hangs
                 return None  # gemmd was late to answer "held"
             return self._join(client, asked.answer.config) if asked.outcome == "hit" else None
         return self._try(call)

@@ -28,7 +28,7 @@ def _sum_rows(rows, row_id_map, topk, probs):
 
 
 def _source_of_rows(row_id_map, rows):
-    """[rows]: the index into row_id_map that names each permuted row."""
+    """For each permuted row, [rows]: its index in row_id_map."""
     index = torch.where(row_id_map < 0, rows, row_id_map).long()
     places = torch.arange(row_id_map.shape[0], device=row_id_map.device)
     return index.new_zeros(rows + 1).scatter(0, index, places)[:rows]
