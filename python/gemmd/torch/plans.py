@@ -25,7 +25,7 @@ from gemmd.results import Rows
 
 
 WAITS = ("tuned", "now", "cached", "boundary")
-PAUSE_LATE_MS = 5000  # how long a daemon may be late after a pause
+PAUSE_LATE_MS = 5000  # how long after the end of a pause the daemon may still answer
 COMPILED_LATER = "its kernel is compiled and tuned between steps"
 PLANS_MOST = 4096  # kept plans; at the limit the older half is dropped, in a job whose row counts always change
 
