@@ -156,7 +156,7 @@ REPEATABLE = {
     "module": {"id": "a", "offset": 0}, "check": {"problem": gemm(), "config": {}},
     "pin": {"problem": gemm(), "config": {"a": 1}}, "unpin": {"key": "123456"}, "evict": {"key": "123456"},
     "promote": {"key": "123456"}, "unquarantine": {"variant": "a"}, "import": {"rows": []},
-    "backup": {"path": "a"}, "subscribe": {"on": True},
+    "backup": {"path": "a"}, "pause": {"ms": 1}, "subscribe": {"on": True},
 }
 
 
