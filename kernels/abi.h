@@ -47,7 +47,7 @@ enum { GROUPED_GEMM_ENDS = 1u << 1 };
  *   dW       dy [T, N], x [T or tokens, K]            out [E, N, K], empty experts become zeros
  */
 struct grouped_gemm_args {
-    uint32_t size;          /* sizeof(struct grouped_gemm_args): fields are added at the end */
+    uint32_t size;          /* sizeof(struct grouped_gemm_args): later ABIs add fields at the end */
     uint32_t flags;         /* GROUPED_GEMM_* */
     const void *x, *w, *dy; /* borrowed; NULL where the mode does not read it */
     void *out;
@@ -63,10 +63,11 @@ struct grouped_gemm_args {
     const void *m_sizes;
     const void *gather_indices; /* [T] flat (token, slot) index of each row in expert order, on the
                                    device; needed by permute_x, permute_y */
-    const void *topk_weights; /* [T] in token order, dtype weights_dtype; needed by fuse_mul_post */
-    uint32_t m_sizes_dtype;   /* DTYPE_INT32 | DTYPE_INT64 */
-    uint32_t gather_dtype;    /* DTYPE_INT32 | DTYPE_INT64 */
-    uint32_t weights_dtype;   /* DTYPE_FP32 or the input dtype */
+    const void
+        *topk_weights;      /* [T] by token * topk + slot, dtype weights_dtype; for fuse_mul_post */
+    uint32_t m_sizes_dtype; /* DTYPE_INT32 | DTYPE_INT64 */
+    uint32_t gather_dtype;  /* DTYPE_INT32 | DTYPE_INT64 */
+    uint32_t weights_dtype; /* DTYPE_FP32 or the input dtype */
     uint32_t reserved;
     int64_t rows;    /* T; the sum of m_sizes */
     void *workspace; /* 256-aligned, at least the bytes that launcher_workspace returns */

@@ -32,15 +32,15 @@ void image_deinit(struct image *i);
 void image_log_excerpt(const char *log, const char *folder, char *out, size_t size);
 /* Sets the fields that follow from a variant and its compiler; created_s only when 0. */
 void module_describe(struct module *m, const struct variant *v, const char *compiler);
-/* After a successful compile: sets the `meta` fields that need no compiler's report; registers -1.
- */
+/* After a successful compile: sets the `meta` fields that do not come from the compiler's report,
+ * and `registers` to -1 (unknown). */
 void image_describe(struct image *i, const struct variant *v, const char *compiler,
                     double compile_ms);
 
 struct tolerance {
     double atol, rtol; /* per element: |out - ref| <= atol + rtol * |ref| */
-    double rel_norm;   /* per check row: ||out - ref|| / ||ref||; 0: by output dtype and the
-                          length of the sums */
+    double rel_norm;   /* per check row: ||out - ref|| / ||ref||; 0: the device sets the limit
+                          by output dtype and length of the sums */
 };
 
 struct verdict {
@@ -73,14 +73,15 @@ struct baseline {
     char library[32];  /* "cublas" */
     int version;       /* 130001 */
     uint32_t products; /* matrix products that were timed together */
-    double max_error;  /* NaN: not compared, because the products are not the op's result */
+    double max_error;  /* largest |out - ref|; NaN: the products compute other results than the op,
+                          so they were not compared */
 };
 
 struct device_ops {
     const char *kind;
     size_t size; /* of the device's own struct */
-    /* Gets a zeroed struct but for `ops`, which close() also frees after an error here. Fills
-     * `info`. Work that costs memory or time on the device may wait for the first load or prepare,
+    /* `d` is zero but for `ops`. Fills `info`. After an error, too, the caller frees `d` by
+     * close(). Work that costs memory or time on the device may wait for the first load or prepare,
      * which then return its errors. */
     int (*open)(const char *spec, struct device *d, struct error *err);
     void (*close)(struct device *d); /* frees the struct, too; NULL: open() always fails */
@@ -117,12 +118,12 @@ struct device_ops {
     /* True when the device can measure this config of the problem: a recorded device knows only
      * recorded configs. NULL: the device can measure every config. */
     bool (*knows)(const struct device *d, const struct problem *p, const struct record *config);
-    /* For a device with knows(): the config that the recording used as reference kernel, for when
-     * the device does not know the default. Returns false, and leaves *config alone, when the
-     * recording does not name a reference. NULL: never. */
+    /* For a device with knows(): the config that the recording used as reference kernel. The runner
+     * uses it when the recording lacks the analytic default. Returns false, and leaves *config
+     * alone, when the recording does not name a reference. NULL: never. */
     bool (*reference)(const struct device *d, const struct problem *p, struct record *config);
-    /* The seed of a recorded device's rows: its times hold for one distribution over the experts.
-     * NULL: the seed given to prepare(). */
+    /* The seed with which a recorded device's rows were distributed over the experts: the recorded
+     * times hold for that distribution only. NULL: the seed given to prepare(). */
     uint64_t (*rows_seed)(const struct device *d, uint64_t asked);
     /* Times the same work, given by family->products, in a vendor's library: single launches of all
      * products together, as in time(). ERROR_NO_DEVICE: the library is missing, or the family has
@@ -175,8 +176,9 @@ int device_set_clocks(const char *uuid, int64_t mhz, struct error *err);
 struct compiler;
 struct compiler_ops {
     const char *suffix; /* "cubin" | "so" */
-    /* this compiler must run in child processes (runner/compile/apart.h): its threads in one
-     * process wait for one another, or a killed runner would leave its files */
+    /* the runner must compile in child processes (runner/compile/apart.h), because parallel
+     * compiles in one process wait for one another (NVRTC), or because a killed runner would leave
+     * the compiler's files (cpu) */
     bool apart;
     size_t size; /* of the compiler's own struct */
     /* As device_ops.open. ERROR_NO_COMPILER names the missing part and the remedy. `spec` is the
@@ -188,8 +190,8 @@ struct compiler_ops {
      * that the variant cannot run well (spills, serialised wgmma). */
     int (*compile)(struct compiler *c, const struct variant *v, struct image *out,
                    struct error *err);
-    /* Ends the compile() of that variant early. The compile returns soon, unless it has hardly
-     * begun. NULL: this compiler cannot be stopped. */
+    /* Ends the running compile() of that variant early, which then returns soon. A compile() whose
+     * C compiler has not started yet is not stopped. NULL: this compiler cannot be stopped. */
     void (*stop)(struct compiler *c, const struct variant *v);
     /* replay only: the recorded compile time. */
     double (*takes_ms)(struct compiler *c, const struct variant *v);

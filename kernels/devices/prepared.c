@@ -68,7 +68,7 @@ int prepared_fill(struct device *d, const struct prepared *w, uint32_t i, void *
                   struct error *err)
 {
     const struct buffer *b = &w->workload.buffers[i];
-    uint64_t state = w->workload.seed + i; /* the same operands on every device */
+    uint64_t state = w->workload.seed + i; /* no device in it: all have the same operands */
     const int64_t bytes = prepared_buffer_bytes(b);
     if (b->init == BUFFER_RANDOM || b->accumulate) {
         return w->ops->fill(d, b, random_next(&state), to, err);

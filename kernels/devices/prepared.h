@@ -59,7 +59,8 @@ struct prepared_findings {
 
 /* Work to be timed: queue() launches all of it over one copy of the buffers. */
 struct prepared_work {
-    uint32_t launches; /* number that queue() makes, for the spin time; 0: few, as a candidate */
+    /* launches that queue() makes: the GPU spins longer for each; 0: few, as a candidate makes */
+    uint32_t launches;
     int (*queue)(void *ctx, uint32_t copy, struct error *err);
     void *ctx;
 };

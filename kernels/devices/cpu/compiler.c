@@ -68,8 +68,8 @@ static bool search_path(const char *name, char out[PATH_MAX])
     return false;
 }
 
-/* root runs no program that another user can replace. Other users trust the owners of the site's
- * programs in their PATH, such as a shared tool chain. */
+/* root runs no program that another user can replace. The gemmd of another user also runs
+ * programs that the site's owners install in its PATH, such as a shared tool chain. */
 static int check_cc(const char *path, struct error *err)
 {
     char whole[PATH_MAX];
@@ -204,8 +204,8 @@ static int cpu_compiler_begin_job(struct job *j, const struct cpu_compiler *c,
     return 0;
 }
 
-/* Compilers create the output with our umask, perhaps writable for others; trust_open() takes that
- * right away. Creates an empty file when the output is missing. */
+/* Compilers create the output with our umask, perhaps writable for others; trust_open() removes
+ * the others' write permission. Creates an empty file when the output is missing. */
 static int read_output(const struct job *j, struct image *out, struct error *err)
 {
     struct stat st;
@@ -227,7 +227,8 @@ static int read_output(const struct job *j, struct image *out, struct error *err
                              out->size);
 }
 
-/* "....c:12:5: error: ": the error is in the source, not from the disk, a limit or the compiler. */
+/* True when the log has a place in the source: "....c:12:5: error: ". Errors of the disk, of a
+ * limit or of the compiler itself name no place. */
 static bool blames_source(const char *log)
 {
     static const char word[] = ": error: ";
@@ -364,7 +365,8 @@ static int compiler_compile_cpu(struct compiler *base, const struct variant *v, 
 
 const struct compiler_ops cpu_compiler_ops = {
     .suffix = "so",
-    .apart = true, /* a child that outlives the runner stops the compiler and removes its folder */
+    .apart =
+        true, /* when the runner is killed, its child stops the C compiler, removes the files */
     .size = sizeof(struct cpu_compiler),
     .open = compiler_open_cpu,
     .close = compiler_close_cpu,

@@ -39,8 +39,8 @@ enum { CPU_THREADS_MAX = 1024 };
 int cpu_threads(const char *spec, struct error *err);
 /* Fills everything but peaks and compiler; takes microseconds. */
 int cpu_describe(const char *spec, struct device_info *out, struct error *err);
-/* Measures peak_tflops (fp32 multiply-add; bf16 kernels compute in fp32) and peak_gbps (reads), in
- * about 60 ms. READ_BYTES below the size of the last-level cache measure that cache. */
+/* Measures peak_tflops (fp32 multiply-add; bf16 kernels compute in fp32) and peak_gbps (reads of 64
+ * MiB), in about 60 ms. peak_gbps is the cache's rate where the last-level cache exceeds 64 MiB. */
 void cpu_measure_peaks(struct device_info *info, struct pool *pool);
 void cpu_model_name(char *out, size_t size);
 
@@ -68,7 +68,8 @@ void spawn_end(const void *owner);
 
 int scratch_make(char folder[PATH_MAX], struct error *err);
 void scratch_remove(const char *folder);
-/* Removes our user's folders that are unchanged for `older_s` seconds. */
+/* Removes those of scratch_make's folders that our user owns and that are unchanged for `older_s`
+ * seconds: killed processes left them. */
 void scratch_sweep(int older_s);
 
 /* ---- device.c, run.c, compiler.c ------------------------------------------------------------- */

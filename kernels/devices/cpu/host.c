@@ -163,7 +163,7 @@ enum { WORKLOADS = 2 };
 static int64_t free_bytes(void)
 {
     int64_t available = cpu_read_meminfo("MemAvailable", INT64_MAX);
-    /* In a container the limit of the group may be lower. */
+    /* A container's cgroup may have a lower memory limit. */
     int64_t max = cpu_read_number("/sys/fs/cgroup/memory.max");
     int64_t used = cpu_read_number("/sys/fs/cgroup/memory.current");
     if (max > 0 && max - used < available) {

@@ -129,8 +129,8 @@ static void cpu_load_after_fork(void)
     loading_end();
 }
 
-/* Makes the mutex anew, as loading.c does, since the child's thread has another id than the
- * owner. */
+/* Initialises the mutex again instead of unlocking it: the mutex's owner is the parent's thread,
+ * and the child's thread has another id. (kernels/loading.c does the same.) */
 static void cpu_load_after_fork_child(void)
 {
     if (shared_pool) {

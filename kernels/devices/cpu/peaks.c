@@ -60,7 +60,7 @@ static float (*widest(int *lanes))(float)
 struct peaks {
     float (*fma)(float);
     const uint64_t *data;
-    atomic_uint_fast64_t sink; /* keeps the work from being optimised away */
+    atomic_uint_fast64_t sink; /* takes the results, so that compilers cannot drop the work */
 };
 
 static void run_fma(void *ctx, uint32_t i)
@@ -98,13 +98,15 @@ void cpu_measure_peaks(struct device_info *info, struct pool *pool)
 {
     int lanes;
     struct peaks p = {.fma = widest(&lanes)};
-    enum { PER_THREAD = 4 }; /* limits the effect of a late thread */
+    enum {
+        PER_THREAD = 4
+    }; /* calls for each thread: a late thread leaves its other calls to the others */
     uint32_t n = (uint32_t)info->sm_count * PER_THREAD;
     double flops = (double)n * ROUNDS * CHAINS * lanes * 2;
     info->peak_tflops = flops / (best_ms(pool, run_fma, &p, n) * 1e9);
     void *data = mmap(NULL, READ_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
-        return; /* unknown rate: the floor is the compute time */
+        return; /* peak_gbps stays 0: family_floor_us() then uses the compute time alone */
     }
     memset(data, 1, READ_BYTES);
     p.data = data;

@@ -17,7 +17,7 @@
 
 #include "kernels/devices/cpu/cpu.h"
 
-/* Kernels keep their tiles on the stack. */
+/* The stack of a pool thread: kernels keep their tiles on it. */
 enum { STACK_BYTES = 4 * 1024 * 1024 };
 
 struct pool {
@@ -145,7 +145,8 @@ void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uin
     while (p->active > 0) {
         pthread_cond_wait(&p->end, &p->lock);
     }
-    for (uint32_t i = 0; p->n_threads == 0 && i < n; i++) { /* a child that got no threads */
+    for (uint32_t i = 0; p->n_threads == 0 && i < n;
+         i++) { /* a forked child that could not start threads */
         run(ctx, i);
     }
     pthread_mutex_unlock(&p->lock);

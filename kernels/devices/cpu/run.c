@@ -49,7 +49,7 @@ static void cpu_free(void *at, int64_t bytes)
     munmap(at, (size_t)bytes);
 }
 
-/* Maps fresh pages now, rather than in a launch. */
+/* The memset also maps fresh pages, which would otherwise take time in a launch. */
 static int cpu_set(struct device *d, void *to, int value, int64_t bytes, const char *what,
                    struct error *err)
 {
@@ -272,7 +272,9 @@ static int cpu_inspect(struct device *d, const struct prepared *w, const struct 
     return 0;
 }
 
-/* fp32 sums round up or down at every term. The tolerance is twice the error of long sums. */
+/* The relative norm that rounding explains. fp32 sums round up or down at every term, so their
+ * error grows with the root of the number of terms: the tolerance is twice the error of long sums.
+ */
 static double cpu_rel_norm(const struct workload *w)
 {
     enum dtype t = w->buffers[w->output].dtype;

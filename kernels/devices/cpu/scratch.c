@@ -43,7 +43,8 @@ int scratch_make(char folder[PATH_MAX], struct error *err)
     return 0;
 }
 
-/* Works on the descriptor: leaves a new file of the folder's name alone. */
+/* Empties the folder through its descriptor: a file or link that has replaced the folder at its
+ * path loses nothing. */
 void scratch_remove(const char *folder)
 {
     struct stat st;

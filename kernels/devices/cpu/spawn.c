@@ -122,7 +122,8 @@ static void spawn_add(struct spawned *s)
     pthread_mutex_unlock(&lock);
 }
 
-/* Call before waitpid frees the pid, which another process may then get. */
+/* Removes s from `running`, so that spawn_end() does not kill it. Call before waitpid frees the
+ * pid, which another process may then get. */
 static void spawn_remove(struct spawned *s)
 {
     pthread_mutex_lock(&lock);
@@ -175,7 +176,9 @@ int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log
         kill(-s.pid, SIGKILL);
     }
     spawn_remove(&s);
-    *status = 0; /* remains 0 when SIGCHLD is ignored: the output file shows the result */
+    /* stays 0 when waitpid fails, as it does where SIGCHLD is ignored: then the output file shows
+     * the result */
+    *status = 0;
     while (waitpid(s.pid, status, 0) < 0 && errno == EINTR) {
     }
     if (s.ended) {

@@ -11,7 +11,8 @@
 
 /* ---- cuBLAS --------------------------------------------------------------------------------- */
 
-/* Opened at run time, optional. Prototypes and numbers are here: no cuBLAS headers needed. */
+/* gemmd opens cuBLAS at run time, where it exists. Its prototypes and numbers stand here, so that a
+ * build needs no cuBLAS headers. */
 typedef struct cublas_context *handle;
 
 /* From library_types.h and cublas_api.h. */

@@ -20,7 +20,8 @@ static int create_context(struct cuda_device *d, struct error *err)
                          "GPU %s is in compute mode PROHIBITED: nvidia-smi -c DEFAULT allows it",
                          d->base.info.uuid);
     }
-    /* While it waits, the runner yields: it must not use a whole core beside a training job. */
+    /* BLOCKING_SYNC: a runner that waits for the GPU sleeps, and does not take a core from a
+     * training job. */
     int r = cuda_check(cuda.context_create(&d->context, CU_CTX_SCHED_BLOCKING_SYNC, d->device), err,
                        "creating a context on %s", d->base.info.name);
     r = r ? r
@@ -104,7 +105,8 @@ static int device_load_cuda(struct device *base, const struct image *image, cons
     int r = cuda_wake(d, err);
     r = r ? r : cuda_module_load(&k->module, image->data, image->meta.id, err);
     r = r ? r : cuda_module_find(&k->module, v->entry, &f, err);
-    /* The launch checks threads and dynamic memory, this call the kernel's static needs. */
+    /* Here 1 thread and 0 dynamic bytes: checks the static shared memory. Each launch checks its
+     * threads and its dynamic shared memory. */
     r = r ? r : cuda_module_fits(&k->module, f, 1, 0, why, err);
     if (r) {
         cuda_module_unload(&k->module);

@@ -44,7 +44,7 @@ static int cuda_driver_open_library(struct error *err)
 {
     const char *named = getenv("GEMMD_LIBCUDA");
     const char *name = named && *named ? named : "libcuda.so.1";
-    /* A training job has loaded the library already, perhaps from an unusual place. */
+    /* RTLD_NOLOAD: a training job has loaded libcuda already, perhaps from an unusual place. */
     void *library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
     library = library ? library : dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!library) {

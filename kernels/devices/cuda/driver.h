@@ -63,7 +63,7 @@
     X(event_wait, "cuEventSynchronize", (CUevent event))                                           \
     X(event_elapsed, "cuEventElapsedTime", (float *ms, CUevent begin, CUevent end))
 
-/* NULL when the driver lacks the function. */
+/* X(member, "symbol", parameters): the member is NULL when the driver lacks the function. */
 #define CUDA_DRIVER_OPTIONAL(X)                                                                    \
     X(event_elapsed_v2, "cuEventElapsedTime_v2", (float *ms, CUevent begin, CUevent end))          \
     X(map_encode, "cuTensorMapEncodeTiled",                                                        \
@@ -100,7 +100,7 @@ int cuda_check(CUresult r, struct error *err, const char *format, ...)
 /* ---- probe.c -------------------------------------------------------------------------------- */
 
 struct nvml;
-/* Everything that is known about a device without a context. */
+/* Describes a device as far as possible without a context on it. */
 int cuda_describe(CUdevice device, const struct nvml *nvml, struct device_info *out,
                   struct error *err);
 /* NULL: no NVML, or NVML does not know the GPU. */

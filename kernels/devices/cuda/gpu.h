@@ -41,11 +41,11 @@ struct cuda_device {
     struct device base; /* first */
     CUdevice device;
     struct nvml *nvml;        /* owned; NULL: no NVML */
-    struct cuda_watch *watch; /* owned; exists while a problem is prepared */
+    struct cuda_watch *watch; /* owned; thread that samples NVML while a problem is prepared */
     /* the time, in ms of the device's clock, at which the last problem was released */
     double left_ms;
     CUcontext context;                   /* owned; NULL until the first load or prepare */
-    CUstream stream;                     /* owned: for all work */
+    CUstream stream;                     /* owned; the device's only stream */
     CUevent begin, end;                  /* owned */
     struct cuda_helper tools, reference; /* owned; loaded by the first prepare */
     char *counters;                      /* owned: CUDA_COUNTERS of 64 bits */

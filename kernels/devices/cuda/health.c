@@ -3,9 +3,9 @@
  * The GPU's state. While a problem is prepared, a separate thread calls NVML, because a call may
  * take milliseconds and measuring must not wait for it.
  *
- * Other users of the GPU are visible until this process creates its context. Afterwards every
- * process on the GPU except this process counts as another user. Their load is known only after
- * this process was idle for longer than NVML's sampling period.
+ * NVML counts processes and the load of all of them together. Until this process has a
+ * context, all are other users; afterwards all but this process. The others' load is known only
+ * after this process was idle for longer than NVML's sampling period.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lazy loading, the driver's default, copies a function's code at its first launch, which would
- * synchronise. Drivers before 12.4 cannot load functions earlier. */
+/* Loads all functions now. Lazy loading, the driver's default, copies a function's code at its
+ * first launch, which then synchronises. Drivers before 12.4 lack the calls: there the first launch
+ * does. */
 static int load_functions(struct cuda_module *m, struct error *err)
 {
     unsigned n = 0;
@@ -150,7 +151,8 @@ int cuda_module_fits(const struct cuda_module *m, const struct cuda_function *f,
     return 0;
 }
 
-/* Dynamic shared memory above 48 KiB must be allowed for the function in the driver, once. */
+/* Raises the function's limit of dynamic shared memory in the driver to `bytes`. The driver refuses
+ * launches with more than 48 KiB until then. */
 static int allow_smem(struct cuda_module *m, struct cuda_function *f, uint32_t bytes,
                       struct error *err)
 {

@@ -58,7 +58,7 @@ int cuda_maps_encode(const struct launch *l, struct cuda_params *out, struct err
 /* The launch order of the current context's device. Measured once per process by two launches of
  * some microseconds on a separate stream. Never NULL. The order is unknown (n is 0) when the GPU
  * has no clusters, the driver cannot compile PTX, or other work used the GPU meanwhile. Then
- * clusters take the places of their numbers, which is correct and takes 0.5 % more time.
+ * cluster i of a launch begins with tile i, which is correct and takes 0.5 % more time.
  * Thread-safe. Not for launch paths: the call may wait for all work of the context. */
 const struct launch_order *cuda_order(CUdevice device);
 

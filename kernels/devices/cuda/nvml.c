@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The prototypes are here, so that a build needs no nvml.h. $GEMMD_LIBNVML names another file. */
+/* NVML, opened at run time. Its prototypes stand here, so that a build needs no nvml.h.
+ * $GEMMD_LIBNVML names another library. */
 #include "kernels/devices/cuda/driver.h"
 
 #include <dlfcn.h>
@@ -18,7 +19,7 @@ struct memory {
     unsigned long long total, free, used;
 };
 struct utilization {
-    unsigned gpu, memory; /* percent of the last sampling period */
+    unsigned gpu, memory; /* percent of NVML's last sampling period in which each was busy */
 };
 
 /* X(member, "symbol", parameters): required; OPTIONAL functions may be missing. */
@@ -125,8 +126,8 @@ void nvml_describe(const struct nvml *n, struct device_info *info)
     }
 }
 
-/* Bits of NVML's clock event reasons. Idle (1) and clocks set by a user (2, 256) are left out,
- * because they are intended. */
+/* Names the reasons for which the GPU lowers its clocks, from the bits of NVML's clock event
+ * reasons. Idle (1) and clocks set by a user (2, 256) are left out, because they are intended. */
 static void name_throttling(unsigned long long reasons, char *out, size_t size)
 {
     static const struct {

@@ -7,7 +7,8 @@
 
 #include "kernels/device.h"
 
-/* The best known kernels spill a little; a config that spills more is bad. */
+/* Most bytes of registers that a kernel may spill: the best kernels spill a little, and configs
+ * that spill more are slow. */
 enum { CUDA_SPILL_BYTES_MAX = 16 };
 
 #define NVRTC_FUNCTIONS(X)                                                                         \

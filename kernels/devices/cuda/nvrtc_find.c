@@ -22,8 +22,9 @@ static bool nvrtc_load_symbols(void *library, struct cuda_nvrtc *n)
     return all && n->version(&n->major, &n->minor) == NVRTC_SUCCESS;
 }
 
-/* NVRTC opens its builtins by name alone, and finds an already open library. Opening the builtins
- * from NVRTC's own folder makes folders outside the linker's path usable (a Python package's). */
+/* NVRTC opens its builtins library by name alone, so it finds a library that is already open.
+ * Opening the builtins from NVRTC's own folder here makes folders outside the linker's path usable,
+ * such as a Python package's. */
 static void load_builtins(const struct cuda_nvrtc *n)
 {
     Dl_info own;

@@ -53,7 +53,8 @@ static bool cuda_order_begin(struct asking *a, CUdevice device)
            !cuda.memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX);
 }
 
-/* Each block requests all of an SM's shared memory, so that every SM gets only one block. */
+/* Launches a block for each SM, and copies each block's SM to sm_of. Each block requests all of an
+ * SM's shared memory, so that every SM gets only one block. */
 static bool cuda_order_ask(struct asking *a, unsigned cluster, int32_t sm_of[LAUNCH_ORDER_SMS_MAX])
 {
     CUlaunchAttribute size = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
@@ -91,7 +92,8 @@ static void cuda_order_end(struct asking *a)
     }
 }
 
-/* Relaxed capture mode: most calls would end the capture of a stream by another thread. */
+/* Runs in relaxed capture mode: in the default mode most of these calls would invalidate a capture
+ * of a stream by another thread. */
 static void find_out(CUdevice device, struct launch_order *out)
 {
     int32_t single[LAUNCH_ORDER_SMS_MAX], paired[LAUNCH_ORDER_SMS_MAX];
@@ -109,8 +111,8 @@ static void find_out(CUdevice device, struct launch_order *out)
     cuda.capture_mode(&mode);
 }
 
-/* One lock for each device: freeing memory may wait for all work of a context, perhaps for a
- * collective that waits for a thread with another device. */
+/* One lock for each device, not one for all: find_out() frees memory, which may wait for all work
+ * of the context. That work may be a collective that waits for a thread with another device. */
 static struct {
     pthread_mutex_t lock;
     bool asked;

@@ -164,8 +164,8 @@ static const struct {
     {"NVIDIA H100 80GB HBM3", 132, 800, 3030},
 };
 
-/* FLOP per SM and cycle of dense bf16 products with fp32 sums, by compute capability. Numbers
- * shared by consumer and data-centre chips get the consumer's (half) rate. */
+/* FLOP per SM and cycle of dense bf16 products with fp32 sums, by compute capability. A compute
+ * capability that consumer and data-centre chips share gets the consumer chips' half rate. */
 static double flops_per_cycle(const struct device_info *info)
 {
     switch (info->cc_major * 10 + info->cc_minor) {

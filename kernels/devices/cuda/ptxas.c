@@ -6,7 +6,7 @@
 
 #include "kernels/devices/cuda/nvrtc.h"
 
-/* The number before `unit`, the maximum over all lines. */
+/* The largest number before the text `unit` in the log; -1: none. */
 static int64_t greatest_before(const char *log, const char *unit)
 {
     int64_t most = -1;
@@ -30,7 +30,8 @@ static void ptxas_read(const char *log, struct module *m)
     m->smem_static = shared > 0 ? shared : 0;
 }
 
-/* Finds a line with "(C75xx)": ptxas gave up an optimisation that is essential for the kernel. */
+/* Finds a line with "(C75xx)", as in "(C7510)": ptxas serialised the kernel's wgmmas or ignored its
+ * setmaxnreg, which makes the kernel slow. */
 static const char *find_advisory(const char *log)
 {
     for (const char *at = strstr(log, "(C75"); at; at = strstr(at + 1, "(C75")) {

@@ -88,8 +88,8 @@ GLOBAL cuda_count_poison(const struct count_params p)
 /* The error of a check row: `length` elements from at[check] on. One block per row. */
 struct row_error {
     double max_error;
-    /* sums of squares of the row's error and of the reference; `difference` leaves out the
-     * rounding of tiny values */
+    /* sums of squares of the row's error and of the reference; `difference` counts only the part of
+     * each error above compare_params.grain, the rounding of tiny values */
     double difference, norm;
     /* excess of the worst element's error over its tolerance; 0: no element exceeds its
      * tolerance */
@@ -175,7 +175,8 @@ GLOBAL cuda_compare(const struct compare_params p)
         p.out[check] = part[0];
 }
 
-/* Adds the check rows' content to their expected values: for an output that a kernel adds to. */
+/* Adds the check rows' initial content to their expected values: for a kernel that adds its result
+ * to the output. */
 struct add_params {
     const void *data;
     const long long *at;

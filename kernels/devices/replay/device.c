@@ -257,7 +257,8 @@ static bool replay_reference(const struct device *base, const struct problem *p,
     return true;
 }
 
-/* The model must use the recorded rows; other seeds only change the noise. */
+/* The model must predict times for the recorded rows. Another seed would draw other rows: here the
+ * seed that was asked for only changes the noise. */
 static uint64_t replay_rows_seed(const struct device *base, uint64_t asked)
 {
     const struct landscape *l = ((const struct replay_device *)base)->l;

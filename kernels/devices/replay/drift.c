@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Corrects times for clocks and temperature, which change while a space is measured. Every time is
- * divided by the slowness of the reference kernel at that time, interpolated between two turns.
- * Entries that were measured often have their own variation; the others draw from these (noise.c).
+ * divided by the slowness of the reference kernel at that time, interpolated between two of its
+ * measurements ("turns"). Entries that were measured often keep their samples' variation; replay
+ * varies other entries like these (noise.c).
  * The minimum over many configs with two samples each is too small by luck. Therefore the times of
  * entries with few samples are multiplied by the mean ratio of the second to the first measurement
  * of the best configs.

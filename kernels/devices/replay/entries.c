@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes entries of a landscape from lines of both formats, with samples or the reason of a failure.
+ * Makes entries of a landscape, with samples or the reason of a failure, from lines of both formats
+ * of replay.h.
  *
- * A recorded failure of a compile or a load belongs to a variant, because run-time parameters are
- * unknown then. The config's target computes the variant's hash here.
+ * A recorded failure of a compile or a load belongs to a variant, whatever the run-time parameters
+ * of the recorded config. The config's target computes the variant's hash here.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,8 +71,8 @@ uint64_t reader_variant(const struct landscape *l, const struct problem *p,
     if (f) {
         t = family_target_of_config(f, p, &l->info, config, &why);
     }
-    /* no target accepts a config that was recorded under other rules: the problem's own target
-     * is used */
+    /* gemmd's rules have changed since the recording, and no target accepts this config any more:
+     * the problem's own target is used */
     if (f && !t) {
         family_target_choose(f, p, &l->info, NULL, &t, NULL);
     }

@@ -132,7 +132,8 @@ static bool option_is(const char *option, const struct value *v)
     return strlen(text) == n && strncmp(option, text, n) == 0;
 }
 
-/* A variant has no run-time parameters: they are ignored, but at least one parameter must match. */
+/* True when the variant's options have the pattern's values. Run-time parameters, which options
+ * lack, are ignored; but at least one parameter of the pattern must be an option. */
 static bool in_variant(const struct record *pattern, const struct variant *v)
 {
     uint32_t known = 0;

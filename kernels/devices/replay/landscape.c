@@ -129,8 +129,8 @@ static void landscape_problem_differences(const struct problem *p, const struct 
     }
 }
 
-/* Lists the differences to the nearest problem: an error text would cut off the whole problems
- * before the fields that differ. */
+/* Lists only the fields in which the nearest problem differs: with both problems written out, the
+ * error text would be cut off before these fields. */
 static int landscape_explain_missing(const struct landscape *l, const struct problem *p,
                                      struct error *err)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The variation of a replayed config. For a config that was measured in blocks, a call draws a
- * block, and takes its launches from that block, so that the samples of a visit share their clocks
- * and placement. A config that was measured a few times varies like a random block of another
- * config. All times of the virtual clock are scaled by the reference kernel's slowness at that
- * time. The point of the recording where a run begins is random, too.
+ * The variation of a replayed config. Where the recording has blocks of samples of the config, each
+ * call of time() draws a block, and takes its launches from that block, because the samples of a
+ * block share clocks and placement. A config that was measured a few times varies like a random
+ * block of another config. Times are then multiplied by the reference kernel's recorded slowness at
+ * the virtual clock's time. The point of the recording where a run begins is random, too.
  */
 #include <math.h>
 

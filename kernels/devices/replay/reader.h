@@ -24,12 +24,13 @@ struct tunable {
 };
 
 struct table {
-    uint32_t n, n_settings; /* tunables; combinations of run-time values (the last tunables) */
+    /* n: tunables, the run-time ones last; n_settings: combinations of the run-time ones' values */
+    uint32_t n, n_settings;
     struct tunable tunables[PARAMS_MAX];
     uint32_t first_entry;    /* index of this problem's first entry */
     struct record reference; /* empty: not given */
     double reference_us;
-    double walked_ms; /* milliseconds at which the last variant was measured */
+    double walked_ms; /* at_ms of the last variant; only the best configs are measured later */
 };
 
 struct reader {

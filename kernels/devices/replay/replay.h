@@ -67,7 +67,7 @@ struct landscape_entry {
     uint64_t config;  /* hash of its text */
     int status;       /* 0: measured; ERROR_* */
     double us;        /* time of a measured config */
-    double walked_us; /* its time in the walk, before the finals measured it again */
+    double walked_us; /* its time from the walk over the space, before `final` lines */
     bool sure;        /* the config was measured often, so its time is reliable */
     double at_ms;     /* milliseconds since the recording of the problem began */
     /* index and number of the entry's samples in the landscape's samples; n 0: replay draws from
@@ -132,7 +132,7 @@ struct landscape {
     struct fault *faults; /* owned */
 };
 
-/* Loads the file of a spec "replay:<file>", and the faults beside it. */
+/* Loads the file of a spec "replay:<file>", and the faults of $GEMMD_REPLAY_FAULTS. */
 int landscape_load(const char *spec, struct landscape **out, struct error *err);
 struct landscape *landscape_free(struct landscape *l);
 /* The index of a problem. ERROR_NOT_FOUND names the fields in which the nearest problem differs. A
@@ -163,14 +163,15 @@ struct noise { /* of one call of time() */
 };
 /* The slowness at `at_ms`, interpolated between the n turns. */
 double landscape_slow(const struct landscape_turn *turns, uint32_t n, double at_ms);
-/* The slowness at a time of the virtual clock of a run. */
+/* The slowness at a time of the virtual clock. A run's seed decides where in the recording the run
+ * begins. */
 double noise_drift(const struct landscape *l, uint32_t problem, uint64_t seed, double clock_ms);
 void noise_visit(const struct landscape *l, const struct landscape_entry *e, uint64_t *state,
                  struct noise *out);
 double noise_draw(const struct noise *v, uint64_t *state); /* microseconds */
 double noise_gauss(uint64_t *state);
 
-/* entries.c: reads a text or a map. */
+/* entries.c: reads a problem or config, which is given as a one-line text or a map. */
 int replay_read_record(struct record *out, const struct wire_obj *given, struct error *err);
 
 /* faults.c */

@@ -119,7 +119,8 @@ static int set_index(const struct table *t, uint32_t i, int64_t at, struct recor
     return record_set(config, p->name, p->values[at], err);
 }
 
-/* Reads the indices of all tunables, or of the compile-time tunables. */
+/* Makes a config from a list of indices: of all tunables' values, or only of the compile-time
+ * tunables'. */
 static int read_indices(const struct table *t, const struct wire_obj *list, bool all,
                         struct record *config, struct error *err)
 {
@@ -164,7 +165,8 @@ static uint32_t read_times(const struct wire_obj *list, double us[SHOTS_MAX])
     return n <= SHOTS_MAX ? (uint32_t)n : 0;
 }
 
-/* The smaller of two samples: a disturbed sample must not hide a good config. */
+/* The median of the samples. Of two samples the smaller: a disturbed sample must not hide a good
+ * config. */
 static double table_time_of(double *us, uint32_t n)
 {
     return n < 3 ? fmin(us[0], us[n - 1]) : reader_median(us, n);
@@ -196,7 +198,8 @@ static int read_point(struct reader *r, const struct wire_obj *point, const stru
     return 0;
 }
 
-/* Fails all points of a variant. Illegal points, which nothing looks at, fail, too. */
+/* Adds the line's failure as an entry for every point of the variant, also for illegal points,
+ * which no search looks up. */
 static int fail_points(struct reader *r, const struct wire_obj *line, const struct record *config,
                        struct error *err)
 {
