@@ -101,11 +101,11 @@ size_t routing_format(const struct routing *r, int64_t experts, char *out, size_
 /* The expected rows of each expert, whole numbers that sum to v->m; for predict() without a
  * workload. */
 void gemm_expected_rows(const struct gemm *v, int64_t rows[]);
-/* Expected rows that are spread around the expectation as draws are: some experts have more
- * rows, some less. */
+/* The rows of each expert in a typical draw: spread around the expected rows, some experts above,
+ * some below. */
 void gemm_typical_rows(const struct gemm *v, int64_t rows[]);
-/* Returns log2 of (rows of an average row's expert / rows of an average expert): 0 for uniform
- * routing, log2(experts) when a single expert has all rows. */
+/* Returns log2 of (mean over all rows of the rows of that row's expert / mean rows of an expert): 0
+ * for uniform routing, log2(experts) when a single expert has all rows. */
 double gemm_unevenness(const struct gemm *v);
 
 /* ---- workload.c ------------------------------------------------------------------------------ */
@@ -205,8 +205,8 @@ int gemm_rules_missing(const char *name, const char *target, const char *use,
                        struct rejection *why);
 int gemm_rules_refuse(const char *name, const struct value *value, const char *target,
                       const char *use, struct rejection *why);
-/* A rule, whether a config breaks the rule, and the text of the error; each # in the text is
- * replaced by the next number. */
+/* A rule: its name, `broken` for the config that is checked, and the text of its error, in which
+ * `first`, `second` ... replace the #s. */
 struct rule {
     bool broken;
     const char *name, *text;

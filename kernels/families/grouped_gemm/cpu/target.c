@@ -192,8 +192,8 @@ static void set_tile(struct record *config, int64_t m, int64_t n, int64_t k)
     record_put_int(config, "BLOCK_SIZE_K", k);
 }
 
-/* With few rows per expert the default has tiles without padding and reads W as it lies. With
- * many rows its tiles convert little per multiply-add. */
+/* The analytic default. With few rows per expert its tiles have no padding, and it reads W without
+ * transposing. With many rows its tiles are large, so that little is converted per multiply-add. */
 static int gemm_cpu_choose(const struct problem *p, const struct device_info *info,
                            struct record *config, struct error *err)
 {

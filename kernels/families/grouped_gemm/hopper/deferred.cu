@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- deferred: a tile is written while the next one is multiplied ----------------------------------- */
 /*
- * DEFERRED, with SWAP_AB: a consumer with a finished tile does not first write the tile while the tensor cores idle.
- * The consumer rounds the sums, which halves their registers, and begins the next tile. After each of the next tile's
- * first blocks, while wgmma runs, the consumer writes a kept piece. Pieces that do not fit into registers beside the
- * next tile's sums are written before: pieces of the first 64 columns while the other columns of the last block are
- * multiplied.
+ * DEFERRED, with SWAP_AB: a consumer warpgroup does not write a finished tile while the tensor cores idle. The consumer
+ * rounds the sums, which halves their registers, keeps them as pieces of 64 x 64, and begins the next tile. After each
+ * of the next tile's first blocks of the reduction, while wgmma runs, the consumer writes a kept piece. Pieces that do
+ * not fit into registers beside the next tile's sums are written before: pieces of the first 64 columns while the other
+ * columns of the last block are multiplied.
  *
- * A single loop over blocks serves with and without pieces to write. The next piece is always the first kept piece;
- * the further pieces move up.
+ * A single loop over blocks serves with and without pieces to write. The next piece to write is always in
+ * kept.pairs[0]: after each piece the others move down by one.
  */
 #if DEFERRED
 
-/* Pieces are numbered in the order of 64 columns, which finish in that order. Within 64 columns the last part, which
- * may be smaller, comes first. */
+/* A tile's pieces are numbered by 64 columns of the output, whose wgmmas finish in that order. Of the pieces of the
+ * same 64 columns, the piece of the tile's last rows, which may be less than 64, comes first. */
 #define PARTS_EACH ((TILE_C + 63) / 64) /* pieces of 64 columns */
 #define ALL_PIECES (MMAS * PARTS_EACH)
 #define PIECE_MMA(n) ((n) / PARTS_EACH)
@@ -22,13 +22,13 @@
 struct kept {
     u32 pairs[KEPT][PIECE_PAIRS]; /* rounded sums of the pieces from `next` on */
     struct tile t;
-    int r0; /* first row of the tile that the consumer multiplies */
+    int r0; /* first column of the output (r) in the consumer's part of tile t */
     /* the next piece to write; above ALL_PIECES: the destinations of the next tile's rows have been requested */
     int next;
     struct rows rows;
 };
 
-/* Writes a piece of a tile, if the piece exists: from the sums, or from the kept pairs. */
+/* Writes piece n of a tile, if the output has rows and columns there: from the sums `acc`, or from `kept`, if given. */
 INLINE void write_nth(const struct hopper_params *p, const struct tile *t, int r0, int consumer, u32 shared, int n,
                       float acc[MMAS][ACCUMULATORS], const u32 *kept, const struct rows *rows, u32 *ring)
 {
@@ -49,7 +49,8 @@ INLINE void write_next(const struct hopper_params *p, int consumer, u32 shared, 
             k->pairs[n][i] = k->pairs[n + 1][i];
 }
 
-/* Requests the destinations of the next tile's rows, from `row` on, once all pieces of the kept tile are written. */
+/* Requests the output rows to which the next tile's rows go (SCATTER), from routed row `row` on. Does so once, when all
+ * pieces of the kept tile are written. */
 INLINE void ask_once(const struct hopper_params *p, int row, u32 shared, int consumer, struct kept *k)
 {
     if (SCATTER && k->next == ALL_PIECES) {
@@ -68,7 +69,7 @@ INLINE void write_others(const struct hopper_params *p, const struct tile *t, in
         write_nth(p, t, r0, consumer, shared, n, acc, NULL_PAIRS, rows, ring);
 }
 
-/* Keeps a tile's sums, except the pieces that were written. */
+/* Rounds the sums of a tile's last pieces into k->pairs; the other pieces have been written. */
 INLINE void keep(const struct tile *t, int r0, float acc[MMAS][ACCUMULATORS], struct kept *k)
 {
 #pragma unroll
@@ -84,7 +85,8 @@ INLINE void keep(const struct tile *t, int r0, float acc[MMAS][ACCUMULATORS], st
     k->next = ALL_PIECES - KEPT;
 }
 
-/* Each 64 columns are a wgmma group, so that finished columns of the last block are written while the others run. */
+/* Multiplies a block. The wgmmas of each 64 columns are a group of their own (wgmma.commit_group), so that finished
+ * columns of the last block are written while the others run. */
 INLINE void multiply_columns(float acc[MMAS][ACCUMULATORS], int width, u32 consumer_a, u32 b, int first)
 {
     const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED, SLAB_BYTES) | consumer_a >> 4;
@@ -110,7 +112,7 @@ INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][
     u32 last = 0;
 #pragma unroll 1
     for (int block = 0; block < blocks; block++) {
-        warp_barrier(); /* lanes are together again: see SAY_TOGETHER */
+        warp_barrier(); /* tells the compiler that the warp's lanes run together (SAY_TOGETHER in mainloop.cu) */
         wait_full(shared, &at);
         multiply_columns(acc, width, consumer_a + at.stage * STAGE_BYTES, operands + at.stage * STAGE_BYTES + A_BYTES,
                          block == 0);
@@ -156,7 +158,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 {
     const int blocks = blocks_of(p, 0); /* number of blocks of every tile */
     struct walk w = walk_begin(p, tiles);
-    u32 from = 0, ring = 0; /* of all tiles before this one: blocks; pieces of the output */
+    u32 from = 0, ring = 0; /* of all tiles before this one: blocks multiplied; pieces of the output written */
     struct tile t = tile_at(p, s, w.id, tiles);
     struct kept k;
     float acc[MMAS][ACCUMULATORS];

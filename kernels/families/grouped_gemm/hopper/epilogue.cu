@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- epilogue: from registers to global memory --------------------------------------------------------- */
 /*
- * A consumer writes its part of the tile in pieces of 128 bytes of every row: registers -> staging buffer (swizzled
- * like the stages) -> global memory. The ring of staging buffers runs on over tiles. If it began anew with every
- * tile, an uneven number of pieces would meet a buffer whose store still reads.
+ * A consumer warpgroup writes its part of the tile in pieces of 128 bytes of every row: registers -> staging buffer
+ * (swizzled like the stages of operands) -> global memory. The consumer takes its staging buffers in a ring that runs
+ * on over tiles. If the ring began anew with every tile, an odd number of pieces would make two pieces in sequence use
+ * the same buffer, from which the first piece's store still reads.
  *
  *   TMA_STORE 1  a thread stores the piece by TMA, which clips rows and columns that do not exist;
  *   TMA_STORE 0  each warp writes its own 16 of 64 rows to their places, eight threads a row.
@@ -31,7 +32,8 @@ INLINE int first_warp(void)
     return (THREAD & 96) == 0;
 }
 
-/* Waits until the stores have read shared memory, which must outlive them. */
+/* cp.async.bulk.wait_group.read: waits until TMA has read the staging buffers. A thread block that ended before would
+ * free them. */
 INLINE void stores_end(void)
 {
     if (TMA_STORE && first_warp() && elected())
@@ -71,8 +73,8 @@ INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r
 
 /*
  * Writes a slab of 64 rows (16 of this warp) to shared memory. Of every 8 columns a thread has two of row lane / 4
- * and two of row lane / 4 + 8. With STORE_SLABS 2 a row is two lines, and rows r and r + 4 have the same swizzle. To
- * avoid bank conflicts, the lanes of rows with bit 2 store the neighbour chunk first.
+ * and two of row lane / 4 + 8. With STORE_SLABS 2 a row is two lines of 128 bytes, and rows r and r + 4 have the same
+ * swizzle. To avoid bank conflicts, lanes whose row number has bit 2 store their second chunk of 16 bytes first.
  */
 #define NEIGHBOUR_FIRST(row) (STORE_SLABS > 1 ? (row) >> 2 & 1 : 0)
 #define SWIZZLE_OF(row, slab) (((row) * STORE_SLABS + (slab)) & 7)
@@ -132,7 +134,8 @@ INLINE void stage_piece(u32 buffer, float acc[WRITTEN][ACCUMULATORS], int piece,
     }
 }
 
-/* dW's output is most of dW's traffic, and the kernel does not read it: it need not push operands out of L2. */
+/* dW's output is most of dW's traffic, and the kernel does not read it again. With evict_first the output leaves L2
+ * before the operands do. */
 INLINE u64 store_policy(const struct hopper_params *p)
 {
     return p->flags & FLAG_STORE_FIRST ? policy_evict_first() : policy_normal();

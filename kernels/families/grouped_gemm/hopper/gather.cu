@@ -2,8 +2,9 @@
 /* ---- gather: operands by threads -------------------------------------------------------------------- */
 /*
  * Hopper's TMA cannot gather. So the producer's threads copy the gathered operand with cp.async, 16 bytes ("chunk")
- * at a time; a full barrier counts an arrival of each thread when its copies are complete. TMA still loads the second
- * operand. Chunk c of a row in shared memory lies at c xor (row mod 8), as TMA's 128-byte swizzle puts it. The begin
+ * at a time; each thread arrives at the stage's "full" mbarrier when its copies are complete
+ * (cp.async.mbarrier.arrive.noinc). TMA still loads the second operand. Chunk c of a row in shared memory lies at
+ * c xor (row mod 8), as TMA's 128-byte swizzle puts it. The begin
  * of a row is kept as a 32-bit offset in units of 16 bytes, because pointers would not fit the registers.
  */
 #if GATHER
@@ -33,7 +34,7 @@ INLINE u32 swizzled_start(void)
     return ROW * ROW_BYTES + ((CHUNK ^ (ROW & 7)) << 4);
 }
 
-/* Loads the other operand by TMA, before the copies, because TMA takes longest. */
+/* Loads the operand that is not gathered by TMA. Called before the copies, because TMA's bytes take longest to come. */
 INLINE void load_other(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                        int d, u32 shared, u32 stage, u64 policy)
 {
@@ -41,8 +42,8 @@ INLINE void load_other(const struct hopper_params *p, const struct tile *t, cons
         load_block(p, t, x, d, shared + stage * STAGE_BYTES, full_barrier(shared, stage), policy);
 }
 
-/* The rows of the operand are the tile's rows, the same for all blocks. Rows past the tile's end are not copied:
- * their results are not written. */
+/* The gathered rows are the tile's rows, the same for all its blocks of the reduction. Rows past the tile's end are not
+ * copied: their results are not written. */
 #define COPIES (TILE_ROWS / PASS)
 #define GATHERED_AT (GATHER_A ? 0 : A_BYTES) /* where the gathered operand begins in a stage */
 #define NOWHERE ~0u /* the offset of a row that does not exist */
@@ -68,7 +69,8 @@ INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], 
             copy16(to + j * PASS * ROW_BYTES, row_at(base, offset[j]), bytes);
 }
 
-/* When tiles are dealt in turn, the indices of the next tile are fetched while this tile is copied. */
+/* Fetches the gather indices of the next tile while this tile is copied. Without DYNAMIC the next tile's number is
+ * known by then. */
 #define FETCH_AHEAD (!DYNAMIC && COPIES <= 8) /* indices of two tiles must fit into the registers */
 
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
@@ -127,14 +129,14 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 
 #else
 /*
- * dW: the reduction runs over rows, so each block has new rows, and tiles are short. A warp needs longer to find a
- * tile, read a block's indices and issue its copies than the consumers need to multiply the block, even with a part
- * of the rows. So each warp copies 64 rows alone, and four times as many rows are under way. Each warp has stages of
- * its own, so that no warp can reach a stage a round too early, with the parity of another round. Where 64 rows
- * are two blocks, the warp copies both and reads the indices of both at once.
+ * dW: the reduction runs over rows, so each block of the reduction has new rows, and tiles have few blocks. If all four
+ * warps shared a block's rows, each would still need longer to find the tile, read indices and issue copies than the
+ * consumers need to multiply the block. So each warp copies 64 rows alone, and four times as many rows are under way.
+ * Each warp has stages of its own. A warp that shared them could reach a stage one round of the ring too early, where
+ * the mbarrier's parity bit looks right. Where 64 rows are two blocks, the warp copies both and reads the indices of
+ * both at once.
  *
- * Lane l knows where rows l and l + 32 begin; the eight lanes that copy 128 bytes of a row get the offset from lane
- * l.
+ * Lane l knows where rows l and l + 32 begin. The eight lanes that copy 128 bytes of a row get its offset by a shuffle.
  */
 #define ROW (LANE >> 3) /* this lane's row among the rows copied at a time */
 #define PASS 4
@@ -142,8 +144,8 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 #define SLABS ((GATHER_A ? TILE_R : TILE_C) / 64)
 #define NOWHERE ~0u /* the offset of a row that does not exist; such a row is filled with zeros */
 
-/* Reads the offsets of 64 rows from d on. The flag is tested once, so that all index loads are under way at the
- * same time. */
+/* Reads the indices of 64 rows from d on, and makes them offsets. FLAG_GATHER_64 (type of the indices) is tested once
+ * for all, so that all index loads are under way at the same time. */
 INLINE void find_gathered(const struct hopper_params *p, const struct tile *t, int d, u32 offset[OFFSETS])
 {
     const int left = t->rows - d - LANE, first = t->first + d + LANE;
@@ -162,7 +164,7 @@ INLINE void find_gathered(const struct hopper_params *p, const struct tile *t, i
         offset[i] = index[i] < 0 ? NOWHERE : row_offset(p, index[i]);
 }
 
-/* Returns the offset of the row that this lane copies in a pass. */
+/* Returns the offset of the row that this lane copies in a pass; another lane holds it. */
 INLINE u32 offset_in(const u32 offset[TILE_D / 32], int pass)
 {
     return (u32)shuffle_from((int)offset[pass * PASS / 32], pass * PASS % 32 + ROW);
@@ -173,8 +175,8 @@ INLINE u32 chunk_at(u32 start, int pass)
     return (start ^ (pass & 1) << 6) + pass * PASS * ROW_BYTES;
 }
 
-/* Copies 64 rows of a block. `to`: begin of the operand in its stage. The copies take most of the time that a
- * warp has for a block. So where all rows and columns exist, no row or column is tested. */
+/* Copies a block's rows of the gathered operand, which begins at `to` in its stage. The copies take most of the time
+ * that a warp has for a block. So where all rows and columns exist, no row or column is tested. */
 INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int d, const u32 offset[TILE_D / 32], u32 to)
 {
     const int first = GATHER_A ? t->r0 : t->c0, columns = GATHER_A ? p->tile_rows : p->tile_cols;
@@ -202,7 +204,8 @@ INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int 
     }
 }
 
-/* Warps take 64 rows in turn. With three stages of 64 rows the fourth warp has no stage. */
+/* True if this warp copies into the stage: the four warps take 64 rows in turn. With three stages of 64 rows the fourth
+ * warp has no stage. */
 INLINE int is_own(u32 stage)
 {
     return stage / HALVES % LOADERS == (u32)THREAD / 32;
@@ -257,7 +260,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     }
     copies_wait();
     if (HEARS_OUT)
-        hear_out(shared, at, 0, &w); /* each stage belongs to one warp */
+        hear_out(shared, at, 0, &w); /* 0: where threads gather, hear_out() does not use the number of blocks */
 }
 #endif
 #endif

@@ -19,7 +19,8 @@ INLINE void prefetch_maps(const struct hopper_params *p)
 INLINE void init_barriers(u32 shared)
 {
     for (int i = 0; i < NUM_STAGES; i++) {
-        /* at a full barrier TMA and every gathering thread arrive; at an empty one every multiplying warp */
+        /* arrivals per phase: full: the thread that announces TMA's bytes, and each gathering thread; empty: each warp
+         * of the tile's consumers, in all thread blocks of the cluster */
         barrier_init(full_barrier(shared, i), 1 + GATHERERS);
         barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS) * CLUSTER);
     }
@@ -73,11 +74,12 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
 #endif
 
 #if !STAGGERED && !DEFERRED /* else staggered.cu, deferred.cu */
-/* In ping-pong the consumers take tiles alternately. Where tiles are not dealt in turn, the next ticket comes late,
- * so the consumer waits for the ticket only when it writes this tile. */
+/* In ping-pong the consumers take tiles alternately. With DYNAMIC the number of the next tile (its ticket) comes late,
+ * so the consumer waits for the number only after write_tile(), not while wgmmas run. */
 #define NEXT_LATE (PINGPONG && DYNAMIC)
 
-/* LOCATE_EARLY: finds the first tile while operands load; after the last tile no tile is left to find. */
+/* LOCATE_EARLY: finds a tile's place before its wgmmas, not while they run: the first tile's place while operands load.
+ * no_tile(): without LOCATE_EARLY, or when no tile is left. */
 INLINE struct tile tile_early(const struct hopper_params *p, const struct tables *s, int id, int tiles)
 {
     return LOCATE_EARLY && id < tiles ? locate_tile(p, s, id) : no_tile();
@@ -87,7 +89,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
                     int consumer)
 {
     struct walk w = walk_begin(p, tiles);
-    /* of all tiles before this one: from: blocks; ring: pieces of the output, or with KSPLIT the tiles */
+    /* of all tiles before this one: from: blocks loaded; ring: pieces of the output, with KSPLIT tiles */
     u32 from = 0, ring = 0;
     struct tile t = tile_early(p, s, w.id, tiles);
     set_up_for_consumers(p, &t, shared, consumer);

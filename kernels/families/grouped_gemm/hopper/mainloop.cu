@@ -10,8 +10,8 @@
  * 32 bytes within rows where d is contiguous, otherwise 16 rows. For the consumer's next 64 rows the start moves by 8
  * KiB in both layouts.
  */
-/* The address bits that a descriptor can hold. In a cluster an address also has the rank of the thread block, which
- * would fall into the distance of slabs. */
+/* The address bits that a descriptor can hold. In a cluster, higher bits of a shared address hold the thread block's
+ * rank; in a descriptor they would fall into the field of the distance of slabs. */
 #define DESCRIPTOR_ADDRESS 0x3ffff
 #define DESCRIPTOR_HIGH (1u << 30 | 1024 >> 4) /* 128-byte swizzle, distance of groups */
 #define DESCRIPTOR_LOW(transposed, slab) (((transposed) ? (slab) >> 4 : 1u) << 16)
@@ -22,7 +22,8 @@ INLINE u64 descriptor(u32 low)
     return (u64)DESCRIPTOR_HIGH << 32 | low;
 }
 
-/* Waits until a stage is full. Threads write gathered operands, and wgmma sees these writes only after a fence. */
+/* Waits until a stage is full. wgmma sees gathered operands, which threads have written, only after
+ * fence.proxy.async. */
 INLINE void wait_full(u32 shared, const struct place *at)
 {
     barrier_wait(full_barrier(shared, at->stage), at->phase);
@@ -58,8 +59,8 @@ INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], int mmas, int width, u
     wgmma_commit();
 }
 
-/* dW's last block: slabs from TMA are as high as the part that was loaded, gathered slabs are whole. Each step is a
- * wgmma group: in a single group ptxas would serialise the steps. */
+/* Multiplies dW's last block, `steps` times 16 rows. Slabs that TMA loaded are only as high as the box (PARTS),
+ * gathered slabs are whole. Each step is a wgmma group: in a single group ptxas would serialise the steps. */
 INLINE void multiply_rest(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 stage,
                           int consumer, int first, int steps)
 {
@@ -76,14 +77,15 @@ INLINE void multiply_rest(float acc[MMAS][ACCUMULATORS], int mmas, int width, u3
     }
 }
 
-/* One arrival per warp: a warp knows only that its own part of the wgmmas is done. */
+/* Gives a stage back to the producers (mbarrier.arrive). Each warp arrives once: it knows only that its own part of the
+ * wgmmas is done. */
 INLINE void give_stage(u32 shared, u32 stage)
 {
     give_to_all(empty_barrier(shared, stage));
 }
 
-/* In ping-pong the consumers multiply in turn. The turn also keeps a consumer from waiting for a stage a round too
- * early, where the previous round's parity would look right. */
+/* In ping-pong the consumers multiply in turn. Without turns a consumer could wait for a stage one round of the ring
+ * too early, where the mbarrier's parity bit looks right though the stage holds older operands. */
 INLINE void wait_turn(int consumer)
 {
     if (PINGPONG)
@@ -96,7 +98,7 @@ INLINE void give_turn(int consumer, int wanted)
         group_arrive(BARRIER_TURN + (consumer ^ 1), 256);
 }
 
-/* The other consumer has the next tile, if any tile is left. */
+/* Ping-pong: lets the other consumer multiply the next tile, if any tile is left. */
 INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
 {
     if (PINGPONG) {

@@ -3,14 +3,14 @@
 /*
  * A product of one expert is often small: its time is little more than the set-up before the first load, the latency
  * of that load, and the end. No tables are made, and the set-up is divided: one warp loads, one makes the mbarriers,
- * one fetches tensor maps. The consumers, still idle, ask L2 for the first operands of their first tile, because TMA
- * waits for its maps, and maps come from memory as slowly as operands.
+ * one fetches tensor maps. The consumers, still idle, request the first operands of their first tile into L2. TMA's own
+ * loads begin later, when its maps have come from memory, which takes as long as operands take.
  *
  * The divided set-up and the early requests together saved 3 % of the time of 12 products of 16 to 512 rows with
  * operands outside L2 (H200). They save no time in large tiles, nor in dX, whose weights lie in other lines.
  */
 
-/* If the sums leave registers free, a tile is found before it is multiplied. */
+/* True if the sums leave registers free, so that a consumer finds a tile's place before it multiplies the tile. */
 #define LOCATE_EARLY (ONE_EXPERT && !PINGPONG && MMAS * ACCUMULATORS <= 64)
 #define ASKS_FIRST (LOCATE_EARLY && !WEIGHTS_TRANSPOSED)
 
@@ -25,8 +25,8 @@ INLINE u32 touched_at(u32 shared, int consumer)
            LANE * 16;
 }
 
-/* Requests the n-th row of a tile's rows and weights. With KSPLIT other thread blocks send sums to the touched bytes
- * and do not wait for touches, so lines are only prefetched. */
+/* Requests row n of a tile's operands: the tile's rows, then its weights. touch() copies 16 bytes of each line to
+ * shared memory at `to`. With KSPLIT other thread blocks may send sums there meanwhile, so it only prefetches lines. */
 INLINE void ask_nth(const struct hopper_params *p, const struct tile *t, int n, u32 to)
 {
     const int of_weights = n >= TILE_ROWS, first = FIRST_BLOCK(p) * TILE_D;
@@ -43,7 +43,8 @@ INLINE void ask_nth(const struct hopper_params *p, const struct tile *t, int n, 
         ask_line(from + ASKED_COLS);
 }
 
-/* Requests the first rows, and waits until touch() has read them: until then the warp has no other work. */
+/* Requests the operands of the consumer's first tile, and waits until touch() has read them: the warp has no other work
+ * until then. */
 INLINE void ask_first(const struct hopper_params *p, const struct tile *t, u32 to)
 {
 #pragma unroll
@@ -59,8 +60,8 @@ INLINE void set_up_for_loader(void)
     group_barrier(BARRIER_LOADER, 64);
 }
 
-/* Tells the waiting warps that the mbarriers exist; called by the warp that makes them. The waiting warps have
- * found their first tile meanwhile. */
+/* bar.arrive: tells the loading warp and the consumers that the mbarriers exist; called by the warp that initialises
+ * them. The others have found their first tile meanwhile. */
 INLINE void set_up_done(void)
 {
     group_arrive(BARRIER_LOADER, 64);

@@ -93,7 +93,7 @@
 #define GATHERERS (!GATHER ? 0 : MODE == MODE_DW ? 32 : 128) /* threads that copy a block */
 #define THREADS (128 * (1 + CONSUMERS))
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of a consumer's part of a tile */
-#define MMAS (ROWS_EACH / 64)                              /* wgmmas of 64 rows side by side */
+#define MMAS (ROWS_EACH / 64)                              /* wgmmas, of 64 rows each, for a step of that part */
 /* how many of the MMAS groups of 64 rows are written at once */
 #define WRITTEN (STAGGERED ? 1 : MMAS)
 #define ACCUMULATORS (TILE_C / 2)                          /* registers of a thread for the sums of one wgmma */
@@ -114,8 +114,8 @@
 #define PIECE (STORE_SLABS * SLAB_COLS) /* columns of the output in a staging buffer */
 #define SLAB_COLS (ROW_BYTES / OUT_SIZE)
 #define PIECES (TILE_C / PIECE)
-/* SWAP_AB: tiles are cut to a multiple of GRAIN rows. In a pair the narrower tile waits for the other: a smaller
- * grain makes the two differ by less. */
+/* SWAP_AB: a tile is cut to its expert's rows, rounded up to a multiple of GRAIN. Of two tiles in a cluster the one
+ * with fewer rows waits for the other: a smaller GRAIN makes the two differ by less. */
 #define GRAIN (SWAP_AB && CLUSTER > 1 ? 8 : 16)
 #define EACH_WIDTH_16(X)                                                                           \
     X(16) X(32) X(48) X(64) X(80) X(96) X(112) X(128)                                              \
@@ -128,11 +128,12 @@
 #else
 #define EACH_WIDTH(X) EACH_WIDTH_16(X)
 #endif
-/* Widths (numbers of rows) for which a tile has a loop of its own; each loop adds a quarter of the compile time of all
- * other code. An expert with several tiles has tiles wider than half (place_swapped). A narrower tile is an expert's
- * only tile, and waits for weights, however few rows it multiplies. With GRAIN 8 twice as many widths lie above half,
- * and none below: an expert with a single pair of tiles has about 200 rows or more, for tiles of 160. Wider tiles take
- * longest to compile, and serve experts of several nearly full pairs. */
+/* SWAP_AB: a tile's width is the number of rows that it multiplies. Widths with HAS_WIDTH have a main loop of their
+ * own, other tiles take the next wider loop; each loop adds a quarter of the compile time of all other code. An expert
+ * with several tiles has tiles wider than half of TILE_C (place_swapped). A narrower tile is its expert's only tile,
+ * and waits for weights, however few rows it multiplies. With GRAIN 8 twice as many widths lie above half, and none
+ * below: an expert with a single pair of tiles has about 200 rows or more, for tiles of 160. Kernels with TILE_C above
+ * 160 take longest to compile, and serve experts of several nearly full pairs. */
 #define WIDTH_HALF ((TILE_C / 2 + GRAIN - 1) / GRAIN * GRAIN)
 #define WIDTH_QUARTER ((TILE_C / 4 + GRAIN - 1) / GRAIN * GRAIN)
 #define WIDTH_ABOVE (GRAIN == 16 ? WIDTH_HALF : TILE_C > 160 ? TILE_C * 3 / 4 : TILE_C * 11 / 16) /* above: all */
@@ -145,7 +146,7 @@
  * next tile is multiplied: as many as fit beside that tile's sums. */
 #define PIECE_PAIRS 16 /* registers that a waiting piece takes in each thread */
 #define KEPT_FIT ((SUMS_MOST - MMAS * ACCUMULATORS) / PIECE_PAIRS)
-/* number of last pieces that are all 64 rows high */
+/* at the end of a tile's order of pieces (deferred.cu), the number of pieces that are all 64 rows high */
 #define KEPT_WHOLE (TILE_C % 64 ? TILE_C / 64 : MMAS * (TILE_C / 64))
 #define KEPT (KEPT_FIT < KEPT_WHOLE ? KEPT_FIT : KEPT_WHOLE)
 #define SUMS_MOST (GATHER ? 176 : 192) /* registers for sums and waiting pieces; a gathering producer takes some */
@@ -156,7 +157,7 @@
 #define FULL_AT (STAGING_AT + STAGING_BYTES)
 #define EMPTY_AT (FULL_AT + NUM_STAGES * 8)
 #define TICKETS_AT (EMPTY_AT + NUM_STAGES * 8)
-#define TICKETS 4 /* places in the ring of tickets */
+#define TICKETS 4 /* DYNAMIC: places in the ring of drawn tile numbers ("tickets") */
 #define SPLIT_AT (TICKETS_AT + (DYNAMIC ? TICKETS * 20 : 0))
 #define ROWS_AT (SPLIT_AT + (KSPLIT ? 16 : 0))
 #define ROWS_BYTES (TILE_C * (4 * SCATTER + 2 * FUSE_MUL_POST)) /* bytes of a consumer's struct rows */
@@ -227,12 +228,12 @@ typedef unsigned short u16;
 #define FLAG_WEIGHTS_FP32 4u
 #define FLAG_ACCUMULATE 8u
 #define FLAG_ENDS 16u     /* m_sizes holds the experts' ends */
-#define FLAG_RASTER_C 32u /* the tile order takes a group of column tiles before the next row tile */
+#define FLAG_RASTER_C 32u /* raster=columns: tiles go down a group of columns of tiles, not along a group of rows */
 #define FLAG_SORT 64u     /* dW: experts with many rows are computed first */
 #define FLAG_WIDE_A 128u   /* dW: A's map is wide: one box loads all slabs of a tile (producer.cu) */
 #define FLAG_WIDE_B 256u
-#define FLAG_STORE_FIRST 512u /* dW: stores are the first to leave L2 */
-#define FLAG_W_FIRST 1024u     /* forward and dX: weights are the first to leave L2 */
+#define FLAG_STORE_FIRST 512u /* dW: L2 drops stored output first (evict_first) */
+#define FLAG_W_FIRST 1024u     /* forward and dX: L2 drops loaded weights first (evict_first) */
 #define FLAG_W_UNCHANGED 2048u /* loads of weights leave L2's eviction order unchanged */
 #define WIDE_A(p) (((p)->flags & FLAG_WIDE_A) != 0)
 #define WIDE_B(p) (((p)->flags & FLAG_WIDE_B) != 0)

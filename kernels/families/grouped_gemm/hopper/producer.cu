@@ -19,7 +19,7 @@
  * multiplies no step beyond the part.
  */
 /*
- * dW has both operands transposed, in slabs of 64 columns, and short tiles. If the map has slabs as a dimension
+ * dW has both operands transposed, in slabs of 64 columns, and tiles of few blocks. If the map has slabs as a dimension
  * ("wide"), one box loads all slabs of a tile: 1 to 3 % faster than a box for each slab (in dX it is not faster). A map
  * whose columns are no multiple of 64 is not wide. The last tile of a row also loads its slabs singly when it has
  * fewer.
@@ -34,7 +34,8 @@ INLINE int slabs_in(int width)
     return (width + 63) / 64;
 }
 
-/* The smallest part (box) with at least `rows` rows, at most a block: each further box costs time. */
+/* The number of the smallest box (PARTS) with at least `rows` rows, or with a block's rows if `rows` is more: one box,
+ * because each further box costs time. */
 INLINE int part_of(int rows)
 {
     const int last = rows > 1 ? at_most(rows, MODE == MODE_DW ? TILE_D : 64) - 1 : 0;
@@ -86,8 +87,8 @@ INLINE struct extent extent_of(const struct hopper_params *p, const struct tile 
     return x;
 }
 
-/* Destination of a box: a stage, or only L2, from where a later load reads the box. Each caller passes a constant
- * `only_l2`. */
+/* Where TMA puts a box: into a stage, or only into L2 (cp.async.bulk.prefetch), from where a later load reads it. Each
+ * caller passes a constant `only_l2`. */
 struct goal {
     u32 to;  /* in shared memory */
     u32 bar; /* barrier that counts the bytes */
@@ -127,8 +128,8 @@ INLINE void load_rows(struct goal g, const struct tensor_map *map, const struct 
         load_4d(g.to, map, x, y, z, RAGGED, g.bar);
 }
 
-/* A box of `whole` rows from r on, of which `rows` exist. If `whole` is 64, the largest part is as high, so one load of
- * the smallest part with `rows` rows is enough. */
+/* Loads the `rows` existing ones of `whole` rows from r on. If `whole` is 64, the largest box of PARTS is as high, so a
+ * single load of the smallest box with `rows` rows is enough. */
 INLINE void load_box(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
                      const struct tile *t, int x, int r, int rows, int whole)
 {
@@ -149,8 +150,9 @@ INLINE void load_slab(struct goal g, const struct tensor_map *map, const struct 
     load_5d(g.to, map, wide ? 0 : x, y, z, RAGGED, slab, g.bar);
 }
 
-/* dW: loads the rows of part `i` in `slabs` of `most` slabs, from column x on. A wide box also loads slabs that do
- * not exist; that is slow, and happens only in rare cases. */
+/* dW: loads a block's rows with box i of PARTS in `slabs` of a whole tile's `most` slabs, from column x on. A wide box
+ * also loads slabs that do not exist; that is slow, and happens only for an expert's last rows, in
+ * a tile that the output's edge cuts. */
 INLINE void load_slabs(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
                        const struct tile *t, int wide, int slabs, int most, int x, int d, int i)
 {
@@ -192,8 +194,8 @@ INLINE void load_weight_box(struct goal g, const struct tensor_map *map, int x, 
 
 #define WEIGHTS_EACH (TILE_COLS / CLUSTER) /* number of columns whose weights each thread block of a cluster loads */
 
-/* Loads the weights of the output's columns from `from` on: `exist` rows of the weights, or in dX slabs; in a cluster
- * this thread block's half. */
+/* Loads the weights of the output's columns from `from` on. Of these, `exist` rows of the weights exist (dX: slabs). In
+ * a cluster loads this thread block's half, into both. */
 INLINE void load_weights(struct goal g, const struct tensor_map *map,
                          const struct tensor_map *part, const struct tile *t, int d, int from,
                          int exist, u64 policy)
@@ -247,8 +249,8 @@ INLINE void load_b(const struct hopper_params *p, const struct tile *t, const st
         load_weights(g, &p->b, p->b_part, t, d, t->c0, x->b, policy);
 }
 
-/* Bytes that TMA loads for dW's last block: slabs as high as their part. An expert without rows has a block of
- * zeros. */
+/* Bytes that TMA loads for dW's last block, whose slabs are only as high as box `part`. For an expert without rows TMA
+ * loads a block of zeros. */
 INLINE u32 last_bytes(const struct hopper_params *p, const struct extent *x, int part)
 {
     u32 slabs = 0;
@@ -284,8 +286,8 @@ INLINE u64 weight_policy(const struct hopper_params *p)
  * compute the box and issue the load, and about 1000 to find the next tile. In dW the consumers may multiply a tile in
  * less time. (In other modes four warps were 1 % slower than one.)
  *
- * A barrier's parity tells a round of the ring only from the next round. So no warp may reach a stage two rounds
- * before its release:
+ * An mbarrier's parity bit tells a round of the ring only from the next round. So no warp may wait for a stage two
+ * rounds before its release:
  * - If consumers release blocks in order, at most as many warps as stages suffice.
  * - In ping-pong two consumers release blocks independently, and in a cluster another thread block releases them in
  *   any order. There the warps divide the stages, and each warp has its own.
@@ -298,9 +300,9 @@ INLINE int loader_first(u32 from)
     return LOADERS == 1 ? 0 : (int)(((u32)THREAD / 32 + LOADERS - from % LOADERS) % LOADERS);
 }
 
-/* Called by the warp that hands out tickets, for each block of a tile that it loads: draws the next number early
- * enough, unless the next tile is dealt in turn. The test comes before the loads, because in their loop it takes
- * registers that the widest tiles lack. */
+/* Called by the warp that hands out tile numbers (tickets), for each block of a tile that it loads. At TICKET_LEAD
+ * blocks before the tile's end the warp draws the next number, unless the next tile is dealt in turn. The test comes
+ * before the loads, because in their loop it takes registers that the widest tiles lack. */
 INLINE void draw_in_time(const struct hopper_params *p, int tiles, int block, int blocks, int *number)
 {
     const int late = blocks > TICKET_LEAD ? blocks - TICKET_LEAD : 0;

@@ -31,23 +31,24 @@ enum {
     /* most stages in the space for tiles of at most 64 x 64 */
     HOPPER_STAGES_DEEP = 12,
     HOPPER_PARTS = 4,        /* boxes of 64, 48, 32, 16 rows for an expert's last rows (PARTS) */
-    HOPPER_GRAIN = 16,       /* GRAIN in hopper/: swapped tiles have a multiple of it, in rows; */
-    HOPPER_GRAIN_PAIRED = 8, /* ... the same in a cluster */
-    HOPPER_TICKETS = 4,      /* TICKETS in hopper/ */
-    HOPPER_KSPLIT_MOST = 8,  /* most thread blocks of a cluster on every device */
+    HOPPER_GRAIN = 16,       /* swap_ab: a tile has a multiple of 16 rows (GRAIN in hopper/); */
+    HOPPER_GRAIN_PAIRED = 8, /* ... in a cluster a multiple of 8 */
+    HOPPER_TICKETS = 4,      /* places for drawn tile numbers (TICKETS in hopper/) */
+    HOPPER_KSPLIT_MOST = 8,  /* thread blocks of the largest cluster that every device allows */
     /* bytes of counters at the begin of the workspace when tiles are dynamic */
     HOPPER_COUNTERS = 256,
     HOPPER_AHEAD_MOST = 64,
-    HOPPER_AHEAD_USUAL = 8, /* usual l2_ahead in dW of few rows */
+    HOPPER_AHEAD_USUAL = 8, /* usual l2_ahead, in experts, in dW of few rows */
     HOPPER_ROUNDS_MOST = 64,
     HOPPER_ROUNDS_USUAL = 3, /* usual dynamic_rounds of pairs */
     HOPPER_LOADERS_MOST = 4, /* largest load_warps: all warps of the producer */
     HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
-    /* a consumer's thread with this many accumulators needs all its registers */
+    /* a consumer's thread with more fp32 accumulators has no register to spare */
     HOPPER_ACCUMULATORS_MANY = 160,
-    HOPPER_SUMS_MOST = 192,     /* SUMS_MOST in hopper/: registers for sums and waiting pieces; */
+    /* SUMS_MOST in hopper/: most registers for sums and for pieces that wait to be written; */
+    HOPPER_SUMS_MOST = 192,
     HOPPER_SUMS_GATHERED = 176, /* ... the same where the producer gathers */
-    HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: registers of a waiting piece */
+    HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: a thread's registers for such a piece */
 };
 
 /* The parameters of a config, in the order of a record's fields. hopper_values looks them up
@@ -91,7 +92,7 @@ enum hopper_field { HOPPER_FIELDS(HOPPER_FIELD) FIELDS };
 extern const char *const hopper_field_names[FIELDS + 1]; /* the last is NULL */
 
 struct hopper_values {
-    /* VALUE_NONE: the config lacks the field. Texts are borrowed from the config */
+    /* by enum hopper_field; VALUE_NONE: the config lacks it. Texts are borrowed from the config */
     struct value of[FIELDS];
 };
 
@@ -214,8 +215,8 @@ static inline int hopper_slab_cols(const struct gemm *v)
  * next tile is multiplied. */
 int hopper_kept(const struct hopper_tile *t);
 
-/* True if threads write a tile's rows sooner than TMA does: deferred tiles, and tiles that share
- * weights. Not measured for dense products. */
+/* True if threads write a tile's rows sooner than TMA does: deferred tiles, and the two tiles of a
+ * cluster, which share weights. Not measured for dense products. */
 bool hopper_threads_write(const struct gemm *v, const struct hopper_tile *t);
 
 /* True if two slabs of the output (256 bytes of each row) can be stored at once. */
@@ -235,7 +236,7 @@ static inline int64_t hopper_expert_turns(const struct gemm *v, const struct hop
 /* Dynamic shared memory, as t->smem. */
 int64_t hopper_shared_bytes(const struct gemm *v, const struct hopper_tile *t);
 
-/* Blocks of 64 along the reduction; 0 in dW, where each expert has its own number. */
+/* The number of blocks of 64 along the reduction; 0 in dW, where each expert has its own number. */
 int64_t hopper_depth_blocks(const struct gemm *v);
 
 /* The values of tunables that are words; each list ends with NULL. */
@@ -244,8 +245,8 @@ extern const char *const hopper_schedules[],
                                                            *const hopper_evictions[],
                                                                *const hopper_schedulers[];
 
-/* True if `ksplit` parts of each sum can help tiles of r x c: half as many parts leave SMs without
- * work. */
+/* True if NUM_KSPLIT = `ksplit` can help tiles of r x c: with half as many parts of each sum, a
+ * launch has fewer thread blocks than the device has SMs. */
 bool hopper_split_pays(const struct gemm *v, const struct device_info *info, int r, int c,
                        int ksplit);
 /* True if experts have enough rows for schedule=staggered. */

@@ -241,8 +241,9 @@ static int add_main(const struct gemm *v, const struct hopper_tile *t,
     return 0;
 }
 
-/* True if rows are copied by token: reading rows from L2 again would take longer than finding the
- * places, 3 microseconds (hopper/permute.cu). */
+/* True if permute_copy reads each token once and writes its topk rows, rather than reads a token
+ * for each row: those reads from L2 would take longer than finding the places of a token's rows, 3
+ * microseconds (hopper/permute.cu). */
 static bool copies_by_token(const struct gemm *v, const struct grouped_gemm_args *a)
 {
     enum { AGAIN = 32 << 20 }; /* bytes that L2 delivers in 4 microseconds */
@@ -263,8 +264,8 @@ static void add_copying(const char *entry, const struct permute_params *p, int64
     memcpy(l->params, p, sizeof(*p));
 }
 
-/* The workspace, in bytes: counters when tiles are dynamic, then the rows of a copy, then their
- * places where rows are copied by token. */
+/* Bytes of the workspace's parts, in this order: the counters of dynamic tiles; with permute_copy
+ * the copy; where it copies by token the places of each token's rows. */
 struct workspace {
     int64_t counters, copy, places;
 };

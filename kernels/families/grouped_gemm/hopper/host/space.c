@@ -56,7 +56,7 @@ static bool is_dense_split(const struct gemm *v, const struct hopper_tile *t)
     return v->experts == 1 && t->ksplit > 1;
 }
 
-/* The number of blocks in a part of the sum. More stages than that would stay empty. */
+/* The number of blocks of the reduction that a thread block sums. More stages would stay empty. */
 static int64_t part_blocks(const struct gemm *v, const struct hopper_tile *t)
 {
     return (hopper_depth_blocks(v) + t->ksplit - 1) / t->ksplit;
@@ -102,8 +102,9 @@ static int hopper_space_check_split(const struct gemm *v, const struct hopper_ti
     return t->ksplit > 1 ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why) : 0;
 }
 
-/* A tile is cut to the rows that an expert has left, so a tile with fewer routed rows (t->c) only
- * gains stages. With few rows every tile waits for weights. */
+/* swap_ab: only large tiles are in the space. A tile multiplies only rows that its expert has, so
+ * fewer routed rows (t->c) only leave room for more stages. With few rows every tile waits for
+ * weights. */
 static int check_swapped(const struct hopper_tile *t, struct rejection *why)
 {
     const bool enough = t->consumers == 1 ? t->r == 128 && t->c == 64
@@ -166,9 +167,10 @@ bool hopper_stagger_pays(const struct gemm *v)
     return v->m / (v->experts > 0 ? v->experts : 1) >= STAGGERED_ROWS_LEAST;
 }
 
-/* With one consumer, no other consumer multiplies while a tile is written. Losses on an H200
- * (tests/model/h200_staggered.json): fewer stages with more buffers took at least 10 % longer;
- * skipped rows of tiles dealt in turn 2 to 7 %; one buffer about 1 %. */
+/* schedule=staggered is in the space with two consumers: of a single consumer, no other consumer
+ * multiplies while it writes a tile. Losses on an H200 (tests/model/h200_staggered.json): fewer
+ * stages with more buffers took at least 10 % longer; skipped rows of tiles dealt in turn 2 to 7 %;
+ * one buffer about 1 %. */
 static int check_staggered(const struct gemm *v, const struct hopper_tile *t,
                            const struct device_info *info, struct rejection *why)
 {
@@ -195,8 +197,9 @@ bool hopper_defer_pays(const struct gemm *v)
            rows < STAGGERED_ROWS_LEAST;
 }
 
-/* On an H200 tiles of 256 columns win, if their sums leave registers for a part of the finished
- * tile. Tiles of 128 rows lose: half of the experts with about 256 rows need a third tile. */
+/* schedule=deferred: on an H200 tiles of 256 columns win, if their sums leave registers for pieces
+ * of the previous tile. Tiles of 128 rows lose: with about 256 rows an expert, half of the experts
+ * need a third tile. */
 static int hopper_space_check_deferred(const struct gemm *v, const struct hopper_tile *t,
                                        const struct device_info *info, struct rejection *why)
 {
@@ -222,7 +225,8 @@ bool hopper_pair_pays(const struct gemm *v)
     return v->mode != GEMM_DW && rows >= (v->experts > 1 ? PAIRED_ROWS_LEAST : PAIRED_DENSE_LEAST);
 }
 
-/* In pairs, ping-pong and tiles of 128 columns gain hardly any time. */
+/* Leaves ping-pong and tiles of 128 columns out of clusters of two, where they save hardly any
+ * time. */
 static int check_paired(const struct gemm *v, const struct hopper_tile *t,
                         const struct device_info *info, struct rejection *why)
 {
@@ -296,8 +300,8 @@ static int count_departures(const struct gemm *v, const struct hopper_tile *t,
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
     n += !t->in_flight && !t->staggered && !t->deferred &&
-         hopper_sharers(t) == 1; /* elsewhere both in_flight win somewhere */
-    /* both save time on an expert's last rows, so together they count as one departure */
+         hopper_sharers(t) == 1; /* in those both values of in_flight won */
+    /* skip_rows and dynamic both save time on an expert's last rows, so both count as one */
     n += t->skip_rows || t->dynamic;
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;

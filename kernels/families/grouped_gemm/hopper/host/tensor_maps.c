@@ -89,7 +89,7 @@ static void add_expert_slabs(struct launch *l, size_t offset, const struct gemm 
            4 * sizeof(uint32_t));
 }
 
-/* The offsets of an operand's maps in the parameters. */
+/* Offsets in struct hopper_params: of an operand's whole map, and of its maps for PARTS. */
 struct places {
     size_t whole, part;
 };
@@ -102,9 +102,10 @@ static struct places places_of(bool b)
                                offsetof(struct hopper_params, a_part)};
 }
 
-/* Adds A's maps. A box is a whole tile, or the share that a thread block of a cluster loads.
- * Further maps have boxes of a single slab, for tiles with fewer slabs, and boxes of fewer rows,
- * where a whole box would reach past the expert's last row. */
+/* Adds the maps of wgmma's operand A. The usual box is a block of a whole tile, or the share of it
+ * that a thread block of a cluster loads. Other maps have boxes of a single slab, for tiles with
+ * fewer slabs, and boxes of fewer rows, where a whole box would reach past the expert's last row.
+ */
 static void add_a(const struct gemm *v, const struct hopper_tile *t,
                   const struct hopper_operands *o, struct launch *l)
 {
@@ -171,8 +172,8 @@ void hopper_add_maps(const struct gemm *v, const struct hopper_tile *t,
     if (!t->tma_store) {
         return;
     }
-    /* The kernel was compiled for the tuned rows and this problem may have others, so both maps are
-     * filled in. */
+    /* The kernel reads `out` or `out_wide`, as it was compiled for the tuned problem's rows. This
+     * problem may have other rows, so both maps are filled in. */
     if (hopper_can_pair(v, t)) {
         add_expert_slabs(l, offsetof(struct hopper_params, out_wide), v, t, a->out,
                          a->out_stride * size, a->out_stride_expert * size);

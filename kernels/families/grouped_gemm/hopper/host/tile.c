@@ -24,9 +24,9 @@ enum { ROW = 128 /* bytes of a row in shared memory */ };
 
 const enum hopper_field hopper_blocks[GEMM_ROLES] = {FIELD_BLOCK_SIZE_M, FIELD_BLOCK_SIZE_N,
                                                      FIELD_BLOCK_SIZE_K};
-/* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; a
- * launch that asked for more would wait for ever). These shares avoid nearly all spills. In forward
- * and dX a gathering producer keeps an offset for each row. */
+/* setmaxnreg: one producer and two consumer warpgroups share 3 x 168 = 504 registers per lane. If
+ * their shares exceeded that, the last warpgroup would wait for registers for ever. These shares
+ * avoid nearly all spills. In forward and dX a gathering producer keeps an offset for each row. */
 static void share_registers(const struct gemm *v, struct hopper_tile *t)
 {
     bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
@@ -96,7 +96,8 @@ static bool few_rows(const struct gemm *v, int blocks)
 }
 
 /* Where stages may be given back in another order than loaded (by two consumers, or by another
- * thread block), each warp has stages of its own. */
+ * thread block), each loading warp has stages of its own, so the number of warps must divide them.
+ */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
 {
     const bool own = t->pingpong || hopper_sharers(t) > 1;
@@ -153,10 +154,10 @@ static int usual_store_slabs(const struct gemm *v, const struct hopper_tile *t)
     return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
 }
 
-/* Returns the number of experts whose rows L2 requests in one burst. Single reads between writes
- * cost memory more time than their bytes would take. In a burst that is too large, L2 drops the
- * first rows before they are needed. Bursts of 2 MB to 3 MB were best: 4 % faster than no burst, up
- * to 3 % faster than twice as many bytes. */
+/* Returns the number of experts whose rows are requested into L2 in one burst. Single reads between
+ * writes cost memory more time than their bytes would take. In a burst that is too large, L2 drops
+ * the first rows before they are needed. Bursts of 2 MB to 3 MB were best: 4 % faster than no
+ * burst, up to 3 % faster than twice as many bytes. */
 static int hopper_count_burst_experts(const struct gemm *v)
 {
     const int64_t most = 2900000;
@@ -207,7 +208,7 @@ int hopper_usual_ahead(const struct gemm *v, const struct hopper_tile *t)
  */
 static enum hopper_eviction usual_w_eviction(const struct gemm *v, const struct hopper_tile *t)
 {
-    enum { FEW = 48 /* rows of an expert; measured: 32 and 64 */ };
+    enum { FEW = 48 /* most mean rows of an expert; measured were 32 and 64 */ };
     const bool once = v->m <= v->experts * t->height * hopper_rows_together(t);
     if (v->mode == GEMM_DW) {
         return HOPPER_EVICT_NORMAL; /* dW loads no weights */
@@ -266,8 +267,8 @@ void hopper_tile_of(const struct gemm *v, const struct hopper_values *h, struct 
         .raster_columns = hopper_says(h, FIELD_raster, "columns"),
         .sort_experts = hopper_says(h, FIELD_expert_order, "size"),
     };
-    /* The optimizer reads dW next, and dW is larger than L2. Stores by threads are slower with
-     * evict_first. */
+    /* dW's output is larger than L2, so L2 cannot keep it for the optimizer: evict_first. Stores by
+     * threads are slower with evict_first. */
     t->store_first = hopper_bool(h, FIELD_store_evict_first, v->mode == GEMM_DW && t->tma_store);
     const int height = hopper_int(h, FIELD_tile_rows, 0);
     t->height = height != 0 ? height : swap ? t->c : t->r;

@@ -291,8 +291,8 @@ static int check_tile(const struct gemm *v, const struct hopper_tile *t, struct 
     return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-/* Deferred tiles, dynamic and stored by TMA, whose sums and pieces fill a thread's registers: true
- * if ptxas spilled more than 16 bytes with these staging buffers (NVRTC 13.0). */
+/* For deferred tiles, dynamic and stored by TMA, whose sums and kept pieces fill a thread's
+ * registers: true if ptxas spilled more than 16 bytes with t->staging buffers (NVRTC 13.0). */
 static bool deferred_spills(const struct hopper_tile *t)
 {
     const bool pair = hopper_sharers(t) > 1, flat = t->rows_each == 64 && t->c == 256;
@@ -399,7 +399,8 @@ static int check_rounds(const struct hopper_tile *t, struct rejection *why)
                          t->last_rounds);
 }
 
-/* True where ptxas spilled more than 16 bytes (tests/compile/compile_space checks this). */
+/* True for tiles whose kernels ptxas compiled with more than 16 bytes of spilled registers
+ * (tests/compile/compile_space checks this). */
 static bool hopper_tile_spills(const struct gemm *v, const struct hopper_tile *t)
 {
     const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;

@@ -5,7 +5,8 @@
 
 const struct hopper_corrections *hopper_corrections_used = &hopper_corrections_h200;
 
-/* A trait belongs to a group; a config's value in the group is a number below the group's size. */
+/* A trait (model.h) is a value in a group of traits, such as "rows of a tile", and a number. These
+ * are the groups' sizes. A config whose value is not below the size has no trait of that group. */
 enum {
     ROWS = 4,                 /* rows of a tile: 64, 128, 192, 256 */
     COLS = 8,                 /* columns of a tile, in steps of 32 */
@@ -26,7 +27,7 @@ static const double ROWS_LEAST = 16,
 
 struct traits {
     uint16_t *out;
-    uint32_t n, base; /* n: traits so far; base: number of the next group's first trait */
+    uint32_t n, base; /* n: traits in `out`; base: number of the next group's first trait */
 };
 
 static void traits_put_value(struct traits *x, uint32_t size, uint32_t value)

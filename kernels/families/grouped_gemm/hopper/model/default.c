@@ -242,7 +242,7 @@ int hopper_choose(const struct problem *p, const struct device_info *info, struc
     struct rejection why = {.code = ERROR_NO_CONFIG};
     hopper_facts_init(&f, p, info, NULL);
     const int n = hopper_rank_winners(&f, all);
-    /* with one expert, splits that a search skips have won measurements */
+    /* with one expert, configs with NUM_KSPLIT that hopper_worth() refuses have won measurements */
     const bool several = f.v.experts > 1;
     if ((several && best_of(&f, p, info, all, n, true, config, &why) < INFINITY) ||
         best_of(&f, p, info, all, n, false, config, &why) < INFINITY) {

@@ -11,7 +11,8 @@
 
 #include "kernels/space.h"
 
-/* The device of the constants. The speed of other SMs follows from their share of the peak. */
+/* The H200 for which constants.h was fitted. Other devices' SMs are as fast, relative to its SMs,
+ * as their shares of the peak FLOP rate. */
 static const double H200_SMS = 132, H200_TFLOPS = 788, H200_GBPS = 4300;
 static const double H200_L2_BYTES = 60 << 20;
 
@@ -38,7 +39,7 @@ static void count_tiles(struct hopper_facts *f, const int64_t rows[])
             f->height[h].cut[(rows[e] % tile + 15) / 16]++;
             f->height[h].beside += rows[e] > tile && rows[e] % tile > 0;
         }
-        f->height[h].cut[0] = 0; /* no rows are left: no cut tile */
+        f->height[h].cut[0] = 0; /* experts without rows beyond whole tiles have no cut tile */
     }
 }
 
@@ -63,8 +64,8 @@ static void count_swapped(struct hopper_facts *f, int together, int grain, const
     }
 }
 
-/* Experts of about the same rows share a bin. The longest expert has its own bin, because all SMs
- * may wait for it. `rows` is sorted. */
+/* Puts experts with about the same number of rows into a common bin. The expert with most rows has
+ * a bin of its own, because all SMs may wait for it. `rows` is sorted. */
 static void fill_bins(struct hopper_facts *f, const int64_t rows[])
 {
     const int64_t first = f->v.experts - (int64_t)f->active, last = f->v.experts - 1;
@@ -132,7 +133,8 @@ double hopper_predict(const struct problem *p, const struct record *config,
     return hopper_expected(&f, &t);
 }
 
-/* Computes the facts once for the whole space; then a point takes a microsecond. */
+/* Computes the problem's facts once; then the time of each config of the space takes a microsecond.
+ */
 void hopper_predict_space(const struct problem *p, const struct device_info *info,
                           const struct workload *w, const struct space *s, double us[])
 {

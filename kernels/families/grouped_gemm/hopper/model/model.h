@@ -37,7 +37,7 @@ struct hopper_facts {
     double active; /* number of experts with rows */
     struct {
         double whole,
-            cut[HOPPER_HEIGHTS * 4 + 1]; /* tiles; cut[i]: those that end after 16 i rows */
+            cut[HOPPER_HEIGHTS * 4 + 1]; /* row tiles; cut[i]: with up to 16 i rows, not whole */
         double beside;                   /* number of cut tiles whose expert also has whole tiles */
     } height[HOPPER_HEIGHTS];
     /* swap_ab: number of tiles, by pairs (1: tiles of a cluster), by the tile's height in units
@@ -51,7 +51,7 @@ struct hopper_facts {
     } bin[HOPPER_BINS];
 };
 
-/* `w` NULL: rows as expected, spread as draws are. */
+/* `w` gives the experts' rows; NULL: rows of a typical draw (gemm_typical_rows). */
 void hopper_facts_init(struct hopper_facts *f, const struct problem *p,
                        const struct device_info *info, const struct workload *w);
 /* Microseconds. */
@@ -72,7 +72,7 @@ void hopper_predict_space(const struct problem *p, const struct device_info *inf
  */
 enum {
     HOPPER_MODES = GEMM_DW + 1,
-    HOPPER_TRAITS = 2816,    /* a trait's number is less */
+    HOPPER_TRAITS = 2816,    /* traits that a config could have */
     HOPPER_TRAITS_MOST = 24, /* most traits of a config */
     /* aspects of a problem: a constant, the rows of an expert, the size of an expert's weights */
     HOPPER_ASPECTS = 3,
@@ -90,8 +90,8 @@ extern const struct hopper_corrections *hopper_corrections_used;
 /* Writes a config's traits to `out`; returns how many. */
 uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t,
                        uint16_t out[HOPPER_TRAITS_MOST]);
-/* Clamped to the recorded range: a problem beyond the range counts as its nearest recorded
- * problem. */
+/* Computes the problem's aspects, clamped to the range of the recorded problems: a problem beyond
+ * the range gets the corrections of the nearest recorded problem. */
 void hopper_aspects(const struct hopper_facts *f, double out[HOPPER_ASPECTS]);
 
 /* Microseconds: hopper_time() with hopper_fitted, corrected by hopper_corrections_used. */

@@ -4,16 +4,17 @@
  *
  * Tiles go round robin over the SMs, with one thread block each. A block of the reduction takes as
  * long as the slowest of:
- * - multiplying: the whole tile, or its existing 64 rows with skip_rows;
+ * - multiplying: the whole tile, or with skip_rows only groups of 64 rows in which a row exists;
  * - loading the existing rows and columns. L2 feeds all SMs at a rate that big tiles reach, and
- *   feeds a shared operand once;
+ *   feeds an operand that a cluster shares once;
  * - waiting: a stage is free again one latency and one or two multiplications after its load was
  *   issued.
  *
- * Then a tile is written. Loading ahead hides a part of the write of cooperative tiles. Sums of the
- * other half hide it in staggered tiles (in dW no more than loading ahead, as measured), sums of
- * the next tile in deferred tiles, the other tile's multiplication in ping-pong. Further time is
- * lost by SMs without a tile in the last round, and by waits for longer tiles.
+ * Then a tile is written. Other work hides a part of the write: in cooperative tiles the loads of
+ * the next tile; in staggered tiles the multiplication of the tile's other half (in dW no more than
+ * loads, as measured); in deferred tiles that of the next tile; in ping-pong that of the other
+ * consumer's tile. Further time is lost by SMs without a tile in the last round, and by waits for
+ * longer tiles.
  *
  * Memory delivers each operand once, and again the parts that L2 dropped. A group of GROUP_SIZE_M
  * tiles walks along the second operand: all of that operand is read once per group, and the group's
@@ -32,7 +33,7 @@ struct timing {
     double gather_a, gather_b; /* 1: the producer's threads gather the operand */
     /* flops of an SM per microsecond, at the rate at which this kernel multiplies */
     double flops;
-    double slots; /* tiles that are worked on at the same time */
+    double slots; /* number of tiles that the device works on at the same time */
     /* the fraction of A's rows that each thread block reads from L2: a cluster shares the rows */
     double part_a;
 };
@@ -65,10 +66,10 @@ static double timing_count_pieces(const struct hopper_tile *t, double c)
     return (t->swap_ab ? t->rows_each / SLAB : 1) * ceil(c / SLAB);
 }
 
-/* The time of the stores of a consumer's part of a tile. With one buffer each piece waits until
- * the piece before has left. Where threads write at least as soon as TMA, stores by threads get
- * no penalty. Scattered rows always get the penalty: TMA cannot scatter, so no comparison
- * exists. */
+/* The time of the stores of a consumer's part of a tile. With one staging buffer each piece waits
+ * until the piece before has left. Stores by threads take longer by a fitted factor, except where
+ * hopper_threads_write() says that threads are as fast as TMA. Scattered rows always get the
+ * factor: TMA cannot scatter, so no comparison exists. */
 static double store_us(const struct timing *x, double r, double c)
 {
     const double part = x->t->pingpong ? 1 : x->t->consumers;
@@ -89,8 +90,8 @@ static double split_us(const struct timing *x, double r, double c)
     return x->c->split_us + r * c * 4 / x->t->consumers / x->c->sums_us;
 }
 
-/* The rows that the boxes for `exist` rows load. A box has 16, 32 or 64 rows: 48 rows load as
- * 64. */
+/* The number of rows that TMA loads for `exist` rows. A box has 16, 32 or 64 rows, so a rest of 48
+ * rows loads as 64. */
 static double timing_count_boxes(double exist)
 {
     const double rows = ceil(exist / 16) * 16;
@@ -116,7 +117,8 @@ static double multiply_us(const struct timing *x, double r, double exist)
     return fmax(us, (read + (x->t->r + c) * HOPPER_DEPTH * 2) / x->c->shared_us);
 }
 
-/* A stage is free again one latency and one or two multiplications after its load was issued. */
+/* The time of a block, or of `part` of a block. `wait`: a stage is free again one latency and one
+ * or two multiplications after its load was issued. */
 static double timing_block_us(const struct timing *x, double r, double c, double part,
                               double multiply)
 {
@@ -167,8 +169,8 @@ static double tiles_of(const struct side *s)
 
 /* All tiles of a launch: their number, times and squares of times. */
 struct load {
-    double tiles, us, squares, longest; /* us: sum of the tiles' times; squares: of these times */
-    double cut_tiles, cut_us;           /* tiles with fewer rows than a whole tile */
+    double tiles, us, squares, longest; /* us: sum of the tiles' times; squares: of their squares */
+    double cut_tiles, cut_us;           /* of these, tiles with fewer rows than a whole tile */
 };
 
 static void add_tiles(struct load *l, double tiles, double us)
@@ -179,7 +181,7 @@ static void add_tiles(struct load *l, double tiles, double us)
     l->longest = tiles > 0 ? fmax(l->longest, us) : l->longest;
 }
 
-/* Adds a row of tiles: whole columns and a cut column. */
+/* Adds n rows of tiles, each with whole tiles and perhaps a last tile of fewer columns. */
 static void add_columns(const struct timing *x, struct load *l, double n, double blocks, double r,
                         const struct side *cols)
 {
@@ -268,8 +270,8 @@ static double sm_us(const struct timing *x, const struct load *l)
         const double share = x->t->dynamic ? 0 : x->c->cut_share;
         us += (share * rounds + x->c->cut_round) * more;
     }
-    /* Measured: the model was off by this factor for all three such tiles, for an unknown reason.
-     */
+    /* swap_ab, r of at most 128: the measured times of all three such tiles differ from the model
+     * by this factor, for an unknown reason. */
     if (x->t->swap_ab && x->t->r <= 128) {
         us *= !x->t->dynamic ? x->c->swapped_narrow : x->t->pingpong ? 1 : x->c->narrow_dynamic;
     }
@@ -330,8 +332,8 @@ static double timing_bytes_once(const struct hopper_facts *f, const struct hoppe
     }
 }
 
-/* Row tiles that are cut short run ahead of the whole tiles with the same columns, until L2 drops a
- * tile's operands before the other tile reads them. */
+/* Bytes that memory delivers again because cut tiles, which take less time, run ahead of the whole
+ * tiles with the same columns: L2 drops the shared operand before the whole tiles read it. */
 static double timing_bytes_apart(const struct timing *x, const struct load *l, double cols,
                                  double depth)
 {
@@ -381,8 +383,8 @@ static double memory_us(const struct timing *x, const struct load *l)
     const double rounds = l->tiles / x->slots;
     const double uneven = ceil(rounds) / rounds - 1;
     const double free = x->t->stages - 1 - x->t->in_flight; /* stages that can be loading */
-    /* The launch takes longer for each such stage below four, because too few requests to memory
-     * are under way. */
+    /* The launch takes longer for each stage that `free` lacks to four, because too few requests to
+     * memory are under way. */
     const double starved = x->f->v.mode == GEMM_FORWARD ? x->c->starved
                            : x->f->v.mode == GEMM_DX    ? x->c->starved_dx
                                                         : 0;
@@ -401,8 +403,9 @@ static double copy_us(const struct timing *x)
     return x->c->copy_setup_us + rows * cols * (double)dtype_size(v->in) / x->c->copy_us;
 }
 
-/* A cluster lies within a GPC, and the cluster size seldom divides a GPC's SMs. Clusters on 132
- * SMs: 32 tiles of 4 thread blocks, or 16 of 8, take two rounds; 66 clusters of 2 fit. */
+/* The number of tiles that the device works on at the same time. A cluster lies within a GPC (a
+ * group of SMs), and the size of a cluster seldom divides a GPC's SMs. On 132 SMs 32 clusters of 4
+ * thread blocks, or 16 of 8, do not fit at once; 66 clusters of 2 do. */
 static double timing_count_slots(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     const double whole = t->ksplit > 2 ? 0.9 : 1;
@@ -419,9 +422,10 @@ static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
     return t->gather && (t->swap_ab || (f->v.mode == GEMM_DW && f->v.gather_x));
 }
 
-/* Ignores expert_order=size, which does not read ahead: searches over recorded keys miss more
- * winners if the model makes expert_order=size slower for that. False where experts have a
- * block of rows each: these keys were recorded before reads ahead existed. */
+/* True if the model counts dW's rows as requested into L2 ahead (l2_ahead). Also true with
+ * expert_order=size, which does not read ahead: searches over recorded keys miss more winners if
+ * the model makes expert_order=size slower for that. False where experts have a block of rows each:
+ * those keys were recorded before kernels could read ahead. */
 static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     struct hopper_tile in_order = *t;
