@@ -69,7 +69,7 @@ int launcher_new(const struct family *f, const struct problem *p, const struct r
     } else {
         r = backend->info(&l->info, err);
     }
-    /* The config decides the target, not the device's own choice. */
+    /* The config decides the target: it may be another than the device chooses for the problem. */
     l->target = r ? NULL : family_target_of_config(f, p, &l->info, config, &why);
     if (r == 0 && !l->target) {
         r = error_set(err, why.code, "the config cannot be launched: %s", why.text);

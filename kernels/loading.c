@@ -18,7 +18,8 @@ static void loading_after_fork(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Makes the mutex anew, since the child's thread has another id than the owner of the lock. */
+/* Initialises the mutex again instead of unlocking it: the mutex's owner is the parent's thread,
+ * and the child's thread has another id. */
 static void loading_after_fork_child(void)
 {
     lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

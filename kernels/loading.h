@@ -5,8 +5,9 @@
 #ifndef GEMMD_KERNELS_LOADING_H
 #define GEMMD_KERNELS_LOADING_H
 
-/* One thread at a time. The thread may begin again within, and may fork (libcuda forks to make its
- * device files). Lock order: before every lock that a fork handler takes (client/handle.c). */
+/* Lock and unlock: one thread loads at a time. That thread may call loading_begin again within, and
+ * may fork (libcuda forks to make its device files). Lock order: before every lock that a fork
+ * handler takes (client/handle.c). */
 void loading_begin(void);
 void loading_end(void);
 

@@ -175,7 +175,8 @@ static void served_add(struct served *s, const char *line)
     }
 }
 
-/* Format of a list: the database's path, then one id per line. */
+/* Reads a database's list of the modules that its bests name: the database's path, then a module's
+ * id per line. Removes an old list whose database is gone. */
 static void read_served(struct served *s, const char *path, bool old)
 {
     struct image file = {0};

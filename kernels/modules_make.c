@@ -57,7 +57,8 @@ static int modules_try_lock(int fd, const char *hash)
     return errno == EAGAIN || errno == EACCES ? 0 : -1;
 }
 
-/* True when the caller may go on. The caller closes *fd, which unlocks. */
+/* Takes the variant's lock, or waits for it. True when the caller may compile: with the lock,
+ * without locks, or after wait_ms. The caller closes *fd, which unlocks. */
 static bool modules_claim(const struct modules_order *o, int *fd)
 {
     double until = device_clock_ms(NULL) + o->wait_ms;

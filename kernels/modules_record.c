@@ -82,7 +82,8 @@ static bool is_whole(const struct image *file)
     return memcmp(file->data, head, HEAD) == 0;
 }
 
-/* The hash detects damage, not malice: five bytes could make msgpack-c allocate gigabytes. */
+/* True when decoding the data cannot take much memory: five bytes could make msgpack-c allocate
+ * gigabytes. The record's hash detects damage, not malice. */
 static bool is_bounded(const void *data, size_t n)
 {
     struct scan s;

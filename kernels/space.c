@@ -83,8 +83,8 @@ static int add_point(struct space *s, struct error *err)
 
 /* ---- restrictions ---------------------------------------------------------------------------- */
 
-/* A value of another type is an error. A value that this problem's space lacks is allowed: a list
- * may serve several problems. */
+/* A value of another type than the tunable's is an error. A value that this problem's space lacks
+ * is allowed: a client may use its list of values for several problems. */
 static int space_check_values(const struct restriction *r, const struct param *p, struct error *err)
 {
     for (uint32_t i = 0; i < r->n; i++) {

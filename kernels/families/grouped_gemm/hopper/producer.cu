@@ -310,7 +310,8 @@ INLINE void draw_in_time(const struct hopper_params *p, int tiles, int block, in
         *number = ticket_draw(p, tiles);
 }
 
-/* Goes on to the next tile after the loads. The producer's other warps read the ticket. */
+/* Goes on to the next tile after the loads. The warp that has drawn the tile's number hands the number to all other
+ * warps, through the ring of tickets; the producer's other warps read it there. */
 INLINE void walk_on(u32 shared, struct walk *w, int number)
 {
     if (!DRAWS) {
@@ -324,22 +325,22 @@ INLINE void walk_on(u32 shared, struct walk *w, int number)
 
 #if CLUSTER > 1
 #if MODE == MODE_DW
-#define HEARS_OUT 1 /* every loading warp waits in hear_out() */
+#define HEARS_OUT 1 /* true in a warp that calls hear_out() at its end: here every loading warp */
 INLINE int is_loaded_here(u32 block, u32 stage)
 {
     return (GATHER ? stage / HALVES : block) % LOADERS == (u32)THREAD / 32;
 }
 #else
-#define HEARS_OUT (THREAD < 32) /* only the first warp waits: it loads all blocks, or a part of each */
+#define HEARS_OUT (THREAD < 32) /* here only the first warp: it loads all blocks, or a part of each */
 #define is_loaded_here(block, stage) 1
 #endif
 
 /*
  * Called by a warp that has loaded its last block; `from` blocks were loaded in all, and `at` is the place after them.
- * Waits for the messages from the cluster's thread blocks: released stages and (the first thread block) read tickets. A
- * thread block that leaves before a message arrives causes a fault. So the warp waits as if it filled all stages, and
- * handed on all tickets, once more. A warp waits only for its own stages: it does not know the round of another warp's
- * stage, and could mistake an older round for the last.
+ * Waits for the last arrivals of the cluster's other thread blocks at mbarriers of this thread block: released stages
+ * and (first thread block) read tickets. An arrival at a thread block that has ended is a fault. So the warp waits as
+ * if it filled all stages, and handed on all tickets, once more. A warp waits only for its own stages: it does not know
+ * the round of another warp's stage, and could mistake an older round for the last.
  */
 INLINE void hear_out(u32 shared, struct place at, u32 from, const struct walk *w)
 {
@@ -358,9 +359,9 @@ INLINE void hear_out(u32 shared, struct place at, u32 from, const struct walk *w
 
 #if MODE == MODE_DW
 /*
- * p->ahead: all thread blocks ask L2 for the rows of this many experts at once, while the consumers multiply the rows
- * of as many earlier experts. Where experts have few rows, a launch writes much more than it reads, and waits for
- * loads that queue behind writes.
+ * p->ahead (l2_ahead): all thread blocks together request the rows of this many experts into L2, while the consumers
+ * multiply the rows of as many earlier experts. Where experts have few rows, a launch writes much more than it reads,
+ * and would wait for loads that queue behind writes.
  */
 INLINE void ask_rows(const struct hopper_params *p, int from, int to)
 {
@@ -373,8 +374,8 @@ INLINE void ask_rows(const struct hopper_params *p, int from, int to)
     }
 }
 
-/* The end of the experts whose rows must be requested before a tile of `expert` is loaded: the expert's batch and
- * the next batch. */
+/* Before a tile of `expert` is loaded, the rows of its batch of p->ahead experts, and of the next batch, must be
+ * requested. Returns the first expert after both batches. */
 INLINE int ask_until(const struct hopper_params *p, int expert)
 {
     return at_most(((expert >> p->ahead_shift) + 2) << p->ahead_shift, p->experts);
@@ -403,9 +404,9 @@ INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, i
 #if !GATHER
 #if MODE != MODE_DW
 /*
- * p->ahead: when the ring is full, asks L2 for as many blocks of the same tile beyond the ring; called after the load
- * of `block`. Each filling of the ring waits for memory anew. 64 x 64 tiles with 8 stages (K of 1024 and 8192) take
- * 0.18 microseconds a block, so 1.5 microseconds for eight blocks.
+ * p->ahead (l2_ahead): when the ring of stages is full, requests this many blocks of the same tile beyond the ring into
+ * L2; called after the load of `block`. Without requests each filling of the ring waits for memory anew. 64 x 64 tiles
+ * with 8 stages (K of 1024 and 8192) take 0.18 microseconds a block, so 1.5 microseconds for eight blocks.
  */
 INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                        int first, int blocks, int block, int *asked)
@@ -424,9 +425,9 @@ INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, cons
 }
 #endif
 
-/* Small tiles of one expert have a loop of their own for blocks with boxes that are known beforehand: the whole
- * box, or up to 64 rows the existing part. The consumers multiply such a block before the general loop asks for
- * the next. */
+/* True for small tiles of ONE_EXPERT, which have a loop of their own for "simple" tiles. The boxes of a simple tile are
+ * known beforehand: whole boxes, or of at most 64 rows one box of PARTS. The consumers multiply a block of such a tile
+ * in less time than the general loop needs to issue the loads of the next. */
 #define FAST_SIMPLE (ONE_EXPERT && TILE_R * TILE_C <= 128 * 64)
 
 INLINE struct extent simple_extent(const struct extent *x)

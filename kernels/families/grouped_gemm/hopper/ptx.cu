@@ -92,7 +92,7 @@ INLINE void block_barrier(void)
     __syncthreads();
 }
 
-/* Named barriers: `threads` counts the waiting and the arriving threads. */
+/* Named barriers: `threads` counts the threads that wait (bar.sync) and that only arrive (bar.arrive). */
 INLINE void group_barrier(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
@@ -146,7 +146,7 @@ INLINE void barrier_arrive(u32 bar, int really)
                  :: "r"(bar), "r"(really) : "memory");
 }
 
-/* Waits until the phase of this parity has ended. */
+/* Waits until the mbarrier's phase of this parity (0, 1, 0, ...) has ended. */
 INLINE void barrier_wait(u32 bar, u32 parity)
 {
     asm volatile("{\n\t.reg .pred p;\n\t"
@@ -210,7 +210,7 @@ INLINE void cluster_store16(u32 to, const u32 v[4], u32 bar)
                  :: "r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(bar) : "memory");
 }
 
-/* Stores four bytes in the same way, and arrives at a barrier that counts only these bytes. */
+/* Stores four bytes in the same way, and arrives at their mbarrier, whose phase has no other bytes. */
 INLINE void cluster_hand4(u32 to, int v, u32 bar)
 {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cluster.b64 _, [%0], 4;" :: "r"(bar) : "memory");
@@ -470,7 +470,7 @@ INLINE void shared_store4(u32 at, int v)
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(at), "r"(v) : "memory");
 }
 
-/* Returns the value before the addition. */
+/* Adds v at `at`, atomically. Returns the value before the addition. */
 INLINE u32 global_add(u32 *at, u32 v)
 {
     return atomicAdd(at, v);

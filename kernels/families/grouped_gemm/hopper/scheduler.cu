@@ -2,7 +2,8 @@
 /* ---- scheduler: experts and tiles ---------------------------------------------------------------- */
 /*
  * Each thread block scans the experts' sizes once into shared memory. From then on whole warps compute a tile's place
- * from its number, without walking the experts. All roles walk the same numbers, so roles hand nothing to each other.
+ * from its number, without walking the experts. Producer and consumers walk the same numbers, and each computes the
+ * places itself.
  *
  * The numbers of an expert are contiguous. Within an expert, GROUP_SIZE_M row tiles are walked before the next column
  * tile (FLAG_RASTER_C: column tiles before the next row tile), so that thread blocks that run at the same time share
@@ -39,18 +40,18 @@ struct hopper_params { /* as in host/params.h; strides in bytes */
     u32 group_mul, group_shift;  /* for divisions by group */
     int ahead_shift;             /* dW: log2 of ahead */
     int cols;                    /* number of column tiles; with clusters, number of clusters along c */
-    const char *a_rows, *b_rows; /* A's and B's rows, for requests into L2 (dW: ahead; ONE_EXPERT) */
+    const char *a_rows, *b_rows; /* A's and B's rows, which kernels request into L2 (dW with `ahead`; ONE_EXPERT) */
     u32 a_rows_stride, b_rows_stride; /* bytes between these rows, divided by 16 */
     u32 a_rows_bytes, b_rows_bytes;   /* bytes of each of these rows */
     /* map of `out` with other boxes: pairs of slabs (STORE_SLABS 2) or 8 rows (GRAIN 8) */
     struct tensor_map out_wide;
-#if CLUSTER > 1                       /* launches without clusters pass these too */
+#if CLUSTER > 1                       /* the host passes these fields always */
     unsigned char order[ORDER_MAX];   /* by cluster: the number of the first tile that it takes */
-    int last_rounds;                  /* DYNAMIC: number of last rounds that are drawn; others are dealt in turn */
+    int last_rounds;                  /* DYNAMIC: rounds of tiles at the end that clusters draw; others go in turn */
 #endif
 };
 
-/* Named barriers; 0 is the whole thread block. */
+/* Ids of named barriers (bar.sync, bar.arrive); 0 is __syncthreads(). */
 #define BARRIER_WRITE 1 /* + number of the consumer: its 128 threads meet; KSPLIT: both consumers' threads meet */
 #define BARRIER_TURN 3 /* + number of the consumer, which waits for its turn to multiply; the other one arrives */
 #define BARRIER_LOADER 5 /* ONE_EXPERT: the loading warp waits here until the mbarriers exist */
@@ -219,7 +220,7 @@ INLINE void make_tables(const struct hopper_params *p, const struct tables *s)
 
 /* dW: puts the experts into the order of their tiles; called by all threads after the scan. All experts have
  * equally many tiles, but an expert with many rows takes longer: long tiles first, so that short tiles fill the
- * end. Not inlined: see mainloop(). */
+ * end. Not inlined, so that the compiler knows that lanes are together after its loop (SAY_TOGETHER, mainloop.cu). */
 CALLED void order_experts(const struct hopper_params *p, const int *start, int *order)
 {
 #pragma unroll 1
@@ -280,9 +281,9 @@ INLINE int round_up(int v, int to)
     return (v + to - 1) / to * to;
 }
 
-/* Divides an expert's rows among the least number of tiles, in grains: some tiles have a grain more, and only the
- * expert's last grain may have rows that do not exist. Even experts give the extra grain to their first tiles, odd
- * experts to their last: a thread block takes every 132nd tile, possibly the same of each expert. */
+/* SWAP_AB: divides an expert's rows among the least number of tiles, in units of GRAIN rows ("grains"). Some tiles have
+ * a grain more; only the expert's last grain may have rows that do not exist. Even experts give it to their first
+ * tiles, odd experts to their last: a thread block takes every 132nd tile, possibly the same of each expert. */
 INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
 {
     const int tiles = t->row_tiles * CLUSTER;
@@ -447,7 +448,8 @@ INLINE int token_of(const struct hopper_params *p, int g)
 
 /* ---- the ring --------------------------------------------------------------------------------------- */
 
-/* A place in the ring of stages. The producer and the consumers count blocks alike, over all tiles. */
+/* A place in the ring of stages, and the parity of its mbarriers' phase. The producer and the consumers count blocks of
+ * the reduction alike, over all tiles, so a block has the same place for both. */
 struct place {
     u32 stage, phase;
 };
@@ -480,16 +482,16 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
 
 /* ---- which tiles ------------------------------------------------------------------------------------ */
 /*
- * A thread block takes tiles BLOCK, BLOCK + BLOCKS, ...; a cluster takes tiles in the same way, and begins with its
- * place. With DYNAMIC only the first tile is dealt so: a thread block draws each further tile when the tile before is
- * nearly done. A cluster draws in the last rounds only. So tiles that end early (the last rows of experts, with
- * SKIP_ROWS) do not leave SMs idle at the end. SMs that share weights also stay close enough in time that L2
- * still holds the weights.
+ * A thread block takes tiles BLOCK, BLOCK + BLOCKS, ... A cluster takes tiles in the same way, and begins with tile
+ * p->order[its number]. With DYNAMIC only the first tile is dealt so: a thread block draws the number of each further
+ * tile when the tile before is nearly done. A cluster draws in the last rounds only. So tiles that end early (the last
+ * rows of experts, with SKIP_ROWS) do not leave SMs idle at the end. SMs that share weights also stay close enough in
+ * time that L2 still holds the weights.
  *
- * The producer's first warp draws a number (ticket_draw) and hands the number on through a ring of tickets. All other
- * warps read all tickets in order, also tickets of other warps' tiles. The number of the last ticket is past the last
- * tile. In a cluster the first thread block's warp draws for all, and hands the number to the ring of each thread
- * block; all tell the first when a ticket has been read.
+ * The producer's first warp draws a number (ticket_draw) and hands the number on through a ring of tickets in shared
+ * memory. All other warps read all tickets in order, also tickets of other warps' tiles. The number of the last ticket
+ * is past the last tile. In a cluster the first thread block's warp draws for all, and hands the number to the ring of
+ * each thread block; all warps arrive at the first thread block's mbarrier when they have read a ticket.
  */
 #define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* this warp draws */
 #define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS)) - 1)
@@ -573,8 +575,8 @@ INLINE struct walk walk_begin(const struct hopper_params *p, int tiles)
     return w;
 }
 
-/* Goes on to the next tile; called by whole warps, except the warp that hands tickets out. The lane that reads a
- * ticket also reports that the ticket has been read. */
+/* Goes on to the next tile; called by whole warps, except the warp that hands tickets out. The lane that reads the
+ * ticket also arrives at the mbarrier that frees the ticket's place in the ring. */
 INLINE void walk_next(u32 shared, struct walk *w)
 {
     if (!DYNAMIC) {
@@ -599,8 +601,9 @@ INLINE int last_rounds_from(const struct hopper_params *p, int tiles)
     return from > WALKERS ? from : WALKERS;
 }
 
-/* The tile after w's, or -1 if that tile is in the last rounds. Clusters with adjacent tiles stay in step, and share
- * their reads, while tiles are dealt in turn. So only the last rounds are drawn, where early ends matter. */
+/* The number of the tile after w's, or -1 if that tile is in the last rounds, whose tiles are drawn. While tiles are
+ * dealt in turn, clusters with adjacent tiles stay in step, and L2 serves their reads together. So only the last rounds
+ * are drawn, where it matters that some clusters end early. */
 INLINE int number_in_turn(const struct hopper_params *p, const struct walk *w)
 {
     const int next = w->id + WALKERS;

@@ -9,12 +9,13 @@
  * A warp first lays its sums out in rows, in the stage that was multiplied last. Sent straight from the accumulators,
  * 8 or 16 bytes a lane with rows between them, the sums took up to 0.6 microseconds longer.
  *
- * Each thread block has two barriers: "full" (all bytes of a tile have come) and "free" (all thread blocks have read
+ * Each thread block has two mbarriers: "full" (all bytes of a tile have come) and "free" (all thread blocks have read
  * their sums). Every consumer warp of the cluster arrives at "free", except after the last tile: no sums follow, and
  * a thread block that has received all its bytes may end. Producers take no part, and may be a tile ahead or gone.
  *
- * The layout of four sums (16 bytes) of a row avoids bank conflicts. Eight lanes read every other 16 bytes of 256, so
- * bit 3 of the place goes into bit 0. Each four writing lanes have the same row, so the row goes into bits 1 and 2.
+ * The place in a row of four sums (16 bytes) avoids bank conflicts. Eight lanes read every other 16 bytes of 256, so
+ * bit 3 of the place is xored into bit 0. Each four writing lanes have the same row, so the row's number is xored into
+ * bits 1 and 2.
  */
 #if KSPLIT
 #define SPLIT_THREADS (128 * CONSUMERS)
@@ -65,8 +66,8 @@ INLINE u32 received_at(u32 rank, u32 row, int four)
     return sums_at(divide_by_size(rank * TILE_R + row), four);
 }
 
-/* Writes SENT_COLS columns of a warp's 16 rows to the stage at `to`. Each lane has sums of rows lane / 4 and
- * lane / 4 + 8: in each row two of every 8 columns. Half a warp writes 32 bytes in each of 4 rows. */
+/* Writes SENT_COLS columns of the sums of a warp's 16 rows to `to`, in the last stage. Each lane has sums of rows
+ * lane / 4 and lane / 4 + 8: in each row two of every 8 columns. Half a warp writes 32 bytes in each of 4 rows. */
 INLINE void lay_out(u32 to, const float *sums)
 {
     const int row = LANE >> 2;

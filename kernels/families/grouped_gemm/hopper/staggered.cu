@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- staggered: half of a consumer's rows is written while the other half is multiplied ------------- */
 /*
- * STAGGERED: a consumer with twice 64 rows of a tile begins with a block of the first 64 and ends with a block of the
- * second. In between it multiplies both side by side. wgmma runs asynchronously, so the tensor cores need not wait
- * for writes. For a tile with n blocks:
+ * STAGGERED: a consumer warpgroup has twice 64 rows of a tile. It begins with a block of the reduction of the first 64
+ * rows, ends with a block of the second 64, and in between multiplies both side by side. wgmma runs asynchronously, so
+ * the tensor cores need not wait for writes. For a tile with n blocks:
  *
  *   multiplied           written
  *   both 1 ... n - 2
@@ -50,8 +50,9 @@ INLINE struct place multiply_ahead(float acc[MMAS][ACCUMULATORS], int i, const s
     return at;
 }
 
-/* Multiplies a tile whose first block is begun; `at` is the next place in the ring. Leaves the last block of the second
- * half running, and returns the place after that block. In dW the block with fewer rows comes next (block_row). */
+/* Multiplies a tile whose first block's wgmmas have been issued; `at` is the next place in the ring. Leaves the wgmmas
+ * of the second half's last block running, and returns the place after that block. In dW the block with fewer rows is
+ * the second (block_row). */
 INLINE struct place multiply_tile(float acc[MMAS][ACCUMULATORS], const struct operands *o,
                                   struct place at, int consumer, int steps)
 {
@@ -141,7 +142,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
             WGMMA_WAIT(0);
             give_stage(shared, last);
             write_half(p, &t, r0, consumer, shared, acc, 0, &rows, &ring);
-            if (MODE == MODE_DW) { /* the other modes skip this half */
+            if (MODE == MODE_DW) { /* in other modes a tile is plain only if this half has no rows */
                 find_rows(p, &t, r0 + 64, consumer, &rows);
                 write_half(p, &t, r0, consumer, shared, acc, 1, &rows, &ring);
             }

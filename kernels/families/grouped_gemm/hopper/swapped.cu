@@ -19,10 +19,10 @@ struct rows { /* the places and weights of a tile's rows, in shared memory; each
 };
 
 /*
- * Requests the destinations of a tile's rows, from `row` on, as soon as the tile before has been written. A load from
- * memory takes as long as a block or two, and find_rows() would wait where no other multiplication is left. The last
- * loaded rows may belong to other tiles. No thread still reads the destinations of the tile before: find_written()
- * comes before the last barrier of that tile's last piece.
+ * SCATTER: requests the output rows of a tile's routed rows, from `row` on, as soon as the tile before has been
+ * written. A load from memory takes as long as a block or two, and find_rows() would wait where no other multiplication
+ * is left. The last loaded rows may belong to other tiles. No thread still reads the output rows of the tile before:
+ * find_written() comes before the last barrier of that tile's last piece.
  */
 INLINE void ask_for_rows(const struct hopper_params *p, int row, u32 shared, int consumer)
 {
@@ -30,7 +30,7 @@ INLINE void ask_for_rows(const struct hopper_params *p, int row, u32 shared, int
     if (!SCATTER)
         return;
 #pragma unroll
-    for (int c = THREAD & 127; c < TILE_C; c += 128) /* of a 64-bit index the lower four bytes */
+    for (int c = THREAD & 127; c < TILE_C; c += 128) /* copies four bytes: of a 64-bit index the lower half */
         if (row + c < p->rows)
             copy4(to + c * 4, (const char *)p->gather + ((i64)(row + c) << (p->flags & FLAG_GATHER_64 ? 3 : 2)));
 }

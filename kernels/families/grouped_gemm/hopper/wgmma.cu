@@ -62,8 +62,8 @@ INLINE void wgmma_declare(void)
                  " {" registers "}, %0, %1, p, 1, 1, " WGMMA_TRANSPOSE ";\n\t}"                    \
                  :: "l"(a), "l"(b), "r"(scale))
 
-/* The i-th 64 rows (64 x columns) = themselves * scale + a (64 x 16) b (16 x columns), asynchronously;
- * scale is 0 or 1. i is a constant. */
+/* The sums of the i-th 64 rows (64 x columns) = scale * the same sums + a (64 x 16) b (16 x columns), asynchronously;
+ * scale is 0 or 1, and i a constant. */
 #define WGMMA(columns, registers)                                                                  \
     INLINE void wgmma_##columns(int i, u64 a, u64 b, int scale)                                    \
     {                                                                                              \
@@ -145,7 +145,7 @@ WGMMA(248, TO_124)
     if (g * 8 < ACCUMULATORS && MMAS > 3 && i == 3)                                                \
         TAKE_8(d + g * 8, "d", name);
 
-/* Moves the i-th sums to acc[i], which is undefined before. */
+/* Moves the sums of the i-th 64 rows from the PTX registers to acc[i], which is undefined before. */
 INLINE void wgmma_settle(float acc[MMAS][ACCUMULATORS], int i)
 {
     float *d = acc[i];

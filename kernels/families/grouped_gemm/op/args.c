@@ -40,7 +40,7 @@ static int copy_args(const void *args, struct grouped_gemm_args *out, struct err
  * or a list, without strides. */
 struct operand {
     bool present; /* this problem reads or writes the array */
-    bool always;  /* also without rows */
+    bool always;  /* the pointer must not be NULL even when the launch has no rows */
     const void *data;
     const char *name, *why;
     size_t element;        /* bytes */

@@ -4,7 +4,7 @@
  * without grouped kernels. Matrices are row-major; BLAS takes them as transposed column-major
  * matrices, and gives the transposed output.
  *
- * Such a caller has the rows in expert order:
+ * A job that calls such a library has its rows in expert order:
  * - where the op gathers rows of X, a product reads equally many adjacent rows;
  * - no product exists for an expert with more rows than X has, which only given rows per expert
  *   allow;
@@ -18,8 +18,8 @@ static const void *products_row_of(const void *data, int64_t row, int64_t column
     return data ? (const char *)data + row * columns * (int64_t)dtype_size(type) : NULL;
 }
 
-/* The address of the rows of X from `first` on. Where X has only a row per token, the address of
- * equally many adjacent rows of X. */
+/* The address of `rows` rows of X from routed row `first` on. Where the op gathers them, the
+ * address of equally many adjacent rows anywhere in X. */
 static const void *rows_of_x(const struct gemm *v, const void *x, int64_t first, int64_t rows)
 {
     int64_t room = v->x_rows - rows + 1;

@@ -63,8 +63,8 @@ static void draw_zipf(const struct routing *r, const struct gemm *v, uint64_t *r
     }
 }
 
-/* Draws each token's experts by the first topk steps of a shuffle; the order before does not
- * matter. */
+/* Draws each token's experts by the first topk steps of a shuffle. `order` stays shuffled from
+ * token to token, which does not matter. */
 static void draw_uniform(const struct gemm *v, uint64_t *random, int32_t *ids)
 {
     int32_t order[GEMM_EXPERTS_MAX];
@@ -93,10 +93,10 @@ static int64_t most_rows(const struct gemm *v, const int32_t *ids)
 }
 
 /*
- * Of eight uniform routings, returns the seed of the routing whose largest expert is the second
- * largest. A job routes differently at each step. For Llama 4 Scout with 4096 tokens, two tiles of
- * 144 rows just held every expert of one routing and won by 1 %. In routings with a larger expert
- * they were up to 9 % slower than two tiles of 160.
+ * Draws eight uniform routings, ranks them by the rows of their largest expert, and returns the
+ * seed of the second. A job routes differently at each step. For Llama 4 Scout with 4096 tokens,
+ * two tiles of 144 rows just held every expert of one routing and won by 1 %. In routings with a
+ * larger expert they were up to 9 % slower than two tiles of 160.
  */
 uint64_t gemm_wary_seed(const struct problem *p, uint64_t asked)
 {
@@ -127,7 +127,7 @@ uint64_t gemm_wary_seed(const struct problem *p, uint64_t asked)
             below = rows;
             second = next;
         }
-        next = random; /* a later seed of the sequence */
+        next = random; /* the generator's state after a draw is the next draw's seed */
     }
     free(ids);
     return second;

@@ -2,8 +2,8 @@
 /* ---- portable, fragments: from shared memory to registers ------------------------------------ */
 
 struct fragments {
-    u32 a[FR][4];     /* a fragment of 16 x 16 each */
-    u32 b[FC / 2][4]; /* two fragments of 16 x 8 each */
+    u32 a[FR][4];     /* each an operand A of mma.sync, 16 x 16 */
+    u32 b[FC / 2][4]; /* each two operands B, 16 x 8 */
 };
 
 /*
@@ -31,7 +31,7 @@ INLINE int first_b(int warp_c)
 
 INLINE void load_a(u32 a[FR][4], u32 stage, int first, int step)
 {
-    HIDE32(first); /* costs a few more instructions and saves many registers */
+    HIDE32(first); /* computes addresses anew at each step: saves many registers */
 #pragma unroll
     for (int i = 0; i < FR; i++) {
         if (A_TRANSPOSED)

@@ -33,7 +33,7 @@ INLINE void copy_commit(void)
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Waits until all but the newest NUM_STAGES - 2 groups of this thread have arrived. */
+/* Waits until all of this thread's groups of cp.async, except the newest NUM_STAGES - 2, are complete. */
 INLINE void copy_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" :: "n"(NUM_STAGES - 2) : "memory");

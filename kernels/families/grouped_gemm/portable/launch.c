@@ -20,8 +20,8 @@ uint32_t cuda_flags_of(const struct grouped_gemm_args *a)
            (a->flags & GROUPED_GEMM_ENDS ? CUDA_ENDS : 0u);
 }
 
-/* mul = ceil(2^shift / by) exceeds 2^shift / by by less than 1, which is small enough for every g
- * below 2^30. */
+/* For g / by = g * mul >> shift: mul = ceil(2^shift / by) exceeds 2^shift / by by less than 1,
+ * which is small enough for every g below 2^30. */
 void cuda_divide_by(int64_t by, uint32_t *mul, uint32_t *shift)
 {
     *shift = 30;

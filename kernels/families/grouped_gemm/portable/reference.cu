@@ -2,7 +2,7 @@
 /*
  * The independent reference of grouped_gemm: a thread per element, sums in double. It shares with portable/ only the
  * definition of the op (grouped_gemm.h). It computes the check rows of a workload, once per problem. A tuning waits
- * for it, so adjacent elements are read at once.
+ * for it, so a thread reads eight adjacent elements at once.
  *
  * A thread block has a check row (blockIdx.y), a run of `length` elements within a row of the output, and COLUMNS of
  * the run's columns (blockIdx.x, because the grid may have more than 65535). First the thread block finds the row in
