@@ -82,7 +82,7 @@ static int add_entry(struct kinds *k, const struct entry *e, struct error *err)
     return 0;
 }
 
-/* False: the config with the fields is not legal, or *status is ERROR_*. */
+/* Sets the fields of --with in a config. False: it is then not legal, or *status is ERROR_*. */
 static bool add_fields(const struct kinds *k, const struct problem *p, struct record *config,
                        int *status, struct error *err)
 {
@@ -326,7 +326,7 @@ static int by_random(const void *a, const void *b, void *entries)
     return (x->random > y->random) - (x->random < y->random);
 }
 
-/* Returns the number of variants that earlier kinds lack. */
+/* Writes the kind's variants that no earlier kind has to `order`. Returns their number. */
 static uint32_t order_kind(const struct kinds *k, const struct kind *kind, uint32_t *order,
                            struct turn *turns)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts, resumed runs and samples of compile_space, with the NVRTC stub and a log per test."""
+"""Verdicts, resumed runs and samples of compile_space. A stub replaces NVRTC, with a log that each test sets."""
 import os
 import subprocess
 

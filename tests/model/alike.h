@@ -15,7 +15,7 @@ struct alike {
 };
 
 struct alike alike_to(const struct hopper_tile *tile);
-/* Another launch that was measured. */
+/* Looks at another measured launch, and keeps its time if the launch is the nearest so far. */
 void alike_look(struct alike *a, const struct hopper_tile *tile, double us);
 
 #endif

@@ -11,7 +11,7 @@
 #include "tests/model/measured.h"
 
 enum { REPEATS = 50 };
-static const double CHOOSE_MS_MOST = 0.6, RANK_MS_MOST = 15; /* on an idle machine 0.3 and 5 */
+static const double CHOOSE_MS_MOST = 0.6, RANK_MS_MOST = 15; /* took 0.3 and 5 on an idle machine */
 
 static double now_ms(void)
 {

@@ -27,7 +27,7 @@ import statistics
 SHAPES = pathlib.Path(__file__).resolve().parent.parent / "data/shapes/moe.csv"
 FAR = 1.25  # points slower than this many times the best are left out
 WEIGHT = 9  # weight of a landscape's problem in a fit: few problems, but all of today's kernels
-BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # sizes of a tile: rows, columns, reduction
+BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # BLOCK_SIZE_? of a tile's rows, columns and reduction
 TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) "
                   r"(\d+x\d+ (?:pp|c\d|sg|df) s\d+ nb\d+(?: f0)?(?: skip)?(?: swap)?(?: dyn)?(?: [12]x[12])?)"
                   r" +((?:gm\d+|cols|by size| )*?) +([\d.]+) us \(least +([\d.]+)\)")
@@ -56,7 +56,7 @@ def without_defaults(config):
 
 
 def problem_of(shape, mode, kind):
-    """Makes a problem's fields from a bench's line, like layer_problem() of hopper_bench."""
+    """Makes a problem's fields from mode and kind of a `time` line, like layer_problem() of hopper_bench."""
     words = kind.split()[1:]
     fields = {"mode": mode, "topk": shape["topk"], "experts": shape["experts"],
               "M": shape["M"], "N": shape["N"], "K": shape["K"],
@@ -71,7 +71,7 @@ def problem_of(shape, mode, kind):
 
 
 def config_of(mode, kind, tile, run_time):
-    """Makes a config from a tile's name, which has all of it, like case_config() of hopper_bench."""
+    """Makes a config from a `time` line, which has all parameters, like case_config() of hopper_bench."""
     words, kinds, values = tile.split(), kind.split(), run_time.split()
     rows, columns = words[0].split("x")
     scatter = (mode == "forward" and "py" in kinds) or (mode == "dX" and "px" in kinds)
@@ -105,7 +105,7 @@ def config_of(mode, kind, tile, run_time):
 
 
 def named(model, layer, tokens, mode, shapes):
-    """moe.csv's names for a shape of the command line."""
+    """Returns moe.csv's model and layer for a shape that hopper_bench was given as "experts-E-TOPK" and MxNxK."""
     sizes = layer.split("x")
     if not model.startswith("experts-") or len(sizes) != 3:
         return model, layer
@@ -175,7 +175,7 @@ class Drift:
 
 
 def read_points(records, problem):
-    """The best point of each variant, and points that were measured again."""
+    """Yields config, us and least of each variant's best point, and of the points that were measured again."""
     params, drift = problem["params"], Drift(records, problem["reference_us"])
     for record in records:
         if "variant" in record:
@@ -214,7 +214,7 @@ def read_collected(path):
 
 
 def read_times(path, shapes):
-    """Yields (model, layer, tokens, problem), config, us, least."""
+    """Yields (model, layer, tokens, problem), config, us and least (the median and the smallest time)."""
     with open(path, encoding="utf-8") as f:
         if f.readline().startswith('{"configs"'):
             yield from read_collected(path)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A pattern search: each constant in turn moves by its own step, in both directions. Steps that
- * help grow, other steps shrink. After each turn the search goes on in the turn's direction. From
- * its end it makes a few random hops and searches again. The model is piecewise smooth, its
- * constants have bounds, and a thousand evaluations take seconds, so no better method is needed.
+ * lower the loss grow, other steps shrink. When all constants had their turn, the search goes on in
+ * the direction in which they moved together. From its end it makes a few random hops and searches
+ * again. The model is piecewise smooth, its constants have bounds, and a thousand evaluations take
+ * seconds, so no better method is needed.
  */
 #include "tests/model/fit.h"
 
@@ -118,7 +119,8 @@ static double turn(const struct search *s, double value[], double step[], double
     return loss;
 }
 
-/* Moves all constants on in the direction of the last turn, as long as the loss falls. */
+/* Moves all constants on in the direction in which turn() has moved them from `was`, as long as the
+ * loss falls. */
 static double go_on(const struct search *s, double value[], const double was[], double loss)
 {
     for (double far = 1; far < 64; far *= 2) {

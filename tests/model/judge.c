@@ -55,8 +55,8 @@ static double best_of(const struct measured_problem *p, const struct ranked *all
     return us / p->best - 1;
 }
 
-/* choose() may take settings that were not measured: then the nearest of the same kernel stand for
- * them. */
+/* The regret of the analytic default. choose() may take run-time settings that were not measured:
+ * then the nearest measured settings of the same kernel stand for them. */
 static void judge_choice(const struct measured_problem *p, struct verdict *out)
 {
     struct record config;

@@ -20,7 +20,7 @@ static const double FAR =
 
 /* ---- landscapes ------------------------------------------------------------------------------ */
 
-/* Takes the landscape's points that are in today's space. */
+/* Takes the tiles and times of the landscape's points that are in today's space. */
 static bool take_points(struct lecture *to, const struct landscape *l, const struct space *s)
 {
     to->tiles = calloc(s->n + 1, sizeof(*to->tiles));

@@ -11,7 +11,7 @@
 #include "kernels/families/grouped_gemm/hopper/model/model.h"
 
 struct lecture {   /* a landscape */
-    char name[96]; /* name of the landscape's file, which begins with the name of the weights */
+    char name[96]; /* name of the landscape's file, which begins with the language model's name */
     struct problem problem;
     struct device_info info; /* of the recorded device */
     struct hopper_facts facts;
@@ -30,8 +30,8 @@ struct lectures {
 bool lectures_add(struct lectures *l, const char *folder);
 void lectures_close(struct lectures *l);
 
-/* Learns from all landscapes except the weights `without` (NULL: all), for the constants
- * hopper_fitted. False: no memory. */
+/* Learns from all landscapes, except landscapes of the language model `without` (NULL: none), for
+ * the constants hopper_fitted. False: no memory. */
 bool learn(const struct lectures *l, const char *without, struct hopper_corrections *out);
 
 #endif

@@ -7,9 +7,9 @@
  *       regret of following the model, in per cent of the best measured time. --rows: of each
  *       problem. --most: fails when the regret of the first choice is higher.
  *   model_eval --leave-out [--write OUT] [--only NAMES --from OLD] FILE...
- *       the same with constants fitted without the judged model's (weights') problems. --write: a
- *       line with each model's constants, for searches over its landscapes. --only: all other
- *       constants come from OLD, an earlier OUT.
+ *       the same for each language model's problems, with constants fitted to the others' problems.
+ *       --write: a line with these constants for each language model, for searches over its
+ *       landscapes. --only: all other constants come from OLD, an earlier OUT.
  *   model_eval --fit OUT [--only NAMES] FILE...
  *       fits the constants, writes OUT (hopper/model/constants.h). --only: these, separated by
  *       commas; all other constants keep their compiled values.
@@ -55,7 +55,8 @@ static void show_summary(const struct summary *s, int judges)
     }
 }
 
-/* Adds the verdicts on a model's problems (NULL: on all). */
+/* Adds the verdicts on the problems of the language model `model` (NULL: on all), and returns the
+ * number of verdicts. */
 static uint32_t judge_all(const char *model, const struct hopper_constants *c, bool rows,
                           uint32_t n)
 {
@@ -129,7 +130,8 @@ static void write_constants(FILE *f, const char *model, const struct hopper_cons
     fflush(f);
 }
 
-/* Reads an earlier fit without the model; constants that the fit lacks keep their values. */
+/* Reads the constants that an earlier fit found without the language model `model`. Constants that
+ * the fit lacks keep their values. */
 static void read_constants(FILE *f, const char *model, struct hopper_constants *c)
 {
     char line[8192];
@@ -210,7 +212,8 @@ static int fit_to(const char *path, const char *only)
     return fclose(f) ? 1 : 0;
 }
 
-/* Judges each model by constants fitted without it; held constants come from an earlier OUT. */
+/* Judges each language model's problems by constants fitted to the others' problems. Constants with
+ * held[] true come from an earlier OUT, `from`. */
 static int leave_out(const char *path, const char *from, const bool held[])
 {
     const char *models[MODELS_MAX];

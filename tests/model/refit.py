@@ -15,9 +15,9 @@ constants. A new constant is a line in that file, with any value. Then the model
 from build/tests/data/landscapes and landscapes_fresh, into corrections_h200.txt beside the
 constants (learn.h).
 
---only fits some constants, after new measurements of their subject; all other constants stay, also
-constants fitted without a model. --leave-out also fits without each model in turn and judges on
-that model, which takes minutes; these constants go to tests/model/h200_left_out.txt.
+--leave-out also fits to all problems but one language model's, for each in turn, and judges by that one's
+problems, which takes minutes; these constants go to tests/model/h200_left_out.txt. --only fits some
+constants, after new measurements of their subject; all other constants stay, also in h200_left_out.txt.
 """
 import argparse
 import pathlib

@@ -42,7 +42,7 @@ static int close_all(void **state)
     return 0;
 }
 
-/* A config has at most one trait of each group, and the number of each trait is in the table. */
+/* A config has at most one trait of each group. Traits are in rising order, below HOPPER_TRAITS. */
 static void test_traits(void **state)
 {
     (void)state;
@@ -123,8 +123,8 @@ static void test_where(void **state)
     assert_false(is_corrected(&l->facts, l));
 }
 
-/* On this device four stages take a tenth longer than the model says. Corrections learnt from other
- * weights predict this. */
+/* Times of tiles with four stages are made a tenth longer than the model says. Corrections learnt
+ * from other language models' landscapes predict this. */
 static void test_known_error(void **state)
 {
     (void)state;
@@ -180,8 +180,9 @@ static uint32_t take_fastest(double *expected, uint32_t n)
     return least;
 }
 
-/* For a recorded problem with copied rows: how much slower than the best is the best of the eight
- * configs that would be expected fastest with rows in order. Negative: no copied rows. */
+/* For a recorded problem with permute_copy: how much slower than the best such config is the best
+ * of the eight that the corrections expect to be fastest when rows need no gathering. Negative: no
+ * config has permute_copy. */
 static double miss_without_gather(const struct lecture *l)
 {
     struct hopper_facts f = l->facts;
@@ -208,9 +209,9 @@ static double miss_without_gather(const struct lecture *l)
     return n > 0 ? found / best - 1 : -1;
 }
 
-/* Times of gathering kernels say nothing about kernels without gather, which learn from kernels
- * with copied rows. (Configs chosen by gathering kernels' times were 3.4 per cent slower
- * than the best.) */
+/* Times of gathering kernels say nothing about kernels without gather. Corrections of the latter
+ * are learnt from kernels with permute_copy, which read rows in order. (Configs chosen by gathering
+ * kernels' times were 3.4 per cent slower than the best.) */
 static void test_without_gather(void **state)
 {
     (void)state;

@@ -39,8 +39,8 @@ static void look_at_space(struct mapped_key *k, const struct landscape *l, const
     }
 }
 
-/* Returns the best recorded time. The reference counts even outside the space, because every search
- * measures it. */
+/* Returns the best recorded time. The reference kernel counts even outside the space, because every
+ * search measures it. */
 static double best_of(const struct landscape *l)
 {
     double sure = INFINITY, any = INFINITY;
@@ -116,7 +116,7 @@ static bool read_constants(const char *line, struct hopper_constants *out)
     return true;
 }
 
-/* Finds the first line of the file `path` with the name of weights that the key's name begins with.
+/* Finds the first line of the file `path` that begins with the language model of the key's name.
  */
 static bool find_constants(const struct mapped_key *k, const char *path, char weights[96],
                            struct hopper_constants *out)
@@ -139,7 +139,7 @@ bool key_use_constants(const struct mapped_key *k, const char *path, const struc
 {
     static struct hopper_constants c;
     static struct hopper_corrections lessons;
-    static char learnt[96]; /* without these weights */
+    static char learnt[96]; /* the language model without which `lessons` were learnt */
     char weights[96];
     bool found = find_constants(k, path, weights, &c);
     hopper_fitted = found ? &c : &hopper_h200;

@@ -25,7 +25,7 @@ struct search_run {
 struct mapped_key {
     char path[512], name[96], problem[1024];
     double best_us;
-    uint32_t points, variants;                     /* how many of today's space are recorded */
+    uint32_t points, variants;                     /* recorded ones of today's space */
     struct search_run runs[STRATEGIES][SEEDS_MAX]; /* before each run nothing was compiled */
     struct search_run
         warm[SEEDS_MAX]; /* the strategy `ranked`, when everything was compiled before */
@@ -39,14 +39,15 @@ bool key_open(struct mapped_key *k, const char *path);
 /* The true time of a config; NAN: not recorded. */
 double key_truth(const struct landscape *l, const struct record *config);
 
-/* From now on the time model uses constants that were fitted without the landscapes of the key's
- * layer (N, K, experts), from a file of model_eval --leave-out --write. `l`, if given: the
- * landscapes of other layers, from which the model also learns. False: the file lacks constants for
- * the key. */
+/* From now on the time model uses constants that were fitted without the problems of the key's
+ * language model, from a file of model_eval --leave-out --write. From the landscapes `l` the time
+ * model also learns corrections, except from those of the key's language model. False: the file
+ * lacks constants for the key. */
 bool key_use_constants(const struct mapped_key *k, const char *path, const struct lectures *l);
 
-/* Searches a key by a strategy, once for each seed; exhaustive once. With `warm` also ranked with
- * everything compiled, and ranked after each of its own searches, with other noise. */
+/* Searches a key by a strategy, once for each seed; by `exhaustive` once. With `warm` also by
+ * `ranked` with everything compiled, and by `ranked` again after each search by `ranked`, with
+ * other noise. */
 void key_search(struct mapped_key *k, int strategy, uint32_t seeds, bool warm);
 
 #endif

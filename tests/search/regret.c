@@ -20,9 +20,10 @@
  * - --warm: also the seconds with everything compiled ("warm"), and those of a second search with
  *   other noise that finds the first search's images ("again": median and most; and regret);
  * - --alone: without the exhaustive search, so without relative cost;
- * - --constants: of the model, fitted without each key's weights (model_eval --leave-out --write);
- * - --teachers: landscapes, besides the given, from which the model learns corrections
- *   (tests/model/learn.h), without the key's weights;
+ * - --constants: the model's constants, fitted without the problems of each key's language model
+ *   (model_eval --leave-out --write);
+ * - --teachers: further landscapes from which the model learns corrections (tests/model/learn.h),
+ *   except those of the key's language model;
  * - --check: exit 1 unless ranked's regret over all keys has at most this median and 95th
  *   percentile, each key's cost is at most COST, and winners of a key differ by at most SPREAD, all
  *   in per cent.
@@ -76,7 +77,7 @@ static bool use_constants(const struct options *o, const struct mapped_key *k)
     return good;
 }
 
-/* Each key in a process of its own, `jobs` at a time. False: a process failed. */
+/* Searches each key in a process of its own, `jobs` at a time. False: a process failed. */
 static bool search_all(const struct options *o)
 {
     bool good = true;

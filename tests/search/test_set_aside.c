@@ -154,7 +154,7 @@ static void test_budget_is_of_all_orders(void **state)
     o->spent_device_ms = 9999;
     child_tune(&c, o);
     assert_int_equal(c.error.code, 0);
-    /* the search ends soon after it has measured the reference, and not before */
+    /* the budget is used up: the search ends soon after it has measured the reference kernel */
     assert_true(c.result.measured > 0 && c.result.measured <= alone.measured / 2);
     order_free(o);
     stop(&c, folder);

@@ -48,7 +48,9 @@ struct recorded {
     const struct family_target *target;
     struct record best;
     double best_us, standard_us;
-    double newer; /* predicted time of today's default over the predicted time of its stand-in */
+    /* predicted time of today's default over the predicted time of the recorded reference kernel,
+     * which stands for it */
+    double newer;
 };
 
 static struct recorded all[RECORDED_MAX];
@@ -221,7 +223,7 @@ struct sum {
     double answer, known, best, worst, worst_known;
 };
 
-/* The answer's time over the default's; NaN: not recorded. */
+/* The recorded time of the answer's config, over the default's; NaN: not recorded. */
 static double judge(const struct recorded *r, const struct answer *a)
 {
     return strcmp(a->tier, "default") == 0 ? 1 : recorded_us(r, &a->config) / r->standard_us;
