@@ -30,7 +30,7 @@ void image_deinit(struct image *i);
 /* The first three lines of the log that name an error, else its first line, joined to one line and
  * without the paths of `folder` (may be NULL). */
 void image_log_excerpt(const char *log, const char *folder, char *out, size_t size);
-/* Sets the fields that follow from a variant and its compiler; created_s only when 0. */
+/* Sets the fields that follow from a variant and its compiler; created_s only when it is 0. */
 void module_describe(struct module *m, const struct variant *v, const char *compiler);
 /* After a successful compile: sets the `meta` fields that do not come from the compiler's report,
  * and `registers` to -1 (unknown). */
@@ -152,7 +152,8 @@ int device_probe(const char *spec, struct device_info *out, struct error *err);
  * variable is unset or invalid. The check returns ERROR_INVALID for an invalid value. */
 double device_memory_share(void);
 int device_memory_share_check(struct error *err);
-/* The share of the host's free memory, in bytes; ERROR_NO_MEMORY when `need` is more. */
+/* The same share of the host's free memory, in bytes. device_host_fits returns ERROR_NO_MEMORY when
+ * `need` bytes are more. */
 int64_t device_host_limit(void);
 int device_host_fits(double need, struct error *err);
 /* Returns ERROR_NO_MEMORY: a problem needs `need` bytes, more than `limit`, the allowed share of

@@ -10,7 +10,8 @@ static int64_t prepared_buffer_bytes(const struct buffer *b)
     return b->count * (int64_t)dtype_size(b->dtype);
 }
 
-/* Only the output has guards, because nothing writes to the other buffers. */
+/* Bytes of the guards before and behind a buffer. Only the output has guards, because nothing
+ * writes to the other buffers. */
 static int64_t prepared_guard_of(const struct prepared *w, const struct buffer *b)
 {
     return b->init == BUFFER_OUTPUT ? w->ops->guard_bytes : 0;
@@ -68,7 +69,7 @@ int prepared_fill(struct device *d, const struct prepared *w, uint32_t i, void *
                   struct error *err)
 {
     const struct buffer *b = &w->workload.buffers[i];
-    uint64_t state = w->workload.seed + i; /* no device in it: all have the same operands */
+    uint64_t state = w->workload.seed + i; /* the same seed on every device */
     const int64_t bytes = prepared_buffer_bytes(b);
     if (b->init == BUFFER_RANDOM || b->accumulate) {
         return w->ops->fill(d, b, random_next(&state), to, err);

@@ -85,7 +85,7 @@ struct prepared_ops {
     int (*wait)(struct device *d, const char *what, struct error *err);
     int (*reference)(struct device *d, const struct family_target *t, const struct launch *l,
                      struct error *err);
-    /* Adds the output's content to the expected values of the check rows. */
+    /* For a kernel that adds to the output: adds its initial content to the expected check rows. */
     int (*add_rows)(struct device *d, const struct prepared *w, struct error *err);
     int (*launch)(struct device *d, struct kernel *k, const struct launch *l, struct error *err);
     int (*inspect)(struct device *d, const struct prepared *w, const struct tolerance *tol,

@@ -278,7 +278,7 @@ static bool is_pair(const struct recorded *a, const struct recorded *b, bool *ro
     return a != b && same_card(a, b) && record_equal(&x, &y);
 }
 
-/* True: the model learnt from no landscape of these weights. */
+/* True: the model learnt from no landscape of a layer with this N, K, experts and topk. */
 static bool is_held_out(const struct recorded *r)
 {
     static const char *const names[] = {"N", "K", "experts", "topk"};

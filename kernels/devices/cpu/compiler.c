@@ -127,7 +127,8 @@ static int compiler_open_cpu(const char *spec, struct compiler *base, struct err
 {
     struct cpu_compiler *c = (struct cpu_compiler *)base;
     int r = find_cc(c->path, err);
-    if (r == 0 && stat(c->path, &c->file) < 0) { /* before the version is read */
+    if (r == 0 &&
+        stat(c->path, &c->file) < 0) { /* first: still_itself() notices a later replacement */
         r = error_set(err, ERROR_NO_COMPILER, "%s has just gone: start again", c->path);
     }
     r = r ? r : read_version(c->path, c->version, sizeof(c->version), err);
@@ -278,7 +279,7 @@ static int how_it_ended(const struct job *j, int status, struct image *out, stru
         return read_output(j, out, err);
     }
     image_log_excerpt(out->log, j->folder, text, sizeof(text));
-    if (cpu_compiler_log_says(out->log, no_room)) { /* temporary, as is no_memory */
+    if (cpu_compiler_log_says(out->log, no_room)) { /* a temporary cause: not `refused` */
         return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s",
                          text);
     }

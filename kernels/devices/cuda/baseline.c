@@ -129,7 +129,7 @@ static int cublas_multiply(struct cublas *b, const struct dense_product *p, stru
 
 struct products {
     struct cublas *cublas;                         /* owned */
-    uint32_t n;                                    /* products of one copy */
+    uint32_t n;                                    /* products for one copy of the buffers */
     struct dense_product *of[PREPARED_COPIES_MAX]; /* owned */
     bool exact;
 };

@@ -57,8 +57,8 @@ static int64_t sweep_bytes(const struct cuda_device *d)
     return 2 * (d->base.info.l2_bytes > 0 ? d->base.info.l2_bytes : 64 << 20) / 16 * 16;
 }
 
-/* The share of the free memory, as gemmd is a guest beside training jobs, less the buffer that
- * cuda_sweep_l2 is going to allocate. */
+/* Sets *bytes to the bytes that a problem may take: a share of the free memory, as gemmd is a guest
+ * beside training jobs, less the buffer that cuda_sweep_l2 is going to allocate. */
 static int cuda_limit(struct device *base, int64_t *bytes, struct error *err)
 {
     struct cuda_device *d = cuda_of(base);
@@ -260,7 +260,8 @@ static int cuda_sample(struct device *base, const struct prepared_work *work, ui
 
 /* ---- looking at results --------------------------------------------------------------------- */
 
-/* Counts unwritten elements, and unwritten bytes of the guards, into the counters. */
+/* Counts unwritten elements of the output, and unwritten bytes of its guards (the memory before and
+ * behind), into the counters. */
 static int cuda_count_unwritten(struct cuda_device *d, const struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;

@@ -179,7 +179,7 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
     } else {
         noise.scale = synthetic_us(d, w, k, config);
     }
-    if (!e && !isfinite(noise.scale)) { /* the clock would stop */
+    if (!e && !isfinite(noise.scale)) { /* such a time would stop the virtual clock */
         char text[256];
         record_format(config, text, sizeof(text));
         return error_set(

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Injected faults: a landscape or an overlay makes the replay device fail. */
+/* Injected faults: a landscape, or the file $GEMMD_REPLAY_FAULTS, makes the replay device fail. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

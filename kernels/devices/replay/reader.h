@@ -40,7 +40,7 @@ struct reader {
     struct wire_buf buf;
     const char *path;
     unsigned line;
-    bool faults_only; /* the file is an overlay */
+    bool faults_only; /* the file is $GEMMD_REPLAY_FAULTS */
 };
 
 /* entries.c: makes room for one more element of an array. */

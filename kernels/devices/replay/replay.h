@@ -102,7 +102,7 @@ struct fault {
     enum fault_kind kind;
     enum fault_stage stage;
     int code;         /* of FAULT_ERROR */
-    const char *text; /* borrowed, static: of FAULT_ERROR */
+    const char *text; /* borrowed, static: the error's text */
     int64_t ms;
     struct record pattern;
     char once[256]; /* path; "": always */
@@ -116,7 +116,7 @@ struct landscape {
     uint32_t n_entries;
     struct landscape_entry *entries; /* owned; by problem, then config */
     uint32_t n_often;
-    uint32_t *often; /* owned; entries that were measured in blocks */
+    uint32_t *often; /* owned; indices of entries that were measured in blocks */
     uint32_t n_samples;
     double *samples; /* owned */
     uint32_t n_variants;

@@ -130,7 +130,7 @@ INLINE int row_tiles_of(const struct hopper_params *p, u32 rows)
     return (int)((rows + TILE_ROWS - 1) / TILE_ROWS);
 }
 
-/* The sum over this lane and all lower lanes. */
+/* Returns the sum of `rows` over this lane and all lower lanes, by add_rows(). */
 INLINE u32 scan_rows(const struct hopper_params *p, u32 rows)
 {
 #pragma unroll
@@ -282,8 +282,9 @@ INLINE int round_up(int v, int to)
 }
 
 /* SWAP_AB: divides an expert's rows among the least number of tiles, in units of GRAIN rows ("grains"). Some tiles have
- * a grain more; only the expert's last grain may have rows that do not exist. Even experts give it to their first
- * tiles, odd experts to their last: a thread block takes every 132nd tile, possibly the same of each expert. */
+ * a grain more; only the expert's last grain may have rows that do not exist. Even experts give the extra
+ * grains to their first tiles, odd experts to their last: a thread block takes every 132nd tile, possibly the same of
+ * each expert. */
 INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
 {
     const int tiles = t->row_tiles * CLUSTER;

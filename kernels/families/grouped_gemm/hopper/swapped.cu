@@ -49,7 +49,7 @@ INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r
     else /* waits until no warp still writes the previous tile, whose weights would be overwritten */
         group_barrier(BARRIER_WRITE + consumer, 128);
 #pragma unroll
-    for (int c = THREAD & 127; FUSE_MUL_POST && c < TILE_C; c += 128) /* each thread's own copies */
+    for (int c = THREAD & 127; FUSE_MUL_POST && c < TILE_C; c += 128) /* reads what it copied itself */
         rows->weight[c] = (u16)weight_pair(p, c >= t->width ? -1 : SCATTER ? rows->to[c] : t->first + t->c0 + c);
 }
 

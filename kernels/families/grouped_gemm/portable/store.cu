@@ -18,7 +18,8 @@ INLINE void transpose_quad(u32 v[4])
     v[3] = high ? a3 : s1;
 }
 
-/* in(in(a) * w): the product of two 16-bit values is exact in fp32, so this rounds once more. */
+/* Multiplies both rounded values of a pair by the weight w, and rounds once more: the product of two 16-bit values is
+ * exact in fp32. */
 INLINE u32 scale_pair(u32 pair, float w)
 {
     return round_pair(widen((u16)pair) * w, widen((u16)(pair >> 16)) * w);

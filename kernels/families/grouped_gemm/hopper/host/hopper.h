@@ -40,7 +40,7 @@ enum {
     HOPPER_AHEAD_MOST = 64,
     HOPPER_AHEAD_USUAL = 8, /* usual l2_ahead, in experts, in dW of few rows */
     HOPPER_ROUNDS_MOST = 64,
-    HOPPER_ROUNDS_USUAL = 3, /* usual dynamic_rounds of pairs */
+    HOPPER_ROUNDS_USUAL = 3, /* usual dynamic_rounds in clusters of two */
     HOPPER_LOADERS_MOST = 4, /* largest load_warps: all warps of the producer */
     HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
     /* a consumer's thread with more fp32 accumulators has no register to spare */
@@ -124,7 +124,8 @@ struct hopper_tile {
     bool pingpong;
     /* number of stages of operands; number of output buffers of each consumer */
     int stages, staging;
-    int stage_rows;  /* how much of d is loaded, multiplied and given back at a time */
+    int stage_rows;  /* how much of the reduction (d) is loaded, multiplied and given back at a time
+                      */
     int resident;    /* thread blocks on an SM */
     int store_slabs; /* a store writes so many times 128 bytes of a row: 1 or 2 */
     int in_flight;
@@ -135,7 +136,8 @@ struct hopper_tile {
     int loaders;    /* load_warps: warps of the producer that load blocks in turn */
     bool skip_rows; /* consumers skip groups of 64 rows in which no row exists */
     bool swap_ab;   /* the weights are the template's A: c is cut to the rows that exist */
-    int cluster_r, cluster_c; /* thread blocks that have adjacent tiles and share an operand */
+    /* numbers of thread blocks that have tiles adjacent along r (c), and share an operand */
+    int cluster_r, cluster_c;
     /* number of thread blocks (a cluster) that share each tile's sums; 1: not shared */
     int ksplit;
     bool dynamic;      /* a free thread block takes the next tile, instead of every n-th tile;

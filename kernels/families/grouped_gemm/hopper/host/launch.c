@@ -10,10 +10,10 @@
 
 /* ---- the variant ----------------------------------------------------------------------------- */
 
-/* True if the kernel is compiled for a single expert, which needs no tables. A product of one
- * expert is often small, and then takes hardly longer than the set-up before its first load.
- * Where threads gather or sums fill the registers, no registers are left for this kind of
- * kernel. */
+/* True if the kernel is compiled for a single expert, which needs no tables of experts. A product
+ * of one expert is often small, and then takes hardly longer than the set-up before its first load.
+ * Where threads gather or sums fill the registers, no registers are left for this kind of kernel.
+ */
 static bool one_expert(const struct gemm *v, const struct hopper_tile *t)
 {
     return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
@@ -77,7 +77,7 @@ static struct hopper_operands operands_of(const struct gemm *v, const struct gro
 
 /* ---- checks of a launch ---------------------------------------------------------------------- */
 
-/* Limits of tensor maps and 32-bit offsets. */
+/* Checks the sizes against the limits of tensor maps and of 32-bit offsets. */
 static int hopper_check_sizes(const struct gemm *v, const struct hopper_operands *o,
                               const struct grouped_gemm_args *a, int64_t rows, struct error *err)
 {
@@ -139,8 +139,8 @@ static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const stru
 }
 
 enum {
-    /* means all rounds; the tiles of so many rounds, of LAUNCH_ORDER_MAX clusters each, still fit
-     * into an int */
+    /* last_rounds when all rounds are drawn: more than any launch has. The tiles of so many rounds,
+     * of LAUNCH_ORDER_MAX clusters each, still fit into an int */
     ALL_ROUNDS = 1 << 24
 };
 

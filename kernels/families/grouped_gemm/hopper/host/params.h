@@ -12,7 +12,7 @@
 #include "kernels/families/grouped_gemm/portable/portable.h"
 #include "kernels/launch_order.h"
 
-/* Flags, after the flags of portable/portable.h. */
+/* Bits of hopper_params.flags, above the bits that all cuda targets share (portable/portable.h). */
 enum {
     HOPPER_RASTER_COLUMNS = CUDA_FLAGS_NEXT,
     HOPPER_SORT = CUDA_FLAGS_NEXT << 1,

@@ -25,9 +25,9 @@ enum {
     STAGGERED_COLS_LEAST = 128,
     /* least mean rows of an expert for deferred tiles, which need not be full */
     DEFERRED_ROWS_LEAST = 128,
-    /* least mean rows of an expert for pairs: most experts then have two tiles of rows */
+    /* least mean rows of an expert for clusters of two: most experts then have two tiles of rows */
     PAIRED_ROWS_LEAST = 192,
-    /* least rows of a dense product for pairs: fewer rows make too few tiles */
+    /* least rows of a dense product for clusters of two: fewer rows make too few tiles */
     PAIRED_DENSE_LEAST = 1024,
     STAGES_LEAST = 3, /* in the space */
     STAGING_USUAL = 2,
@@ -167,7 +167,7 @@ bool hopper_stagger_pays(const struct gemm *v)
     return v->m / (v->experts > 0 ? v->experts : 1) >= STAGGERED_ROWS_LEAST;
 }
 
-/* schedule=staggered is in the space with two consumers: of a single consumer, no other consumer
+/* schedule=staggered is in the space with two consumers only: with one, no other consumer
  * multiplies while it writes a tile. Losses on an H200 (tests/model/h200_staggered.json): fewer
  * stages with more buffers took at least 10 % longer; skipped rows of tiles dealt in turn 2 to 7 %;
  * one buffer about 1 %. */
@@ -300,7 +300,7 @@ static int count_departures(const struct gemm *v, const struct hopper_tile *t,
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
     n += !t->in_flight && !t->staggered && !t->deferred &&
-         hopper_sharers(t) == 1; /* in those both values of in_flight won */
+         hopper_sharers(t) == 1; /* others won with both values */
     /* skip_rows and dynamic both save time on an expert's last rows, so both count as one */
     n += t->skip_rows || t->dynamic;
     n += t->permute_copy;

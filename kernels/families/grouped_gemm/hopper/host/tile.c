@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A config of the target "hopper" as the template sees it: the tile, its shared memory, to the
- * byte, and the registers of each role.
+ * byte, and the registers of producer and consumers.
  */
 #include <string.h>
 

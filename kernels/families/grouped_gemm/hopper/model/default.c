@@ -11,7 +11,7 @@
 #include "kernels/families/grouped_gemm/hopper/model/model.h"
 
 struct winner {
-    int r, c, warps; /* rows and columns of the output */
+    int r, c, warps; /* r, c: rows and columns of the output in a tile */
     const char *schedule;
     int stages, staging, in_flight;
     enum { NO = 0, SKIP = 1, DYNAMIC = 2, BOTH = SKIP | DYNAMIC, SWAP = 4, SWAP_DYNAMIC = 6 } tails;
@@ -20,8 +20,8 @@ struct winner {
 };
 
 /* Forward and dX: a greedy cover of the measured winners, and of tiles within 1 % of the winner for
- * many problems. Pairs and deferred tiles come first: they won 134 of 204 searches on H200s and an
- * H100. The last tile is the smallest and always fits. */
+ * many problems. Clusters of two and deferred tiles come first: they won 134 of 204 searches on
+ * H200s and an H100. The last tile is the smallest and always fits. */
 static const struct winner of_rows[] = {
     {192, 256, 12, "cooperative", 3, 1, 0, SWAP_DYNAMIC, .pair = true},
     {192, 256, 12, "cooperative", 3, 1, 0, SWAP, .pair = true},
@@ -180,7 +180,8 @@ static void make_tile(const struct hopper_facts *f, const struct candidate *c,
     t->group = f->v.mode == GEMM_DW ? 1 : groups[0];
 }
 
-/* True if experts have enough rows for the tile's pair or schedule to pay. */
+/* True unless experts have too few rows for the tile's cluster of two, or for its
+ * schedule=deferred. */
 static bool hopper_winner_pays(const struct gemm *v, const struct winner *w)
 {
     return (!w->pair || hopper_pair_pays(v)) &&
@@ -206,9 +207,9 @@ static int hopper_rank_winners(const struct hopper_facts *f, struct candidate ou
     return ranked;
 }
 
-/* The best of the first few legal tiles, with its settings. Settings save only a few per cent of
- * the time. `worthy`: consider only tiles that a search would look at. Returns the time; INFINITY
- * if no tile is left, with the reason in *why. */
+/* Writes the best of the first few legal tiles of all[], with its best run-time settings, which
+ * save only a few per cent of the time, to *config. `worthy`: consider only tiles that a search
+ * would look at. Returns the time; INFINITY if no tile is left, with the reason in *why. */
 static double best_of(const struct hopper_facts *f, const struct problem *p,
                       const struct device_info *info, const struct candidate all[], int n,
                       bool worthy, struct record *config, struct rejection *why)

@@ -40,8 +40,8 @@ struct hopper_facts {
             cut[HOPPER_HEIGHTS * 4 + 1]; /* row tiles; cut[i]: with up to 16 i rows, not whole */
         double beside;                   /* number of cut tiles whose expert also has whole tiles */
     } height[HOPPER_HEIGHTS];
-    /* swap_ab: number of tiles, by pairs (1: tiles of a cluster), by the tile's height in units
-     * of 16 rows, and by its existing rows in units of 8, rounded up */
+    /* swap_ab: number of tiles, by thread blocks of a cluster (less 1), by the tile's height in
+     * units of 16 rows (less 1), and by its existing rows in units of 8, rounded up */
     double swapped[2][HOPPER_HEIGHTS * 4][HOPPER_HEIGHTS * 8 + 1];
     uint32_t n_bins;
     struct {
