@@ -63,8 +63,8 @@ struct grouped_gemm_args {
     const void *m_sizes;
     const void *gather_indices; /* [T] flat (token, slot) index of each row in expert order, on the
                                    device; needed by permute_x, permute_y */
-    const void
-        *topk_weights;      /* [T] by token * topk + slot, dtype weights_dtype; for fuse_mul_post */
+    /* [T] by token * topk + slot, dtype weights_dtype; needed by fuse_mul_post */
+    const void *topk_weights;
     uint32_t m_sizes_dtype; /* DTYPE_INT32 | DTYPE_INT64 */
     uint32_t gather_dtype;  /* DTYPE_INT32 | DTYPE_INT64 */
     uint32_t weights_dtype; /* DTYPE_FP32 or the input dtype */

@@ -77,8 +77,8 @@ static int read_checked(const char *path, const char *id, struct image *out, str
         image_deinit(out);
         return MODULES_MISS;
     }
-    utimensat(AT_FDCWD, path, NULL,
-              0); /* the last use, for trims; fails in another owner's cache */
+    /* the last use, for trims; fails in another owner's cache */
+    utimensat(AT_FDCWD, path, NULL, 0);
     out->meta.size = (int64_t)out->size;
     return 0;
 }

@@ -29,8 +29,8 @@
 
 enum { PARTS = 3 };
 static const double MOST = 1.1;
-static const double PART[PARTS] = {
-    0, 0.5, 1}; /* parts of the unreported images that the second process finds compiled */
+/* parts of the unreported images that the second process finds compiled */
+static const double PART[PARTS] = {0, 0.5, 1};
 
 struct whole {
     struct child child;

@@ -127,8 +127,8 @@ static int compiler_open_cpu(const char *spec, struct compiler *base, struct err
 {
     struct cpu_compiler *c = (struct cpu_compiler *)base;
     int r = find_cc(c->path, err);
-    if (r == 0 &&
-        stat(c->path, &c->file) < 0) { /* first: still_itself() notices a later replacement */
+    /* before the version is read: still_itself() notices a later replacement */
+    if (r == 0 && stat(c->path, &c->file) < 0) {
         r = error_set(err, ERROR_NO_COMPILER, "%s has just gone: start again", c->path);
     }
     r = r ? r : read_version(c->path, c->version, sizeof(c->version), err);
@@ -366,8 +366,8 @@ static int compiler_compile_cpu(struct compiler *base, const struct variant *v, 
 
 const struct compiler_ops cpu_compiler_ops = {
     .suffix = "so",
-    .apart =
-        true, /* when the runner is killed, its child stops the C compiler, removes the files */
+    /* when the runner is killed, its child stops the C compiler and removes the files */
+    .apart = true,
     .size = sizeof(struct cpu_compiler),
     .open = compiler_open_cpu,
     .close = compiler_close_cpu,

@@ -98,9 +98,8 @@ void cpu_measure_peaks(struct device_info *info, struct pool *pool)
 {
     int lanes;
     struct peaks p = {.fma = widest(&lanes)};
-    enum {
-        PER_THREAD = 4
-    }; /* calls for each thread: a late thread leaves its other calls to the others */
+    /* calls for each thread: a late thread leaves its other calls to the others */
+    enum { PER_THREAD = 4 };
     uint32_t n = (uint32_t)info->sm_count * PER_THREAD;
     double flops = (double)n * ROUNDS * CHAINS * lanes * 2;
     info->peak_tflops = flops / (best_ms(pool, run_fma, &p, n) * 1e9);

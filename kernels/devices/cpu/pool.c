@@ -145,8 +145,8 @@ void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uin
     while (p->active > 0) {
         pthread_cond_wait(&p->end, &p->lock);
     }
-    for (uint32_t i = 0; p->n_threads == 0 && i < n;
-         i++) { /* a forked child that could not start threads */
+    /* without threads: a forked child that could not start them */
+    for (uint32_t i = 0; p->n_threads == 0 && i < n; i++) {
         run(ctx, i);
     }
     pthread_mutex_unlock(&p->lock);

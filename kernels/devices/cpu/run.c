@@ -273,8 +273,8 @@ static int cpu_inspect(struct device *d, const struct prepared *w, const struct 
 }
 
 /* The relative norm that rounding explains. fp32 sums round up or down at every term, so their
- * error grows with the root of the number of terms: the tolerance is twice the error of long sums.
- */
+ * error grows with the root of the number of terms: the tolerance is twice the error of long
+ * sums. */
 static double cpu_rel_norm(const struct workload *w)
 {
     enum dtype t = w->buffers[w->output].dtype;
