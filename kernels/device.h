@@ -152,8 +152,7 @@ int device_probe(const char *spec, struct device_info *out, struct error *err);
  * variable is unset or invalid. The check returns ERROR_INVALID for an invalid value. */
 double device_memory_share(void);
 int device_memory_share_check(struct error *err);
-/* The same share of the host's free memory, in bytes. device_host_fits returns ERROR_NO_MEMORY when
- * `need` bytes are more. */
+/* The same share of the host's free memory, in bytes; ERROR_NO_MEMORY when `need` is more. */
 int64_t device_host_limit(void);
 int device_host_fits(double need, struct error *err);
 /* Returns ERROR_NO_MEMORY: a problem needs `need` bytes, more than `limit`, the allowed share of

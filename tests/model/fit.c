@@ -119,8 +119,7 @@ static double turn(const struct search *s, double value[], double step[], double
     return loss;
 }
 
-/* Moves all constants on in the direction in which turn() has moved them from `was`, as long as the
- * loss falls. */
+/* Moves all constants on in the direction of turn(), from `was` to now, while the loss falls. */
 static double go_on(const struct search *s, double value[], const double was[], double loss)
 {
     for (double far = 1; far < 64; far *= 2) {

@@ -122,8 +122,7 @@ static void spawn_add(struct spawned *s)
     pthread_mutex_unlock(&lock);
 }
 
-/* Removes s from `running`, so that spawn_end() does not kill it. Call before waitpid frees the
- * pid, which another process may then get. */
+/* Keeps spawn_end() from killing s. Call before waitpid frees the pid for another process. */
 static void spawn_remove(struct spawned *s)
 {
     pthread_mutex_lock(&lock);
@@ -176,8 +175,7 @@ int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log
         kill(-s.pid, SIGKILL);
     }
     spawn_remove(&s);
-    /* stays 0 when waitpid fails, as it does where SIGCHLD is ignored: then the output file shows
-     * the result */
+    /* stays 0 where SIGCHLD is ignored, so that waitpid fails: the output file shows the result */
     *status = 0;
     while (waitpid(s.pid, status, 0) < 0 && errno == EINTR) {
     }

@@ -20,8 +20,7 @@ static int create_context(struct cuda_device *d, struct error *err)
                          "GPU %s is in compute mode PROHIBITED: nvidia-smi -c DEFAULT allows it",
                          d->base.info.uuid);
     }
-    /* BLOCKING_SYNC: a runner that waits for the GPU sleeps, and does not take a core from a
-     * training job. */
+    /* BLOCKING_SYNC: a runner that waits for the GPU does not take a core from a training job. */
     int r = cuda_check(cuda.context_create(&d->context, CU_CTX_SCHED_BLOCKING_SYNC, d->device), err,
                        "creating a context on %s", d->base.info.name);
     r = r ? r

@@ -92,8 +92,7 @@ static void cuda_order_end(struct asking *a)
     }
 }
 
-/* Runs in relaxed capture mode: in the default mode most of these calls would invalidate a capture
- * of a stream by another thread. */
+/* In relaxed capture mode: in the default mode most calls invalidate other threads' captures. */
 static void find_out(CUdevice device, struct launch_order *out)
 {
     int32_t single[LAUNCH_ORDER_SMS_MAX], paired[LAUNCH_ORDER_SMS_MAX];

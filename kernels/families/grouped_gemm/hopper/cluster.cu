@@ -6,10 +6,9 @@
  * CLUSTER_C  in dW: two thread blocks have tiles of adjacent columns, and share operand A; with SWAP_AB: tiles of
  *            adjacent routed rows of an expert, and share its weights
  *
- * Each thread block of a pair loads half of the shared operand, into the shared memory of both (TMA's
- * .multicast::cluster): L2 is read once for two. When all SMs read, L2 delivers about 40 bytes a cycle to each. These
- * reads also cost energy, and forward and dX already run at the card's power limit. Pairs save up to 9 % of the time
- * with 4096 tokens.
+ * Each thread block of a pair loads half of the shared operand, into the shared memory of both (.multicast::cluster):
+ * L2 is read once for two. When all SMs read, L2 delivers about 40 bytes a cycle to each. Reads also cost energy, and
+ * forward and dX already run at the card's power limit. Pairs save up to 9 % of the time with 4096 tokens.
  *
  * A tile number means two tiles, one for each thread block of a pair; the second may be empty. Each stage of operands
  * has two mbarriers. "Empty" waits for the consumers of both thread blocks, since both producers write the stage.

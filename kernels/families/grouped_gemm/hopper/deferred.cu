@@ -49,8 +49,7 @@ INLINE void write_next(const struct hopper_params *p, int consumer, u32 shared, 
             k->pairs[n][i] = k->pairs[n + 1][i];
 }
 
-/* Requests the output rows to which the next tile's rows go (SCATTER), from routed row `row` on. Does so once, when all
- * pieces of the kept tile are written. */
+/* Once all pieces of the kept tile are written: starts to load the numbers of the next tile's output rows (SCATTER). */
 INLINE void ask_once(const struct hopper_params *p, int row, u32 shared, int consumer, struct kept *k)
 {
     if (SCATTER && k->next == ALL_PIECES) {

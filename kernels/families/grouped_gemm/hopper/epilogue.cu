@@ -134,8 +134,7 @@ INLINE void stage_piece(u32 buffer, float acc[WRITTEN][ACCUMULATORS], int piece,
     }
 }
 
-/* dW's output is most of dW's traffic, and the kernel does not read it again. With evict_first the output leaves L2
- * before the operands do. */
+/* dW's output is most of dW's traffic, and is not read again: with evict_first it leaves L2 before the operands do. */
 INLINE u64 store_policy(const struct hopper_params *p)
 {
     return p->flags & FLAG_STORE_FIRST ? policy_evict_first() : policy_normal();

@@ -4,8 +4,8 @@
  * Hopper's TMA cannot gather. So the producer's threads copy the gathered operand with cp.async, 16 bytes ("chunk")
  * at a time; each thread arrives at the stage's "full" mbarrier when its copies are complete
  * (cp.async.mbarrier.arrive.noinc). TMA still loads the second operand. Chunk c of a row in shared memory lies at
- * c xor (row mod 8), as TMA's 128-byte swizzle puts it. The begin
- * of a row is kept as a 32-bit offset in units of 16 bytes, because pointers would not fit the registers.
+ * c xor (row mod 8), as TMA's 128-byte swizzle puts it. The begin of a row is kept as a 32-bit offset in units of 16
+ * bytes, because pointers would not fit the registers.
  */
 #if GATHER
 
@@ -69,8 +69,7 @@ INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], 
             copy16(to + j * PASS * ROW_BYTES, row_at(base, offset[j]), bytes);
 }
 
-/* Fetches the gather indices of the next tile while this tile is copied. Without DYNAMIC the next tile's number is
- * known by then. */
+/* Fetches the next tile's gather indices while this tile is copied: without DYNAMIC it is known which tile is next. */
 #define FETCH_AHEAD (!DYNAMIC && COPIES <= 8) /* indices of two tiles must fit into the registers */
 
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)

@@ -78,8 +78,7 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
  * so the consumer waits for the number only after write_tile(), not while wgmmas run. */
 #define NEXT_LATE (PINGPONG && DYNAMIC)
 
-/* LOCATE_EARLY: finds a tile's place before its wgmmas, not while they run: the first tile's place while operands load.
- * no_tile(): without LOCATE_EARLY, or when no tile is left. */
+/* LOCATE_EARLY: finds a tile's place before its wgmmas, the first one's while operands load. Else returns no_tile(). */
 INLINE struct tile tile_early(const struct hopper_params *p, const struct tables *s, int id, int tiles)
 {
     return LOCATE_EARLY && id < tiles ? locate_tile(p, s, id) : no_tile();

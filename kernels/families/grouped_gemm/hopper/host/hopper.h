@@ -124,8 +124,7 @@ struct hopper_tile {
     bool pingpong;
     /* number of stages of operands; number of output buffers of each consumer */
     int stages, staging;
-    int stage_rows;  /* how much of the reduction (d) is loaded, multiplied and given back at a time
-                      */
+    int stage_rows;  /* how much of the reduction is loaded, multiplied and given back at a time */
     int resident;    /* thread blocks on an SM */
     int store_slabs; /* a store writes so many times 128 bytes of a row: 1 or 2 */
     int in_flight;

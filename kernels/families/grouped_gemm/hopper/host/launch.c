@@ -12,8 +12,7 @@
 
 /* True if the kernel is compiled for a single expert, which needs no tables of experts. A product
  * of one expert is often small, and then takes hardly longer than the set-up before its first load.
- * Where threads gather or sums fill the registers, no registers are left for this kind of kernel.
- */
+ * Where threads gather or sums fill the registers, none are left for this kind of kernel. */
 static bool one_expert(const struct gemm *v, const struct hopper_tile *t)
 {
     return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&

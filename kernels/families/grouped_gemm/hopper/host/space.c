@@ -225,8 +225,7 @@ bool hopper_pair_pays(const struct gemm *v)
     return v->mode != GEMM_DW && rows >= (v->experts > 1 ? PAIRED_ROWS_LEAST : PAIRED_DENSE_LEAST);
 }
 
-/* Leaves ping-pong and tiles of 128 columns out of clusters of two, where they save hardly any
- * time. */
+/* In clusters of two, ping-pong and tiles of 128 columns are left out: they hardly save time. */
 static int check_paired(const struct gemm *v, const struct hopper_tile *t,
                         const struct device_info *info, struct rejection *why)
 {

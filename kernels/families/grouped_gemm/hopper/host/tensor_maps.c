@@ -104,8 +104,7 @@ static struct places places_of(bool b)
 
 /* Adds the maps of wgmma's operand A. The usual box is a block of a whole tile, or the share of it
  * that a thread block of a cluster loads. Other maps have boxes of a single slab, for tiles with
- * fewer slabs, and boxes of fewer rows, where a whole box would reach past the expert's last row.
- */
+ * fewer slabs, and boxes of fewer rows, where a whole box would pass the expert's last row. */
 static void add_a(const struct gemm *v, const struct hopper_tile *t,
                   const struct hopper_operands *o, struct launch *l)
 {

@@ -96,8 +96,7 @@ static bool few_rows(const struct gemm *v, int blocks)
 }
 
 /* Where stages may be given back in another order than loaded (by two consumers, or by another
- * thread block), each loading warp has stages of its own, so the number of warps must divide them.
- */
+ * thread block), each loading warp has its own stages, so the number of warps must divide them. */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
 {
     const bool own = t->pingpong || hopper_sharers(t) > 1;

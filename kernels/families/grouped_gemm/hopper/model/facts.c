@@ -133,8 +133,7 @@ double hopper_predict(const struct problem *p, const struct record *config,
     return hopper_expected(&f, &t);
 }
 
-/* Computes the problem's facts once; then the time of each config of the space takes a microsecond.
- */
+/* Computes the problem's facts once; then predicting each config takes a microsecond. */
 void hopper_predict_space(const struct problem *p, const struct device_info *info,
                           const struct workload *w, const struct space *s, double us[])
 {
