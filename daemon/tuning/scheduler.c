@@ -9,7 +9,7 @@
 #include "daemon/base/log.h"
 #include "daemon/tuning/tuning.h"
 
-enum { BEFORE_ASIDE = 3 /* jobs with waiters */ };
+enum { BEFORE_ASIDE = 3 /* jobs with waiters that run before a job that is set aside */ };
 
 static void on_next(uv_timer_t *timer);
 
@@ -148,7 +148,8 @@ void scheduler_come_back(struct scheduler *s, struct job *j)
     scheduler_enqueue(s, j);
 }
 
-/* A job that cannot begin at once was queued, or a waiter has joined the job. */
+/* Called when a job was queued, or a waiter has joined a queued job: offers the job to other
+ * daemons, compiles ahead for it, and may set the running job aside. */
 static void scheduler_on_queued(struct scheduler *s, struct job *j)
 {
     offers_queued(s->tuning, j);
@@ -165,7 +166,8 @@ void scheduler_queue(struct scheduler *s, struct job *j)
     scheduler_on_queued(s, j);
 }
 
-/* Puts a job into the queue. A job that was set aside keeps its place: it has had its turn. */
+/* Moves a queued job forward if `user`, who joins the job, has an earlier turn. A job that was set
+ * aside keeps its place: it has had its turn. */
 static void scheduler_join_queue(struct scheduler *s, struct job *j, struct account *user)
 {
     struct list *place = rounds_place(&s->queue, s->running, j, user);
@@ -237,7 +239,8 @@ static void retry_later(struct scheduler *s)
     s->retry_at_ms = s->retry_ms ? uv_now(&s->tuning->daemon->loop) + s->retry_ms : 0;
 }
 
-/* Tries tuning again: a single job tests the device. */
+/* Switches tuning on again. The next job tests the device: tuning is off again if deaths of its
+ * runners end that job. */
 void scheduler_tick(struct scheduler *s)
 {
     struct daemon *d = s->tuning->daemon;

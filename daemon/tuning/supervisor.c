@@ -17,7 +17,7 @@ enum {
     /* time from SIGKILL to the runner's end: a driver may be slow to tear down */
     KILL_LIMIT_MS = 20 * 1000,
     STOP_LIMIT_MS = 5 * 1000,  /* the same, when gemmd stops */
-    LEAVE_LIMIT_MS = 5 * 1000, /* time from bye to the runner's end */
+    LEAVE_LIMIT_MS = 5 * 1000, /* time from the runner's `bye` to its end */
     WATCHDOG_SLACK_MS = 250,
     /* time for planning and for starting compilers, which --hang-limit-ms does not cover */
     ORDER_BEGIN_MS = 2000,
@@ -109,7 +109,8 @@ static void supervisor_send_order(struct supervisor *s)
 
 /* ---- messages from the runner ---------------------------------------------------------------- */
 
-/* Watches for silence, except after a bye: then only the end is awaited. */
+/* Limits the runner's silence, except after its `bye`: then the limit until its end (on_bye)
+ * stays. */
 static void supervisor_watch_silence(struct supervisor *s, uint64_t limit_ms)
 {
     if (!s->said_bye) {
@@ -119,7 +120,8 @@ static void supervisor_watch_silence(struct supervisor *s, uint64_t limit_ms)
 
 struct run_asked {
     struct supervisor *s; /* borrowed */
-    uint64_t start;       /* number of the runner's start */
+    /* supervisor.starts when the ledger was asked: shows whether the same runner is still there */
+    uint64_t start;
 };
 
 static void run_added(void *ctx, int status, int64_t id, const struct error *err)
@@ -249,13 +251,14 @@ static void supervisor_on_notify(struct supervisor *s, const struct rpc_message 
         if (schema_decode(&progress_schema, SCHEMA_LENIENT, m->params, &p, &err) == 0) {
             tuning_on_progress(s->tuning, supervisor_job_of(m->params), &p);
         }
-    } /* `device` and unknown messages of newer runners are ignored */
+    } /* the message `device`, and messages of newer runners, are ignored */
     if (err.code) {
         log_warning("runner %lld: %s: %s", (long long)s->run.pid, m->method, err.text);
     }
 }
 
-/* Leaves out of the answer a module that cannot be fetched: the cache directory may be full. */
+/* Clears the result's module id when clients could not fetch the module, since its file is missing:
+ * the cache directory may be full. */
 static void check_module(struct daemon *d, struct tune_result *r)
 {
     struct chunk none = {0};
@@ -282,7 +285,7 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
         schema_decode(&tune_result_schema, SCHEMA_LENIENT, m->result, &r, &e);
     }
     if (e.code == ERROR_DEVICE_LOST) {
-        /* the runner ends now; that end is then reported to the job as a death */
+        /* the runner ends now; supervisor_on_ended then reports that end to the job as a death */
         s->lost = e;
         runner_link_watch(&s->link, CANCEL_LIMIT_MS);
         return;
@@ -311,7 +314,8 @@ static void supervisor_on_message(struct runner_link *l, const struct rpc_messag
 
 /* ---- the end of a runner --------------------------------------------------------------------- */
 
-/* Ctrl-C and the end of a terminal reach the runner too, even when gemmd stays (nohup). */
+/* True for signals that come from a person or another program, and not from a faulty kernel. Ctrl-C
+ * and the end of a terminal reach the runner too, even when gemmd stays (nohup). */
 static bool is_from_outside(int number)
 {
     return number == SIGKILL || number == SIGTERM || number == SIGINT || number == SIGHUP;
@@ -368,7 +372,7 @@ static void end_order(struct supervisor *s, const struct error *why)
     tuning_on_error(s->tuning, why);
 }
 
-/* Ends the order without another runner, which would fail likewise. */
+/* Ends the order and starts no other runner, which would fail in the same way. */
 static void supervisor_give_up(struct supervisor *s, const struct error *why)
 {
     int64_t job = s->job;
@@ -431,9 +435,9 @@ static void supervisor_on_ended(struct runner_link *l)
     }
 }
 
-/* Even SIGKILL did not end the runner: it hangs in the kernel, and so would the device's next user.
- * When gemmd stops, the runner is left behind; else tuning is switched off and hits are served
- * on. */
+/* Even SIGKILL did not end the runner: it hangs in the operating system's kernel, and so would the
+ * next process that uses the device. When gemmd stops, the runner is left behind. Else tuning is
+ * switched off, and answers in the cache are still served. */
 static void supervisor_on_stuck(struct runner_link *l)
 {
     struct supervisor *s = of_link(l);
@@ -519,7 +523,7 @@ static void supervisor_start_runner(struct supervisor *s)
     s->state = RUNNER_STARTING;
     if (start_link(s, &s->failure) < 0) {
         log_error("%s", s->failure.text);
-        return; /* the end of the runner is reported as if it had started */
+        return; /* runner_link reports the runner's end, as if the runner had started */
     }
     runner_link_watch(&s->link, HELLO_LIMIT_MS);
     log_info("runner %d started", (int)s->link.process.pid);
@@ -535,7 +539,8 @@ void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order)
     if (s->state == RUNNER_NONE) {
         supervisor_start_runner(s);
     } else {
-        supervisor_send_order(s); /* else the order is sent when the runner is ready */
+        /* sends only to a ready runner; on_hello or run_added sends later */
+        supervisor_send_order(s);
     }
 }
 

@@ -4,10 +4,10 @@
  * its ends.
  *
  * Trials that count as done are finished trials of this key with today's stamp. A trial's stamp
- * also names unusual tolerances, since a result that was right at 0.1 says nothing about 0.01. When
- * a key is tuned again, only failures and the trials of an unfinished tuning count as done.
- * Failures of the config that answers the key now are repeated, since the config has worked after
- * them. Configs given by name are always measured.
+ * also names tolerances other than 0.01, since a result that was right within 0.1 may be wrong
+ * within 0.01. When a key is tuned again, only failures and the trials of an unfinished tuning
+ * count as done. Failures of the config that answers the key now are repeated, since the config has
+ * worked after them. Configs that the request gives are always measured.
  */
 #include <string.h>
 #include <time.h>
@@ -67,7 +67,8 @@ void tuning_on_error(struct tuning *x, const struct error *e)
     }
 }
 
-/* Also avoids variants whose quarantine is not in the database yet: the disk may be full. */
+/* Lets the job avoid every quarantined variant that this daemon knows, also variants whose
+ * quarantine is not in the database yet: the disk may be full. */
 static void avoid_quarantined(const struct daemon *d, struct job *j)
 {
     for (uint32_t i = 0; i < d->quarantine_set.n; i++) {
@@ -112,7 +113,8 @@ static const struct answer *answers_now(struct daemon *d, const struct job *j)
     return serves ? a : NULL;
 }
 
-/* True when an earlier trial must be repeated. `former`: the answer of a key tuned again. */
+/* True when an earlier trial must be repeated. `former`: the key's present answer when the key is
+ * tuned again, else NULL. */
 static bool is_repeated(const struct job *j, const struct trial *t, const struct answer *former)
 {
     bool over = former && t->created_s <= former->created_s;
@@ -217,7 +219,7 @@ void tuning_leased(struct tuning *x, struct job *j)
     if (j->cancelled) {
         tuning_ended(x, j, JOB_CANCELLED);
     } else if (tuning_end_if_known(x, j)) {
-        return; /* while the ledger was asked, or while the job was set aside */
+        return; /* an answer came while the ledger leased the key, or while the job was set aside */
     } else if (j->set_aside) {
         tuning_go_on(x, j);
     } else {
@@ -285,7 +287,8 @@ void tuning_on_death(struct tuning *x, const struct death *why, const struct att
     if (named) {
         tuning_blame(x, j, why, a);
     } else {
-        j->unnamed_deaths += why->code == ERROR_HUNG ? 2 : 1; /* each hang takes minutes */
+        /* a hang counts twice: it takes minutes */
+        j->unnamed_deaths += why->code == ERROR_HUNG ? 2 : 1;
     }
     if (tuning_too_many(j, why, &err)) {
         tuning_failed(x, j, &err, JOB_DIED);
@@ -331,8 +334,8 @@ static void tuning_set_aside(struct tuning *x, struct job *j, const struct tune_
     job_lease_left(x, j);
 }
 
-/* Ends a job that needs a quiet device, unless a request has joined. The attempt does not count in
- * the key's `tries` (remeasure.c). */
+/* Ends a job that needs a quiet device, unless a request that does not need it has joined. The
+ * attempt does not count in the key's `tries`, which limit repeated measurements (remeasure.c). */
 static void put_off(struct tuning *x, struct job *j, const char *reason)
 {
     struct cache_entry *e = cache_find_id(&x->daemon->cache, j->key, NULL);

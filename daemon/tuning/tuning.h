@@ -13,8 +13,8 @@
  *   precompile.c            compiling ahead for queued jobs
  *   supervisor.c            the conversation with the runner
  *
- * Callbacks of the ledger carry no job: they mean scheduler.running. A job stays there until no
- * callback is pending (scheduler_ended).
+ * The ledger's callbacks get no pointer to a job: each is about scheduler.running. A job stays
+ * scheduler.running until no callback is pending (scheduler_ended).
  */
 #ifndef GEMMD_DAEMON_TUNING_TUNING_H
 #define GEMMD_DAEMON_TUNING_TUNING_H
@@ -29,7 +29,7 @@
 #include "proto/wire.h"
 
 enum {
-    QUEUE_MAX = 4096, /* jobs */
+    QUEUE_MAX = 4096, /* queued at once; a further search gets ERROR_BUSY */
     /* after this many jobs in a row that ended by deaths of the runner, tuning is switched off */
     FAILING_JOBS_MAX = 3,
     RETRY_MS_MAX = 3600 * 1000,
@@ -38,28 +38,31 @@ enum {
 struct scheduler {
     struct tuning *tuning; /* borrowed: the owner */
     struct list jobs;      /* all jobs */
-    struct list queue;     /* queued jobs in running order, except for background jobs (rounds.c) */
+    /* queued jobs: those with waiters are in running order, and so are background jobs
+     * (rounds.c) */
+    struct list queue;
     unsigned n_queued;
     unsigned n_leased_out; /* jobs whose keys other daemons have leased (job_lease.c) */
-    struct job *running;   /* owned; NULL: no job. daemon.tuning has the same state */
-    uv_timer_t next;       /* starts the next job outside of the last job's callbacks */
+    struct job *running;   /* owned; NULL: no job runs. daemon.tuning is true while a job runs */
+    uv_timer_t next;       /* starts the next job later, not from a callback of the last job */
     uint64_t retry_ms;     /* how long tuning was off the last time; 0: a job has succeeded since */
     uint64_t retry_at_ms;  /* loop time at which tuning is tried again while `off`; 0: never */
     int64_t last_id;
     uint64_t done, failed, cancelled;
-    uint64_t shared;  /* jobs answered by another daemon's tuning */
-    unsigned put_off; /* jobs in a row that found the device in use */
+    uint64_t shared;  /* jobs answered by the tuning of another job or daemon */
+    unsigned put_off; /* jobs in a row that ended as JOB_PUT_OFF */
     unsigned failing; /* number of jobs in a row that ended by deaths of the runner (JOB_DIED) */
     struct error off; /* code != 0: tuning is off, with the reason */
     bool stopping;
 };
 
 enum {
-    HELLO_LIMIT_MS = 30 * 1000, /* time from spawn to hello */
-    ORDER_LIMIT_MS =
-        120 * 1000, /* time from the order to the first attempt: opening a device may be slow */
+    HELLO_LIMIT_MS = 30 * 1000, /* time from spawn to the runner's `hello` */
+    /* time from the order to the runner's first `attempt`: opening a device may be slow */
+    ORDER_LIMIT_MS = 120 * 1000,
     CANCEL_LIMIT_MS = 10 * 1000,
-    IDLE_STARTS_MAX = 5, /* runners in a row that left before they had the order */
+    /* runners in a row that leave before they get the order; then the job fails */
+    IDLE_STARTS_MAX = 5,
 };
 
 enum runner_state { RUNNER_NONE, RUNNER_STARTING, RUNNER_IDLE, RUNNER_BUSY };
@@ -75,20 +78,21 @@ struct supervisor {
     bool run_pending;       /* the ledger has not returned the number of the run (run.id) yet */
     int64_t job;            /* the job of the order that is under way; 0: no order */
     uint32_t request;       /* rpc id of the order */
-    struct wire_buf order;  /* owned: not sent yet */
-    struct attempt attempt; /* the last attempt */
+    struct wire_buf order;  /* owned: the order until it is sent; then empty */
+    struct attempt attempt; /* the runner's last `attempt`: its present step */
     struct error failure;   /* why this runner cannot be used: the job fails */
     struct error lost;      /* the device was lost: the job goes on with another runner */
 
     uint64_t deaths, starts;
     unsigned idle_starts; /* runners in a row that left without the order */
-    char disturbed[160];  /* disturbance of the last tuning; "": none known */
+    char disturbed[160]; /* what disturbed the measurements of the last tuning; "": nothing known */
 };
 
 struct precompiler {
     struct daemon *daemon;             /* borrowed */
     const struct scheduler *scheduler; /* borrowed */
-    uv_timer_t soon; /* collects the keys of a layer, which come in quick succession */
+    /* delays the start of the process by 20 ms: the keys of a layer come in quick succession */
+    uv_timer_t soon;
     uv_process_t process;
     bool runs, stopping;
     uint64_t starts;
@@ -104,14 +108,15 @@ struct pauses {
 struct tuning {
     struct daemon *daemon;     /* borrowed */
     struct tiers *tiers;       /* borrowed */
-    struct accounts *accounts; /* borrowed: of the users whose searches offers.c takes */
+    struct accounts *accounts; /* borrowed: offers.c charges another daemon's search to its user */
     struct scheduler scheduler;
     struct supervisor supervisor;
     struct precompiler precompiler;
     struct pauses pauses;
-    uv_timer_t deadlines; /* the earliest deadline of all waiters */
-    bool offers_open;     /* the daemon serves clients; before that it takes no search */
-    /* the daemon asks the ledger for a search; it must ask once more after that */
+    uv_timer_t deadlines; /* ends at the earliest deadline of all waiters */
+    /* this daemon serves clients; before that it takes no search of another daemon */
+    bool offers_open;
+    /* the ledger looks for another daemon's search; it must be asked once more after that */
     bool offers_asking, offers_again;
     void (*stopped)(struct tuning *x);
 };
@@ -128,8 +133,8 @@ void tuning_stop(struct tuning *x, void (*stopped)(struct tuning *x));
  * scheduler. When its deadline passes first, the best lower tier answers the request, and the
  * tuning goes on. */
 
-/* How a request wants the search of scratch->request (problem = the true problem), with scratch's
- * bucket and key (with id). */
+/* How a request joins a search. The daemon's scratch holds the search: `request` with the problem
+ * as the client gave it, `bucket`, and `key` with its id. */
 struct wanted {
     bool pin, again, background;
     bool quiet;     /* the job may run only while no other process uses the device */
@@ -141,19 +146,19 @@ struct wanted {
     uint32_t id;
 };
 
-/* Joins the job of this search, or makes a job; changes scratch->request. Errors: ERROR_BUSY, the
- * error of `off`, and errors that can be foreseen (no valid config; an invalid restriction or given
- * config). */
+/* Joins the job of this search, or makes a job; changes scratch->request. Errors: ERROR_BUSY,
+ * scheduler.off while tuning is off, and errors that show before a search (no valid config; an
+ * invalid restriction or given config). */
 int waiters_join(struct tuning *x, const struct wanted *w, struct error *err);
-/* Makes bucket and key of scratch->request, and joins its job for a user's account (w->account),
- * without a client. */
+/* Fills scratch's bucket and key from scratch->request, sets w->account to the account of `uid`,
+ * and joins the search's job. No client waits for the job. */
 int waiters_join_alone(struct tuning *x, struct wanted *w, uid_t uid, struct error *err);
-/* Appends the stored answer of the search of scratch->request (and bucket), whose winner did not
- * become the key's answer (cache/partials.c). False: not stored, or the request wants a new search
- * (`again`; a given list). */
+/* Appends the answer of an earlier search with the request and bucket of scratch. Stored are the
+ * answers of searches whose winner did not become the key's answer (cache/partials.c). False: no
+ * answer is stored, or the request wants a new search (`again`; a given list). */
 bool waiters_known(struct daemon *d, struct wire_buf *out);
-/* Like waiters_known for a restricted search, also with `again`: for requests that do not wait for
- * the new search. */
+/* Like waiters_known, but for restricted searches only, and also when the request has `again`: for
+ * requests that get an answer at once and do not wait for the new search. */
 bool waiters_recall(struct daemon *d, struct answer *out);
 
 /* ---- scheduler.c ----------------------------------------------------------------------------- */
@@ -162,13 +167,13 @@ bool waiters_recall(struct daemon *d, struct answer *out);
  * The scheduler decides which job runs. At any time at most one job has the device. Jobs with
  * waiters go before background jobs. Within each kind, users take turns, and a user's jobs run in
  * the order in which they came (rounds.c). A running job is set aside between two candidates when
- * other jobs wait and it would only wait for compilers, or has had its turn (runner/aside.h). Then
- * it goes behind the next three jobs with waiters. A job without waiters that is not in the
- * background is cancelled.
+ * other jobs wait, and the running job would only wait for compilers or has had its turn
+ * (runner/aside.h). The job then goes behind the next three jobs with waiters. A job without
+ * waiters that is not in the background is cancelled.
  *
- * When the device kills job after job, tuning is switched off, and hits are still served. Tuning is
- * tried again later: if the next job dies too, tuning is off for twice as long; if that job
- * succeeds, tuning stays on.
+ * When FAILING_JOBS_MAX jobs in a row end by deaths of their runners, tuning is switched off, and
+ * answers in the cache are still served. Tuning is tried again later: if the next job ends so too,
+ * tuning is off for twice as long; if that job succeeds, tuning stays on.
  */
 
 void scheduler_queue(struct scheduler *s, struct job *j);
@@ -182,19 +187,19 @@ void scheduler_unwanted(struct scheduler *s, struct job *j);
 unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct error *why);
 /* Starts the next job soon, unless a job runs. */
 void scheduler_next(struct scheduler *s);
-/* Frees a job that does not run, but may have begun. */
+/* Frees a job that does not run. The job may have begun, and been set aside. */
 void scheduler_drop(struct scheduler *s, struct job *j);
-/* Takes the device from the running job: another daemon has its key (job_lease.c). */
+/* Takes the device from the running job, whose key another daemon has leased (job_lease.c). */
 void scheduler_step_aside(struct scheduler *s, struct job *j);
 /* Puts the running job back into the queue, behind the next few jobs with waiters, but before any
- * other search of its key, which its winner would answer. */
+ * other job of the same key, since this job's winner may answer that job too. */
 void scheduler_set_aside(struct scheduler *s, struct job *j);
 /* Returns the job with this number if it was set aside, else NULL. */
 struct job *scheduler_find_aside(struct scheduler *s, int64_t id);
-/* True when a queued job is worth setting the running job aside: it has waiters, or neither job
- * has; it has another key, without a lease of another daemon. */
+/* True when the running job may be set aside for some queued job. That job has waiters, or neither
+ * job has waiters; and its key is not the running job's, nor leased by another daemon. */
 bool scheduler_others_wait(const struct scheduler *s);
-/* Queues a job again whose key another daemon had. */
+/* Queues a job again after another daemon's lease of its key. */
 void scheduler_come_back(struct scheduler *s, struct job *j);
 /* Returns "on", or the reason why tuning is off. */
 const char *scheduler_tuning(const struct scheduler *s);
@@ -209,8 +214,8 @@ enum job_end {
     JOB_PUT_OFF /* the job needed a quiet device, and other processes use the device */
 };
 void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how);
-/* Switches tuning off and fails all queued jobs. Tuning is tried again after --retry-ms, each time
- * twice as long, but not before the runner has ended. */
+/* Switches tuning off and fails all queued jobs. Tuning is tried again after --retry-ms, then after
+ * twice as long each time, but not before the runner has ended. */
 void scheduler_switch_off(struct scheduler *s, const struct error *why);
 
 /* Called periodically: tries tuning again while `off`. */
@@ -251,8 +256,8 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
  * when the lease ends without an answer.
  *
  * A job that was set aside keeps its lease while it has waiters. Without waiters the lease is given
- * back, so that an idle device elsewhere may work for waiters there. When the job comes back, it
- * takes the lease again, or was answered meanwhile.
+ * back, so that another daemon with an idle device may tune the key for its own waiters. When the
+ * job comes back, it takes the lease again, or was answered meanwhile.
  *
  * Pins and restricted searches are local to this daemon: only searches for a key's answer are
  * leased.
@@ -264,7 +269,7 @@ void job_lease_take(struct tuning *x, struct job *j);
 /* Called periodically: renews the leases of this daemon, and tries again to lease other keys, since
  * no message tells when a killed daemon's lease ends. */
 void job_lease_tick(struct tuning *x);
-/* Gives back the lease of a job that ends or steps back. */
+/* Gives back the job's lease of its key, if the job has one. */
 void job_lease_release(struct tuning *x, struct job *j);
 /* Called when a job was set aside, or its last waiter has left. */
 void job_lease_left(struct tuning *x, struct job *j);
@@ -277,14 +282,15 @@ void job_lease_freed(struct tuning *x, const char *key);
 /* ---- offers.c -------------------------------------------------------------------------------- */
 
 /* Searches for idle devices. A search that has to wait is also a row of `wanted` in the database,
- * where another daemon of the class with an idle device finds it. The search also stays in the
- * local queue. The first daemon to begin the search leases the key (job_lease.c), and its answer is
- * for all daemons. No daemon plans for others. */
+ * where another daemon of the same device class, whose device is idle, finds it. The search also
+ * stays in the local queue. The first daemon to begin the search leases the key (job_lease.c), and
+ * its answer is for all daemons. No daemon plans for others. */
 
 void offers_ready(struct tuning *x);                  /* called when the daemon serves */
-void offers_queued(struct tuning *x, struct job *j);  /* a search that cannot begin at once */
-void offers_dropped(struct tuning *x, struct job *j); /* called when a job is dropped */
-/* Takes the oldest search elsewhere, when this daemon is idle or another daemon offers a search. */
+void offers_queued(struct tuning *x, struct job *j);  /* offers a search that must wait here */
+void offers_dropped(struct tuning *x, struct job *j); /* withdraws the offer */
+/* Takes the oldest search that another daemon offers, if this daemon is idle. Called when this
+ * daemon becomes idle, and when another daemon offers a search. */
 void offers_take(struct tuning *x);
 
 /* ---- pauses.c -------------------------------------------------------------------------------- */
@@ -327,8 +333,8 @@ void pauses_end(struct tuning *x);
  *
  * The measuring runner does not do this. To list the first variants of a search, a process must
  * draw its rows, build its space and rank the space, which would interrupt the measuring. A fault
- * must not cost the measurement. And a low priority could not be raised again for the search whose
- * turn comes.
+ * while compiling ahead would cost the measurement. And a runner that had lowered its priority to
+ * compile ahead could not raise it again for the search whose turn comes.
  *
  * While a search measures, decides and ends, most cores of the host are idle. On a GPU, compiling
  * ahead disturbs no measurement. On the CPU a compiler would slow the measured kernel, so nothing
@@ -359,10 +365,11 @@ void precompile_stop(struct precompiler *a);
  */
 
 void supervisor_init(struct supervisor *s, struct tuning *x);
-/* Gives an order (the params of `tune`, moved); starts a runner if necessary. The functions
- * tuning_on_* report the end, never from within this call. */
+/* Takes over an order (the packed params of the runner's `tune`); starts a runner if necessary. The
+ * functions tuning_on_* report the order's end, never from within this call. */
 void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order);
-/* True: the order was withdrawn in time, and no report follows. False: the end follows as usual. */
+/* True: no runner had the order yet, and no tuning_on_* follows. False: the runner was told to
+ * cancel, and a tuning_on_* reports the order's end. */
 bool supervisor_cancel(struct supervisor *s, int64_t job);
 /* Tells the runner that other jobs wait for the device, so that it may set the order aside. The
  * call is ignored unless the order is under way. */
@@ -402,8 +409,8 @@ void tuning_on_result(struct tuning *x, const struct tune_result *r);
 void tuning_on_error(struct tuning *x, const struct error *e);
 /* `a` is the announced step (config empty: no candidate to blame). */
 void tuning_on_death(struct tuning *x, const struct death *why, const struct attempt *a);
-/* The runner was killed and does not end, or is of another build: tuning is impossible. `job`: its
- * order; 0: no order. */
+/* The runner was killed and does not end, or is of another build than gemmd: tuning is impossible.
+ * `job`: the job of the order that the runner had; 0: it had no order. */
 void tuning_on_stuck(struct tuning *x, int64_t job, const struct error *e);
 
 /* ---- job_begin.c ----------------------------------------------------------------------------- */
@@ -433,7 +440,7 @@ enum {
     FAVOURITES_MAX = 8,
 };
 
-/* true when the kernel ran and was right, also when it was stopped early */
+/* true when the kernel ran and its result was right, also when the measurement was stopped early */
 bool tuning_worked(const struct trial *t);
 /* Writes a trial of the job to the ledger and remembers the trial. Changes `t`. */
 void tuning_record(struct tuning *x, struct job *j, struct trial *t);
@@ -455,8 +462,8 @@ void tuning_blame(struct tuning *x, struct job *j, const struct death *why,
                   const struct attempt *a);
 /* True: too many deaths, the job is over. A death with a candidate to blame is progress, since the
  * candidate is not tried again. Many such deaths end the search early, with the best so far. The
- * device is to blame when no candidate was named, none has worked, or earlier working configs fail
- * now. */
+ * job fails when the deaths named no candidate, when no candidate has worked, or when configs that
+ * worked earlier fail now: then the device is to blame. */
 bool tuning_too_many(struct job *j, const struct death *why, struct error *err);
 
 /* ---- job_end.c ------------------------------------------------------------------------------- */

@@ -13,8 +13,8 @@ static void on_deadline(uv_timer_t *timer);
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* Finds the job that makes the same search, or NULL. A job that only verifies the known best is no
- * search for a request with `again`. */
+/* Finds the job that makes the same search, or NULL. A request with `again` wants a whole search,
+ * so it does not join a job that only verifies the known best. */
 static struct job *find_same(const struct scheduler *s, const struct wanted *w,
                              const struct wire_buf *search)
 {
