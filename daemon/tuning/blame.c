@@ -39,8 +39,9 @@ static void blame_quarantine_variant(struct daemon *d, const struct job *j, cons
     }
 }
 
-/* Keeps the reason when the runner died of the first given config. The next runner can only report
- * the config's quarantine; the client gets this reason when no other config of the list works. */
+/* Keeps the reason when the runner died of the first config that the request gives. The next runner
+ * can only report the config's quarantine; the client gets this reason when no other config of the
+ * list works. */
 static void keep_for_asker(struct job *j, const struct death *why, const struct attempt *a)
 {
     const struct request *q = j->request;
@@ -59,7 +60,7 @@ void tuning_blame(struct tuning *x, struct job *j, const struct death *why, cons
     struct daemon *d = x->daemon;
     struct trial *t = &d->scratch->trial;
     if (strcmp(j->failed_variant, a->variant) != 0) {
-        /* else the failure of this variant has been recorded */
+        /* when equal, the job's last recorded trial is this variant's failure already */
         memset(t, 0, sizeof(*t));
         t->run = x->supervisor.run.id;
         record_copy(&t->config, &a->config);

@@ -4,7 +4,8 @@
  * share a job (single flight): same bucket, strategy, budgets, tolerances and restrictions.
  *
  * A queued job is small: its search stays packed until the job runs. A waiter is a request that the
- * job will answer. A waiter leaves by the answer, its deadline, `cancel`, or with its client.
+ * job will answer. A waiter leaves with its answer, at its deadline, by `cancel`, or when its
+ * client leaves.
  */
 #ifndef GEMMD_DAEMON_TUNING_JOB_H
 #define GEMMD_DAEMON_TUNING_JOB_H
@@ -33,14 +34,14 @@ struct job {
     uint64_t identity;      /* hash of search and pin */
     struct wire_buf search; /* owned: the request, with problem = bucket */
     enum job_state state;
-    bool pin;                /* the winner becomes `manual` */
+    bool pin;                /* the winner becomes a best of source `manual` */
     bool again;              /* search anew: trials of a finished search do not count as done */
     bool background;         /* goes on without waiters */
     bool quiet;              /* runs only while no other process uses the device */
     bool in_pauses;          /* uses the device only in pauses of training jobs (pauses.c) */
     bool restricted;         /* the search excludes configs: its winner is `partial` */
-    char target[TARGET_MAX]; /* forced; "": no target is forced */
-    char bucket[8];          /* rounding of the key, as in query.bucket */
+    char target[TARGET_MAX]; /* the target that the request demands; "": none */
+    char bucket[8];          /* the request's rounding scheme (query.bucket) */
     bool cancelled;
     bool leased;
     bool offered;        /* the search is offered to other daemons (offers.c) */
@@ -58,19 +59,20 @@ struct job {
     /* The remaining fields belong to the running job (tuning.c). */
     struct request *request;     /* owned: `search`, unpacked, with budgets filled in */
     char stamp[STAMP_MAX];       /* stamp of the kernels that are measured now */
-    char trial_stamp[STAMP_MAX]; /* `stamp`, and tolerances when these are unusual */
-    struct best *best;           /* owned: being published */
-    char *gate;                  /* owned: text of the decision for or against the former best */
-    struct wire_buf done;        /* owned: finished trials, packed maps in a row */
+    char trial_stamp[STAMP_MAX]; /* `stamp`, and the tolerances unless they are 0.01 */
+    struct best *best;           /* owned: the winner as a row, since the runner's result */
+    char *gate;                  /* owned: text: why the winner replaced the former best, or not */
+    struct wire_buf done;        /* owned: finished trials, as packed maps one after another */
     uint32_t n_done;
-    char (*avoid)[HASH_HEX]; /* owned */
+    char (*avoid)[HASH_HEX]; /* owned: variants that no later runner tries */
     uint32_t n_avoid;
-    bool reverify;        /* verify only `known`, under tighter tolerances, before searching */
-    struct record *known; /* owned: the best to verify again */
-    bool manual;          /* `known` is a pin */
-    bool stale;           /* `known` is a pin that was measured with other kernels */
-    char known_target[TARGET_MAX]; /* target of `known`: a pin may be of another target */
-    /* tolerances as the request has them; `known` must also meet the tolerances of its row */
+    bool reverify;                 /* first verify `known`; search only if `known` fails */
+    struct record *known;          /* owned: the best to verify again */
+    bool manual;                   /* `known` is a pin */
+    bool stale;                    /* `known` is a pin that was measured with other kernels */
+    char known_target[TARGET_MAX]; /* target of `known`; a pin's may differ from `target` */
+    /* the request's tolerances; request->query has tighter ones while `known` is verified, if the
+     * row of `known` has tighter ones */
     double atol, rtol;
     char failed_variant[HASH_HEX]; /* variant of the last failed trial */
     unsigned deaths, unnamed_deaths;
@@ -79,12 +81,12 @@ struct job {
     /* too many deaths: the job tries no new candidates, and the best that was found wins */
     bool closing;
     unsigned refused;         /* number of orders that a leaving runner did not take */
-    struct progress progress; /* last progress */
-    uint64_t told_ms;         /* time of the last progress message to waiters */
-    uint64_t began_ms;        /* time of the first begin */
-    /* time that earlier orders of this job took before they were set aside */
+    struct progress progress; /* the runner's last progress message */
+    uint64_t told_ms;         /* loop time of the last progress message to waiters */
+    uint64_t began_ms;        /* loop time at which the job first got the device */
+    /* ms of this job's earlier orders until they were set aside: on the device; in all */
     double spent_device_ms, spent_ms;
-    /* text: what disturbed the measurements of an order, most recently; "": nothing has */
+    /* what last disturbed the measurements of one of this job's orders; "": nothing has */
     char doubt[160];
 };
 
@@ -98,7 +100,7 @@ struct waiter {
     struct tuning *tuning; /* borrowed */
     bool progress;
     size_t problem_len;
-    /* the true problem, packed, for the answer of a lower tier after the deadline */
+    /* the client's problem before rounding, packed: a lower tier answers it after the deadline */
     uint8_t problem[];
 };
 
@@ -109,7 +111,7 @@ uint64_t job_identity(const struct wire_buf *search, bool pin);
 void job_reset(struct job *j);       /* back to the state of a queued job */
 struct job *job_free(struct job *j); /* the job must not have waiters */
 
-struct waiter *waiter_free(struct waiter *w); /* unlinks; its ticket must be closed */
+struct waiter *waiter_free(struct waiter *w); /* also unlinks w; its ticket must be closed */
 
 /* Answers all waiters and removes them. */
 void job_answer(struct job *j, const void *answer, size_t n);

@@ -50,8 +50,8 @@ int tuning_unpack(struct daemon *d, struct job *j, struct error *err)
     return status ? status : precheck_space(d, j->request, err);
 }
 
-/* Prepares the job to verify only the known config, with the tolerances of the request and those of
- * the config's row. */
+/* Prepares the job to verify only the config of the key's row `e`, with the tighter of the
+ * request's and the row's tolerances. */
 static void look_again(struct daemon *d, struct job *j, const struct cache_entry *e)
 {
     struct answer *a = &d->scratch->answer;

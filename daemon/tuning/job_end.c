@@ -4,9 +4,9 @@
  * cancellation.
  *
  * Not every winner becomes the key's answer. A pin outlives any tuning. The winner of a restricted
- * search does not replace the winner of a whole search, nor does a winner with looser tolerances
- * than the key's row. Then the winner answers only its own search (cache/partials.c); the trials
- * are kept.
+ * search does not replace the winner of a whole search, nor does a winner that was verified with
+ * looser tolerances than the key's row. Then the winner answers only its own search
+ * (cache/partials.c); the trials are kept.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,8 @@ static bool is_pin(const struct job *j)
     return j->pin || (j->reverify && j->manual);
 }
 
-/* The number of configs that the best was compared with; after a verification, the old number. */
+/* The number of configs that the best was compared with. A verification compares with no others, so
+ * the number of the key's row stays when it is larger. */
 static int64_t job_end_count_measured(struct daemon *d, const struct job *j,
                                       const struct tune_result *r)
 {
@@ -109,7 +110,7 @@ static bool pin_gives_way(struct daemon *d, const struct job *j, const struct ca
                          target_is_quarantined(d, j->key, a, &j->request->problem)));
 }
 
-/* True when the row that serves the key was verified more tightly. */
+/* True when the row that serves the key was verified under tighter tolerances than the winner. */
 static bool job_end_is_looser(struct daemon *d, const struct job *j)
 {
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, NULL);
@@ -142,8 +143,9 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
     return NULL;
 }
 
-/* True when the answer may be stored for the same search (cache/partials.c). An answer says if it
- * is saved, so an answer that will be saved later is not stored. */
+/* True when the answer may be stored for later requests of the same search (cache/partials.c). An
+ * answer says whether its row is saved, so the answer of a row that is not saved yet is not
+ * stored. */
 static bool answers_again(struct daemon *d, const struct job *j, bool saved)
 {
     return (j->restricted || job_end_is_looser(d, j)) && !j->pin && !j->closing &&
@@ -202,15 +204,15 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     job_end_answer_all(x, j, known, saved, note);
 }
 
-/* Publishes the best with the generation that this daemon knows: only the ledger's transaction sees
- * rows of other daemons since then. A new pin replaces any row. */
+/* Publishes the best with the generation of the key's row that this daemon knows: only the ledger's
+ * transaction sees whether another daemon has published a newer row. A new pin replaces any row. */
 static int job_end_publish_best(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     const struct cache_entry *e = j->pin ? NULL : cache_find_id(&d->cache, j->key, NULL);
     j->best->generation = e ? e->generation : 0;
     int status = ledger_publish(d->ledger, j->best, on_published, x);
-    j->best->generation = 0; /* it has none yet */
+    j->best->generation = 0; /* the best itself has no generation yet */
     return status;
 }
 

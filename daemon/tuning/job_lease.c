@@ -89,8 +89,8 @@ void job_lease_freed(struct tuning *x, const char *key)
     scheduler_next(&x->scheduler);
 }
 
-/* Answers a waiting job, after an answer was published. A job that was set aside with its lease
- * goes on, like a running job. */
+/* Answers the waiters of a job that does not run, after its key's answer was published. A job that
+ * was set aside and still has its lease goes on later, as a running job does. */
 static void answer_waiting(struct tuning *x, struct job *j, bool searched)
 {
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
@@ -98,7 +98,7 @@ static void answer_waiting(struct tuning *x, struct job *j, bool searched)
         return;
     }
     if (searched && j->state == JOB_LEASED_OUT && !j->restricted && !j->pin) {
-        /* another daemon has just tuned the key again, so its answer is new enough */
+        /* another daemon has just tuned the key, so its answer is new enough for `again` */
         j->again = false;
     }
     bool known =

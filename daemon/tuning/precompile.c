@@ -12,7 +12,7 @@
 
 enum {
     SOON_MS = 20,
-    JOBS_MOST = 32, /* searches for a process */
+    JOBS_MOST = 32, /* searches that one process gets */
 };
 
 static void on_soon(uv_timer_t *timer);
@@ -27,8 +27,8 @@ void precompile_init(struct precompiler *a, struct daemon *d, const struct sched
 void precompile_queued(struct precompiler *a)
 {
     const struct daemon *d = a->daemon;
-    bool may = strncmp(d->config->device, "cuda", 4) == 0 && /* a replay compiles nothing */
-               d->config->compile_ahead > 0;
+    /* not for the CPU or a replay (tuning.h) */
+    bool may = strncmp(d->config->device, "cuda", 4) == 0 && d->config->compile_ahead > 0;
     if (may && !a->runs && !a->stopping && !uv_is_active((uv_handle_t *)&a->soon)) {
         uv_timer_start(&a->soon, on_soon, SOON_MS, 0);
     }
@@ -36,7 +36,7 @@ void precompile_queued(struct precompiler *a)
 
 /* ---- input of the process -------------------------------------------------------------------- */
 
-/* Writes a queued search as a line, with its restrictions. */
+/* Writes a queued search, with its restrictions, as a line of JSON. */
 static bool write_search(const struct job *j, int fd)
 {
     char *text = NULL;
@@ -66,7 +66,7 @@ static void precompile_on_closed(uv_handle_t *handle)
     struct precompiler *a = handle->data;
     a->runs = false;
     if (!a->stopping && a->scheduler->n_queued > 0) {
-        precompile_queued(a); /* jobs that came meanwhile */
+        precompile_queued(a); /* for jobs that were queued while the process ran */
     }
 }
 

@@ -9,7 +9,8 @@ static bool same_kind(const struct job *a, const struct job *b)
     return (a->n_waiters > 0) == (b->n_waiters > 0);
 }
 
-/* The running job counts in its user's first round. */
+/* Begins to count each user's jobs of the queue in account.round: 0, but 1 for the running job's
+ * user. */
 static void rounds_begin_first(const struct accounts *all, const struct job *running)
 {
     LIST_EACH(node, &all->all) {
@@ -20,7 +21,7 @@ static void rounds_begin_first(const struct accounts *all, const struct job *run
     }
 }
 
-/* Returns the round of the user's next job, which goes behind all queued jobs of the user. */
+/* Returns the round of `j` as a job of this user, behind all other queued jobs of the user. */
 static unsigned round_of(const struct list *queue, const struct job *running, const struct job *j,
                          const struct account *user)
 {

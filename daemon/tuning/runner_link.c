@@ -44,7 +44,8 @@ static void on_watchdog(uv_timer_t *timer)
     if (l->killed && !l->exited) {
         l->hooks->stuck(l);
     } else if (l->exited) {
-        /* another process may hold the other end of the socket, so end of file may never come */
+        /* a child of the runner may still hold the runner's end of the socket, so end of file may
+         * never come */
         l->eof = true;
         check_ended(l);
     } else {
@@ -55,7 +56,8 @@ static void on_watchdog(uv_timer_t *timer)
 void runner_link_watch(struct runner_link *l, uint64_t limit_ms)
 {
     if (l->killed && !l->exited) {
-        /* a killed runner must end, whatever it said before: the watch for its end goes on */
+        /* a killed runner must end, whatever messages are still read from it: the watch for its end
+         * goes on */
         return;
     }
     l->limit_ms = l->left_ms = limit_ms;
@@ -231,7 +233,8 @@ void runner_link_kill(struct runner_link *l, uint64_t limit_ms)
 {
     if (l->running && !l->exited) {
         uv_process_kill(&l->process, SIGKILL);
-        /* the runner may have been killed before: without this the watch would not start */
+        /* this may be the second kill: runner_link_watch would not start a watch while `killed` is
+         * set */
         l->killed = false;
         runner_link_watch(l, limit_ms);
         l->killed = true;

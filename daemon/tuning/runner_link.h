@@ -7,10 +7,10 @@
  * runner's memory. The link also has turns like a client: it reads a piece, then other clients have
  * their turn, so that a flood of messages delays no client.
  *
- * Only time in which this process could read counts as silence. The watchdog runs in slices, so
- * that a pause of this process (SIGSTOP, a frozen container) is seen at its end. The runner may
- * have been paused too, so it gets the whole limit again, once. libuv handles timers before it
- * reads, so unread messages are read before the runner counts as silent.
+ * Only time in which gemmd could read counts as the runner's silence. The watchdog runs in slices,
+ * so that after a pause of gemmd (SIGSTOP, a frozen container) it sees that the slice took too
+ * long. The runner may have been paused too, so it gets the whole limit again, once. libuv handles
+ * timers before it reads, so unread messages are read before the runner counts as silent.
  *
  * A runner has ended when both its exit status and the end of the socket have come: the last
  * messages decide which candidate is to blame, so all must have been read.
@@ -51,15 +51,16 @@ struct runner_link {
     /* the limit of the watch; the part of the limit that is left after the current slice */
     uint64_t limit_ms, left_ms;
     uint64_t due_ms;    /* loop time at which the current slice ends */
-    bool forgiven;      /* this watch has already forgiven a pause of this process */
+    bool forgiven;      /* this watch has begun again once, after a pause of gemmd */
     bool expired;       /* the limit has passed, and no new watch has begun */
     struct scan scan;   /* state of the scan of the messages */
     struct wire_buf in; /* owned: bytes of messages that were not handed out yet */
-    /* offsets in `in`: bytes before `at` were handed out; so many bytes behind `at` are scanned */
+    /* offset in `in` of the next message; number of that message's bytes that were scanned
+     * already */
     size_t at, scanned;
-    struct wire_doc *doc; /* owned: the last message */
+    struct wire_doc *doc; /* owned: the last message, decoded */
     char room[RUNNER_LINK_READ_BYTES];
-    struct chore resume; /* reads on in a later turn */
+    struct chore resume; /* reads the next piece in a later turn */
     /* open handles among process and pipe: each counts until its close callback */
     unsigned open_handles;
     bool running;     /* true from start until `ended` */
@@ -82,7 +83,8 @@ int runner_link_send(struct runner_link *l, struct wire_buf *bytes);
 void runner_link_watch(struct runner_link *l, uint64_t limit_ms);
 /* Kills the runner. Calls `stuck` if it does not end within limit_ms. */
 void runner_link_kill(struct runner_link *l, uint64_t limit_ms);
-/* Ignores further messages: the runner ends with its process; after abandon, at once. */
+/* Ignore further messages. After forget, `ended` is called when the process has exited; after
+ * abandon, at once. */
 void runner_link_forget(struct runner_link *l);
 void runner_link_abandon(struct runner_link *l);
 /* Closes the handles. Call only while no runner is running. */
