@@ -6,8 +6,8 @@
  * The caller may name the configs that it chooses among. A hit is then the fastest of these
  * configs, once all are known. With a lease, the caller learns which configs need no measurement,
  * so a config added to a kernel's list costs one measurement. The ledger reads all trials of the
- * key for such a call. So the call is charged as many requests, and a waiting call stays charged
- * (base/account.h).
+ * key for a call that names configs. So the user is charged for many requests while the ledger
+ * reads, and for the call's memory while the call waits for a lease (base/account.h).
  */
 #include <math.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@
 #include "proto/hash.h"
 #include "proto/request.h"
 
-/* An acquire counts as a full share of requests: the ledger may read thousands of trials (20 ms).
- */
+/* While the ledger reads trials, an acquire uses up the user's whole share of pending requests: it
+ * may read thousands of trials (20 ms). */
 enum { ASKED_AS = PENDING_MAX };
 
 /* ---- the caller's configs -------------------------------------------------------------------- */
@@ -32,11 +32,11 @@ struct choice {
     bool known;
 };
 
-/* The configs that a caller chooses among, with the known results. */
+/* The configs that a caller chooses among, with the results of those that were tried before. */
 struct choices {
     size_t n, n_known;
     struct choice *all;    /* owned, [n]; NULL when the caller named no configs */
-    struct wire_buf known; /* owned: one map per known config, concatenated */
+    struct wire_buf known; /* owned: one map per config with a known result, concatenated */
     bool any;              /* a config works: the members below describe the fastest */
     double best_us;        /* NaN when no working config has a known time */
     int64_t best_s;
@@ -88,8 +88,9 @@ static int choices_read(struct choices *c, const struct wire_obj *list, struct r
     return 0;
 }
 
-/* Learns a config's result; ignores a config outside the list, and a second result for a config. So
- * report the newest result first. `time_us`: NaN or 0 when unknown, also with status "ok". */
+/* Notes a config's result. Ignores a config outside the caller's list, and a second result of a
+ * config: so call this with the newest result first. `time_us`: NaN or 0 when unknown, also with
+ * status "ok". */
 static void choices_learn(struct choices *c, const struct record *config, const char *status,
                           double time_us, const char *reason, int64_t created_s)
 {
@@ -138,11 +139,11 @@ static void choices_forget(struct choices *c)
  */
 
 struct acquiring {
-    struct wanter wanter; /* first; charged as a question while the ledger reads trials */
+    struct wanter wanter; /* first member; charged as ASKED_AS while the ledger reads trials */
     struct lease *lease;  /* set during the caller's turn */
     size_t waiting;       /* bytes charged while the caller waits for a lease; else 0 */
     bool mine;            /* the caller's session holds the key */
-    bool reads_shared;    /* the ledger reads trials of the shared key */
+    bool reads_shared;    /* the ledger reads the trials of the shared key (the key of all users) */
     struct choices choices;
 };
 
@@ -169,7 +170,8 @@ static void acquire_client_gone(struct ticket *t)
 {
     struct acquiring *a = LIST_OF(t, struct acquiring, wanter.pending.ticket);
     leases_drop(&a->wanter);
-    if (!a->wanter.pending.asked.charged) { /* the ledger has no pointer to this struct */
+    if (!a->wanter.pending.asked.charged) {
+        /* no read of the ledger will call back with this struct */
         pending_drop(acquire_release(a));
     }
 }
@@ -189,7 +191,7 @@ static const struct cache_entry *acquire_entry_of(const struct acquiring *a)
     return e || !shared[0] ? e : cache_find_id(c, shared, NULL);
 }
 
-/* Answers from `put` or `import` have no trials, so the answer itself is learned. */
+/* Notes the key's answer as a config's result: an answer of `put` or `import` has no trial. */
 static void learn_answer(struct acquiring *a, const struct answer *answer)
 {
     choices_learn(&a->choices, &answer->config, "ok", answer->time_us, "", answer->created_s);
@@ -312,7 +314,8 @@ static void acquire_on_evaluated(struct acquiring *a)
     } else if (mine) {
         answer_lease(a);
     } else if (custom_check_room(a->wanter.pending.d, a->wanter.key, a->wanter.pending.uid, &err)) {
-        acquire_fail_request(a, &err); /* the key's trials and answer would be refused */
+        /* the user may add no further key, so the key's trials and answer would be refused */
+        acquire_fail_request(a, &err);
     } else if (l) {
         if (lease_hold(l, &a->wanter, &err) < 0) {
             acquire_fail_request(a, &err);
@@ -337,8 +340,8 @@ static void on_turn(struct wanter *w, struct lease *l)
     acquire_evaluate_known(a);
 }
 
-/* True when the known results answer the wanter. Configs need the ledger, in the caller's turn, so
- * only calls without configs are answered here. */
+/* True when the key has an answer, and the wanter named no configs. For configs the ledger must
+ * read trials, which happens in the caller's turn. */
 static bool acquire_is_known(const struct wanter *w)
 {
     const struct acquiring *a = (const struct acquiring *)w;
@@ -362,7 +365,7 @@ static void acquire_answer_known(struct acquiring *a)
     struct session *s = a->wanter.pending.ticket.session;
     asked_as(&a->wanter.pending.asked, s, 0);
     if (s) {
-        session_poke(s); /* the session may take its next requests */
+        session_poke(s); /* the session may read its next requests */
     }
     const struct answer *answer = answer_known(a);
     if (answer) {
@@ -384,8 +387,9 @@ static void acquire_read_trials(struct acquiring *a, const char *key)
     }
 }
 
-/* Learns the trials of the own key, then those of the shared key, newest first. A failed config
- * works if a later answer names it. Hints, which were not measured here, do not count. */
+/* Notes the trials of the user's own key, then those of the shared key, newest first. A config
+ * whose trial failed works after all if a later answer of the key names it. An answer that is only
+ * a hint, not measured on this device, proves nothing. */
 static void acquire_on_trials(void *ctx, int status, const struct trial *t, uint32_t n,
                               char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
 {
@@ -461,7 +465,8 @@ static int read_acquire(struct call *c, struct acquiring *a, struct error *err)
     return choices_read(&a->choices, wire_find(c->params, "configs"), &c->d->scratch->config, err);
 }
 
-/* The caller works for its own key. The answer may come from the shared key. */
+/* Sets wanter.key to the user's own key, for which the caller works, and wanter.shared to the key
+ * of all users, which may also answer. */
 static int read_keys(struct call *c, struct acquiring *a, struct error *err)
 {
     struct scratch *x = c->d->scratch;

@@ -51,8 +51,8 @@ int method_pin(struct call *c, struct error *err)
 
 /* ---- unpin ----------------------------------------------------------------------------------- */
 
-struct administering {      /* a request that the ledger carries out */
-    struct pending pending; /* first */
+struct administering {      /* a request while the ledger carries it out */
+    struct pending pending; /* first member: its address is the struct's */
     const char *event;
     char what[PATHS_MAX]; /* the key, variant or path */
 };
@@ -81,7 +81,8 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
     bool left = status == 0 && b;
     if (left) {
         learn_best(d, b, saved);
-        /* the key has an answer again; a row with another source than "tuned" is only a hint */
+        /* without the pin an older row is the key's row: it answers if its source is "tuned", else
+         * it is a hint */
         left = strcmp(b->source, "tuned") == 0;
     }
     daemon_event(d, x->event, x->pending.uid, "%s", x->what);
@@ -123,8 +124,8 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
     }
     if (is_evict) {
         /* The cache is cleared after the ledger's answer, since a refused evict must remove
-         * nothing. Rows that were sent to the ledger before the evict are gone by now; later rows
-         * arrive later. */
+         * nothing. Rows of this key that were sent to the ledger before the evict are removed by
+         * now; rows sent after the evict reach the cache after this line. */
         cache_remove_id(&x->pending.d->cache, x->what);
         portfolio_evicted(&x->pending.parts->tiers.portfolio, x->what);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hit path is ask_answer down to `cache_reply`. The path does not allocate or call SQLite, and
- * copies the answer only into the output. */
+/* Answers a query (methods.h). A hit of the cache goes from ask_answer to `cache_reply`: it
+ * allocates nothing, calls no SQLite, and copies the answer once, into the output. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/methods.h"
 
-/* True when the entry answers the query: the entry serves, is verified tightly enough, and `again`
- * is not set. */
+/* True when the key's entry answers the query: the entry serves, was verified under the query's
+ * tolerances or tighter ones, and the query has no `again`. */
 static bool ask_entry_answers(struct daemon *d, const struct cache_entry *e,
                               const struct request *r)
 {
@@ -22,14 +22,14 @@ static bool ask_entry_answers(struct daemon *d, const struct cache_entry *e,
     if (!request_is_restricted(r)) {
         return true;
     }
-    /* The key's best also wins a restricted search that allows it. Given configs are always
-     * measured. */
+    /* The key's best would also win a restricted search whose restrictions it fulfils. Configs that
+     * the query gives are always measured. */
     struct answer *a = &d->scratch->hint;
     return r->n_configs == 0 && cache_answer(&d->cache, e, a, NULL) == 0 &&
            request_allows(r, &a->config) && target_is_of(a, r->query.target);
 }
 
-/* Restricted searches and `again` belong to no generation. */
+/* False for restricted searches and queries with `again`, which belong to no generation. */
 static bool ask_is_pinned(const struct ask *a)
 {
     const struct request *r = &a->parts->daemon.scratch->request;
@@ -43,7 +43,8 @@ static int ask_put_lower(const struct ask *a, const char *why, struct error *err
     struct daemon *d = &a->parts->daemon;
     struct scratch *x = d->scratch;
     int status = 0;
-    if (x->request.query.again && waiters_recall(d, &x->answer)) { /* the last answer */
+    if (x->request.query.again && waiters_recall(d, &x->answer)) {
+        /* x->answer is the last answer of the same search */
         answer_note(&x->answer, "%s", why);
     } else {
         status =
@@ -56,8 +57,8 @@ static int ask_put_lower(const struct ask *a, const char *why, struct error *err
     return status;
 }
 
-/* wait=now and wait=boundary: puts the lower tier's answer at once and queues a background job. The
- * answer's note says why when no job can be queued. */
+/* For a query with wait=now or wait=boundary: puts the lower tier's answer at once and queues a
+ * background job. When no job can be queued, the answer's note says why. */
 static int ask_put_now(const struct ask *a, struct error *err)
 {
     struct scratch *x = a->parts->daemon.scratch;
@@ -81,7 +82,7 @@ static int ask_put_now(const struct ask *a, struct error *err)
         pauses_hold(&a->parts->tuning, a->session);
     }
     const struct query asked = x->request.query;
-    x->other = x->request.problem; /* the job changes the request */
+    x->other = x->request.problem; /* waiters_join changes the request */
     if (waiters_join(&a->parts->tuning, &w, &refused) < 0) {
         a->out->len = before;
         snprintf(note, sizeof(note), "not being tuned: %.100s", refused.text);
@@ -93,8 +94,8 @@ static int ask_put_now(const struct ask *a, struct error *err)
 }
 
 /* `since`: the key got its answer after the pinned generation, so the key needs no tuning. In a
- * generation a query with a deadline does not wait: the ranks must agree, and the end of a tuning
- * within the deadline may differ between ranks. */
+ * generation a query with a deadline does not wait: the ranks of a training job must get the same
+ * answer, and a tuning may end within the deadline of one rank but not of another. */
 static int ask_miss(const struct ask *a, bool since, struct error *err)
 {
     struct daemon *d = &a->parts->daemon;

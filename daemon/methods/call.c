@@ -105,7 +105,8 @@ int call_key(struct call *c, char id[HASH_HEX], struct error *err)
         return error_set(err, ERROR_INVALID, "more than one key begins with %s; give more digits",
                          id);
     }
-    /* A whole id may be of another device class: the caller asks the ledger. */
+    /* A whole id that the cache lacks may be a key of another device class: the caller asks the
+     * ledger. */
     if (!e && strlen(id) < HASH_HEX - 1) {
         return error_set(err, ERROR_NOT_FOUND, "no key begins with %s; `gemmctl list` shows them",
                          id);

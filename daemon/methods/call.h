@@ -25,8 +25,9 @@ struct call {
     const struct wire_obj *params; /* NULL when absent */
     const uint8_t *data;           /* the whole message */
     size_t len;
-    bool again;          /* the request was parked before (loader.h) */
-    const uint8_t *tail; /* method and params as received; NULL: an unusual form */
+    bool again; /* the request was parked before, and is handled once more (loader.h) */
+    /* bytes of method and params as received; NULL when the message has an unusual form */
+    const uint8_t *tail;
     size_t tail_len;
 };
 
@@ -36,18 +37,20 @@ int call_problem(struct call *c, enum custom_use use, struct error *err);
 /* Reads a key's id from "key" (an id, or a unique beginning of 6 digits or more), else from
  * "problem". ERROR_NOT_FOUND: the key is unknown. */
 int call_key(struct call *c, char id[HASH_HEX], struct error *err);
-/* Same input as call_key, but the known keys are not searched: returns the beginning of the id. */
+/* Same input as call_key, but no key with this beginning has to exist: returns the beginning
+ * itself. */
 int call_key_prefix(struct call *c, char prefix[HASH_HEX], struct error *err);
 /* Reads params' "config": a map, or the config as one-line text. */
 int call_config(struct call *c, struct record *out, struct error *err);
-/* Same as call_config for a value; NULL: missing. */
+/* Reads a config from the value `o`, in the forms of call_config. NULL: the value is missing, an
+ * error. */
 int call_read_config(const struct wire_obj *o, struct record *out, struct error *err);
 /* Charges the user for rows that this request adds to the database; the owner's rows are free.
- * ERROR_BUSY: the user has added a full share (--user-mib) within an hour. */
+ * ERROR_BUSY: the user has added rows of --user-mib within an hour. */
 int call_keep(struct call *c, size_t rows, struct error *err);
 /* Refuses an op that gemmd tunes itself (ERROR_INVALID). */
 int call_only_custom(const struct problem *p, const char *name, struct error *err);
-/* call_problem for a method that works at the caller's own key of a custom op. */
+/* call_problem for a method that writes the caller's own key of a custom op. Refuses other ops. */
 int call_custom_problem(struct call *c, const char *name, struct error *err);
 /* Reads the flag `name` of params; leaves *out unchanged when the flag is absent. */
 int call_flag(struct call *c, const char *name, bool *out, struct error *err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The parts of the daemon together, for the daemon's life cycle (life.h) and the methods. A part
- * may include daemon.h and the parts that it uses; a part reaches the layers above through hooks.
+ * may include daemon.h and the parts that it uses; a part reaches the parts that build on it
+ * through hooks.
  */
 #ifndef GEMMD_DAEMON_METHODS_DAEMON_PARTS_H
 #define GEMMD_DAEMON_METHODS_DAEMON_PARTS_H

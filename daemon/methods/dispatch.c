@@ -63,8 +63,9 @@ static void answer_error(struct session *s, uint32_t id, const struct error *e)
     s->ending = s->ending || !error_survives(e->code);
 }
 
-/* Answers a query equal in its bytes to an earlier hit. The memo also holds problems of get_many,
- * which are maps; a message's tail begins with the name of a method. */
+/* Answers a query with the same bytes as an earlier query that the cache answered. The memo also
+ * holds problems of get_many: their bytes begin with a map, a query's with the method's name, so
+ * they are never equal. */
 static bool answer_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail,
                          size_t n)
 {
@@ -123,7 +124,8 @@ void dispatch_message(void *ctx, struct session *s, const uint8_t *data, size_t 
                          .tail_len = n - split};
         status = dispatch_call_method(&c, m.method, &err);
         request_deinit(&d->scratch->request);
-        d->scratch->request.query = (struct query){0}; /* clear for the next problem */
+        /* the next request's problem must find an empty query */
+        d->scratch->request.query = (struct query){0};
     }
     if (status < 0) {
         answer_error(s, m.id, &err);

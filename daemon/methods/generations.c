@@ -54,8 +54,8 @@ static void drop_moment(struct generations *x, struct moment *m)
     moment_free(m);
 }
 
-/* Keeps m (a key's answer in a generation) in place of an equal one; takes m over, except on
- * ERROR_NO_MEMORY. */
+/* Keeps m (a key's answer in a generation) in place of an older m of the same key, generation and
+ * tolerances. Owns m then, except after ERROR_NO_MEMORY. */
 static int put_moment(struct generations *x, struct moment *m, struct error *err)
 {
     if (hash_table_reserve(&x->moments, x->moments.n + 1, err) < 0) {
@@ -109,9 +109,9 @@ enum generation_says generations_find(struct generations *x, int64_t pinned,
                                                            : GENERATION_NOTHING;
 }
 
-/* Returns the generation of a later row that answers: 0 when a row within the pinned generation
- * answers, INT64_MAX without an answer. A key that must still be read counts as 0, so that
- * ask_answer reads the key. */
+/* Returns the generation of the row that answers the key, if that row is newer than the pinned
+ * generation; 0 when an older row answers; INT64_MAX when no row answers. A key that must still be
+ * read counts as 0, so that ask_answer reads the key. */
 static int64_t generation_came(struct generations *x, int64_t pinned, const struct cache_entry *e,
                                const struct query *q)
 {
@@ -152,11 +152,11 @@ int generations_key(struct generations *x, int64_t pinned, struct daemon *d, int
 /* ---- reading rows ---------------------------------------------------------------------------- */
 
 struct reading {             /* a request while the rows of its keys are read, key by key */
-    struct parked parked;    /* first */
+    struct parked parked;    /* first member: its address is the struct's */
     struct list link;        /* generations->parked */
     struct generations *all; /* borrowed */
     struct learn_pages pages;
-    struct moment *moment; /* owned: the answer of keys[next], as far as its rows are read */
+    struct moment *moment; /* owned: the answer of keys[next], from the rows read so far */
     int64_t generation;
     double atol, rtol;
     bool stale; /* the key's rows changed while `moment` was being read */
@@ -176,7 +176,8 @@ void generations_forget(struct generations *x, const char *key)
     }
 }
 
-/* All daemons must give the same answer, so a partly read key fails the request. */
+/* All daemons must give the same answer for a key in a generation. So the request fails when not
+ * all of a key's rows could be read. */
 static void fail_parked(struct reading *p, int status, const char *text)
 {
     bool passes = status == ERROR_NO_MEMORY || status == ERROR_CANCELLED;
@@ -190,7 +191,7 @@ static void fail_parked(struct reading *p, int status, const char *text)
     pending_fail(&p->parked.pending, &fault);
 }
 
-/* Rows arrive in the order of their generations. */
+/* Called for each row of a key, in the order of the rows' generations. */
 static int generations_learn_row(struct learn_pages *x, const struct wire_obj *row)
 {
     struct daemon *d = x->daemon;
@@ -209,7 +210,7 @@ static int generations_learn_row(struct learn_pages *x, const struct wire_obj *r
     bool serves = target_rank(d, &s->hint, &s->learned) >= CACHE_SERVES;
     if (b->generation <= m->generation &&
         (serves || target_is_quarantined(d, b->key, &s->hint, &s->learned))) {
-        m->found = 0; /* the newest row decides */
+        m->found = 0; /* the newest row up to the pinned generation decides */
     }
     if (serves && !m->found && b->atol <= m->atol && b->rtol <= m->rtol) {
         m->found = b->generation;
@@ -245,8 +246,9 @@ static void generations_on_read(struct learn_pages *x, int status, const struct 
     }
 }
 
-/* Reads the next key; after the last, or without a client, the request begins anew or ends. Another
- * request may have read the same key meanwhile; the new moment replaces the old. */
+/* Reads the rows of the next key. After the last key the request begins anew; if its client has
+ * left, it ends. Another request may have read the same key meanwhile; the moment read last
+ * stays. */
 static void read_next(struct reading *p)
 {
     p->stale = false;
@@ -262,8 +264,8 @@ static void read_next(struct reading *p)
         fail_parked(p, ERROR_NO_MEMORY, "no memory for its rows");
         return;
     }
-    /* The cache's newest row counts as read: a query must not wait for a row that the file has
-     * lost. */
+    /* The generation of the cache's row counts as read: else a query would wait without end for a
+     * row that the cache has and the file has lost. */
     const char *id = p->keys[p->next];
     const struct cache_entry *e = cache_find_id(&p->parked.pending.d->cache, id, NULL);
     *p->moment = (struct moment){.id = id_read(id),

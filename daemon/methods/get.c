@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `get`, `tune` and `cancel`. The memo answers repeated queries earlier (cache/memo.h). */
+/* `get`, `tune` and `cancel`. dispatch.c answers a query with the bytes of an earlier hit from the
+ * memo (cache/memo.h), without these functions. */
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/methods.h"
 
@@ -41,8 +42,8 @@ static int get_answer_query(struct call *c, bool again, struct error *err)
         cache_entry_id(e, id[0]);
         return generations_park(&c->parts->generations, c, id, 1, err);
     }
-    /* When the ledger lacks the key, the request waits until all rows are loaded: another row may
-     * be a hint. */
+    /* The ledger looks up this key first. When it lacks the key, the request begins anew (`again`)
+     * and waits until all rows are loaded, since a row of another key may be a hint. */
     if (status == ASK_LOADS) {
         const bool alone = !e && !c->again && !custom_is(&x->request.problem);
         return loader_park(&c->parts->loader, c, alone ? &x->key : NULL, err);
@@ -73,7 +74,7 @@ static int cancel_request(struct call *c, bool *cancelled, struct error *err)
     return 0;
 }
 
-/* The owner may cancel any user's tuning. */
+/* Cancels all users' jobs of a key; only the owner may. */
 static int cancel_key(struct call *c, bool *cancelled, struct error *err)
 {
     char key[HASH_HEX];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * get_many answers a training job's whole list of problems in one request. Each answer is quick,
- * but each of up to 256 misses asks a family for the default. So the work runs in slices of
- * CHORE_NS, between which other clients are served. The request's bytes are kept and decoded again
- * for each slice. A pinned connection's request begins anew once the ledger has returned the keys'
- * answers of the generation (methods/generations.h).
+ * get_many answers a training job's whole list of problems in one request. A hit is quick, but for
+ * each of up to 256 misses gemmd computes the analytic default. So the work runs in slices of
+ * CHORE_NS, between which other clients are served. The list of problems is kept as bytes and
+ * decoded again for each slice. A pinned connection's request begins anew once the ledger has
+ * returned the keys' answers of the generation (methods/generations.h).
  *
- * When all problems were hits before in the same bytes (cache/memo.h), the answers go straight into
- * the session's output.
+ * When each problem has the same bytes as an earlier query that the cache answered (cache/memo.h),
+ * the answers go straight into the session's output.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,19 +21,20 @@
 #include "proto/text.h"
 
 struct many {
-    struct parked parked; /* first */
+    struct parked parked; /* first member: its address is the struct's */
     struct chore chore;
-    char wait[16];            /* now, cached or boundary, as in `get` */
-    char target[TARGET_MAX];  /* forced target, or "" */
-    int64_t pinned;           /* the pinned generation; -1 when not pinned */
-    size_t next, at;          /* next problem and its offset */
-    struct wire_buf answers;  /* owned: answers of the problems before `next` */
-    struct wire_buf unread;   /* owned: ids of keys to read from the ledger first */
+    char wait[16];           /* now, cached or boundary, as in `get` */
+    char target[TARGET_MAX]; /* the target that the request demands, or "" */
+    int64_t pinned;          /* the pinned generation; -1 when not pinned */
+    size_t next, at;         /* index of the next problem; its offset in `problems` */
+    struct wire_buf answers; /* owned: answers of the problems before `next` */
+    /* owned: ids of keys that the ledger must read before gemmd can answer them */
+    struct wire_buf unread;
     struct wire_buf problems; /* owned: the list as received */
 };
 
-/* Puts a problem's answer. `bytes`: the problem as received. On failure the caller puts an error.
- */
+/* Appends a problem's answer to m->answers. `bytes`: the problem as received. After an error the
+ * caller puts the error in the answer's place. */
 static int many_put_answer(struct many *m, const struct wire_obj *problem, const uint8_t *bytes,
                            size_t n, struct error *err)
 {
@@ -81,7 +82,8 @@ static void many_finish_answer(struct many *x, size_t n)
     pending_drop(&x->parked.pending);
 }
 
-/* Begins the request anew once the keys' rows of the generation are read. */
+/* Parks the request until the rows of the keys in `unread` are read; then the request begins
+ * anew. */
 static void many_read_generation(struct many *x)
 {
     struct pending *p = &x->parked.pending;
@@ -110,7 +112,8 @@ static void next_slice(struct chore *chore)
     struct error err = ERROR_NULL;
     struct query *q = &d->scratch->request.query;
     int status = request_default(&d->scratch->request, &err);
-    /* a job that is made for a problem gets the same query as a job of a plain `get` */
+    /* the query of a plain `get`, so that a job made for a problem is also the job of such a
+     * `get` */
     const struct query usual = *q;
     status = status ? status : wire_decode(d->doc, x->problems.data, x->problems.len, &list, &err);
     uint64_t until = uv_hrtime() + CHORE_NS;
@@ -150,7 +153,7 @@ static void many_client_gone(struct ticket *t)
     pending_drop(&x->parked.pending);
 }
 
-enum { AHEAD = 6 }; /* memo entries to prefetch */
+enum { AHEAD = 6 }; /* the memo's entries are prefetched so many problems ahead */
 
 struct question {
     const uint8_t *at; /* borrowed */
@@ -158,7 +161,7 @@ struct question {
     uint64_t hash;
 };
 
-/* Answers all problems from the memo; puts nothing when the memo lacks a problem. */
+/* Answers all problems from the memo. False, and nothing is put, when the memo lacks a problem. */
 static bool put_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *raw,
                       size_t n)
 {
@@ -198,8 +201,9 @@ static bool put_again(struct daemon *d, struct session *s, uint32_t id, const ui
     return true;
 }
 
-/* Finds the problems in params with only `problems` and perhaps `wait`. NULL when params hold a
- * target or a mistake. The last value ends with the message, so its end needs no search. */
+/* Finds the list of problems, and its length *n, in params that hold only `problems` and perhaps
+ * `wait`. NULL for other params and for mistakes. When the list is the last value, it ends with the
+ * message, so its end needs no search. */
 static const uint8_t *usual_problems(struct pull params, size_t *n)
 {
     const uint8_t *problems = NULL;

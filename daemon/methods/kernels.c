@@ -11,8 +11,8 @@
 #include "kernels/modules.h"
 #include "proto/limits.h"
 
-/* Finds the named target, or else a target that takes the config. *out NULL: no target takes the
- * config, and `why` has the reason. */
+/* Sets *out to the target that the request names, or else to a target that takes the config. *out
+ * NULL: no target takes the config, and `why` has the reason. */
 static int kernels_judge_config(struct call *c, const struct family_target **out,
                                 struct rejection *why, struct error *err)
 {
@@ -67,7 +67,8 @@ int method_check(struct call *c, struct error *err)
 
 /* ---- module ---------------------------------------------------------------------------------- */
 
-/* Puts the bucket that the key's image was compiled for; nil when unknown here. */
+/* Puts the bucket of the key, for which the module was tuned; nil when this daemon does not have
+ * the key. */
 static void kernels_put_problem(struct call *c, const char *key)
 {
     struct daemon *d = c->d;
@@ -101,8 +102,9 @@ static void put_chunk(struct call *c, const struct chunk *k, int64_t offset, con
     wire_put_kv_str(b, "suffix", k->suffix);
 }
 
-/* Checks a module's whole file before its first chunk is sent. A damaged file is removed, so that
- * the next tuning compiles the module again. The client checks the later chunks. */
+/* Checks a module's whole file before its first chunk is sent (offset 0). A damaged file is
+ * removed, so that the next tuning compiles the module again. Before later chunks nothing is
+ * checked: the client compares the whole module with its id. */
 static int check_whole(struct call *c, const char *id, int64_t offset, struct error *err)
 {
     struct image image = {0};

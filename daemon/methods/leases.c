@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Holders of keys and the clients in line (leases.h). */
+/* Holders of keys, and the clients that wait for a key (leases.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,12 +8,13 @@
 #include "daemon/methods/leases.h"
 #include "store/store.h"
 
-enum { UNREAD_MS = 20 }; /* grace for a message already in the socket */
+/* added to an expired lease once, for a message that lies unread in the socket */
+enum { UNREAD_MS = 20 };
 
 enum lease_state { LEASE_ASKING, LEASE_TAKEN, LEASE_CHECKING, LEASE_HELD };
 
 struct lease {
-    struct ticket holder;  /* first; while HELD it reports the holder's disconnect */
+    struct ticket holder;  /* first member; while HELD it reports the holder's disconnect */
     struct leases *leases; /* borrowed */
     struct list link;      /* leases->all */
     struct list slot;      /* leases->slots */
@@ -29,10 +30,12 @@ struct lease {
     char key[HASH_HEX], shared[HASH_HEX];
     int64_t uid, pid; /* the holder */
     int64_t lease_ms;
-    uint64_t until_ms;   /* HELD: when the lease expires */
-    uint64_t doubted_ms; /* the until_ms that lease_doubt_holder set: it delays the end only once */
-    uint64_t renew_ms;   /* time of the next question to the ledger */
-    bool known;          /* the ledger may hold the lease for this daemon, which must release it */
+    uint64_t until_ms; /* HELD: loop time at which the lease expires */
+    /* the until_ms that lease_doubt_holder set, so that it delays the lease's end only once */
+    uint64_t doubted_ms;
+    /* loop time of the next ledger_lease, which renews the lease or asks again */
+    uint64_t renew_ms;
+    bool known; /* the ledger may hold the lease for this daemon, which must release it */
 };
 
 static uint64_t now_of(const struct leases *l)
@@ -82,7 +85,7 @@ static struct lease *lease_make_new(struct leases *l, const struct wanter *w)
     return x;
 }
 
-/* Ends the holder's charge. */
+/* Uncharges the holder's account for the lease. */
 static void give_back(struct lease *l)
 {
     if (l->account) {
@@ -91,8 +94,7 @@ static void give_back(struct lease *l)
     }
 }
 
-/* Unlinks the lease. Its memory is freed when no request about it is under way on the thread that
- * writes the database (the ledger). */
+/* Unlinks the lease, and frees it once the ledger has answered the question about it. */
 static void lease_discard_soon(struct lease *l)
 {
     if (!l->over) {
@@ -126,7 +128,8 @@ static struct wanter *take_wanter(struct list *node)
     return w;
 }
 
-/* Answers wanters past their deadline, and wanters that do not wait for a held key. */
+/* Tells wanters the key's holder: wanters past their deadline, and wanters with `now` if the key is
+ * held. */
 static void turn_away(struct lease *l)
 {
     uint64_t now = now_of(l->leases);
@@ -161,7 +164,8 @@ static bool lease_is_idle(const struct lease *l)
     return l->state == LEASE_TAKEN && list_empty(&l->wanters);
 }
 
-/* Answers at most `room` wanters. Returns the room left; 0: wanters may be left. */
+/* Answers wanters of the lease that need no lease any more (is_known), at most `room`. Returns the
+ * room left; 0: more such wanters may be left. */
 static int answer_some(struct lease *l, int room)
 {
     LIST_EACH(node, &l->wanters) {
@@ -191,9 +195,9 @@ static void turns_soon(struct leases *l)
     }
 }
 
-/* Answers wanters of known keys, then gives turns. A wanter may pass the key on at once, through
- * thousands of wanters. Each turn starts from the loop, so the stack does not grow and other
- * clients are served between slices. */
+/* Answers wanters that need no lease any more, then gives turns. Each of thousands of wanters may
+ * pass the key on at once. Each turn starts from here and not from within the previous turn, so the
+ * stack does not grow, and other clients are served between slices. */
 static void give_turns(struct chore *c)
 {
     struct leases *l = LIST_OF(c, struct leases, turns);
@@ -216,7 +220,7 @@ static void give_turns(struct chore *c)
     turns_soon(l);
 }
 
-/* The wanter's turn is over: the wanter holds the lease, or has passed it on. */
+/* Ends a wanter's turn: the wanter now holds the lease, or has passed it on. */
 static void turn_over(struct lease *l)
 {
     l->leases->n_turning -= l->turning;
@@ -229,7 +233,7 @@ void lease_pass(struct lease *l)
     struct leases *all = l->leases;
     give_back(l);
     l->state = LEASE_CHECKING;
-    if (all->stopping) { /* all wanters have been failed */
+    if (all->stopping) { /* leases_stop has failed all wanters */
         lease_release_ledger(l);
         return;
     }
@@ -275,7 +279,8 @@ static void ask_ledger(struct lease *l)
     l->asked = true;
     int status = d->ledger ? ledger_lease(d->ledger, l->key, LEASE_LEDGER_MS, lease_on_leased, l)
                            : ERROR_SHUTTING_DOWN;
-    /* the ledger may still grant the lease after our own timeout */
+    /* from now on the ledger may hold the lease for this daemon, also when its answer is an
+     * error */
     l->known = l->known || status == 0;
     if (status < 0) {
         lease_on_leased(l, status, &gone);
@@ -332,7 +337,8 @@ struct lease *leases_of(struct leases *l, const struct session *s, const char *k
 
 int leases_want(struct leases *l, struct wanter *w, struct error *err)
 {
-    if (l->stopping) { /* an `acquire` whose trials were still being read at leases_stop() */
+    if (l->stopping) {
+        /* an `acquire` for which the ledger was still reading trials at leases_stop() */
         return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     }
     struct lease *mine = leases_of(l, w->pending.ticket.session, w->key);
@@ -366,7 +372,8 @@ void leases_drop(struct wanter *w)
     list_remove(&w->link);
     w->lease = NULL;
     if (lease_is_idle(l)) {
-        lease_release_ledger(l); /* the ledger may be about to grant it: give it back */
+        /* the ledger may still grant the lease to this daemon: give it back */
+        lease_release_ledger(l);
     }
 }
 
@@ -411,8 +418,8 @@ void leases_known(struct leases *l, const char *key)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Defers the end of a holder's lease once, since the holder's messages may be unread: timers run
- * before sockets are read, and a stopped process reads nothing. */
+/* Defers the end of a holder's lease once, since messages of the holder may lie unread: libuv runs
+ * timers before gemmd reads sockets, and a stopped gemmd reads nothing. */
 static void lease_doubt_holder(struct lease *l, uint64_t now)
 {
     bool away = now > l->until_ms + AWAY_MS;
@@ -477,7 +484,7 @@ static void stop_one(struct lease *l, const struct error *e)
         give_back(l);
     }
     if (l->state != LEASE_CHECKING ||
-        !list_empty(&l->passed)) { /* else the open turn releases the lease */
+        !list_empty(&l->passed)) { /* else a turn is open, and its end releases the lease */
         lease_release_ledger(l);
     }
 }

@@ -14,7 +14,7 @@
 enum { REPLY_FRAME_BYTES = 4096, ROW_BYTES = 16384, SHOW_BYTES = 2 * ROW_BYTES };
 
 struct paging {
-    struct listing listing; /* first */
+    struct listing listing; /* first member: its address is the struct's */
     int64_t offset;
 };
 
@@ -84,7 +84,7 @@ int method_list(struct call *c, struct error *err)
 /* ---- show ------------------------------------------------------------------------------------ */
 
 struct showing {
-    struct listing listing; /* first */
+    struct listing listing; /* first member: its address is the struct's */
     char key[HASH_HEX];
 };
 
@@ -102,7 +102,8 @@ static void show_on_listed(struct listing *l, enum listed part)
     }
 }
 
-/* Puts the key's row. A row that is not written yet goes before an older row of the database. */
+/* Puts the key's newest row: a row in memory that the database does not have yet, else the
+ * database's. */
 static void show_put_best(struct listing *l, struct wire_buf *b, const struct cache_entry *e)
 {
     struct daemon *d = l->pending.d;
@@ -113,7 +114,8 @@ static void show_put_best(struct listing *l, struct wire_buf *b, const struct ca
     if (learned_only(e, there ? row : NULL) && learned_row(d, e, row, NULL) == 0) {
         schema_encode(b, &best_schema, row);
     } else if (span_array(rows->data, rows->len, &n) && n > 0) {
-        /* the row as it was read, without the first byte, which is the head of the array */
+        /* the only row of the list as it was read, without the head of the array, which is one
+         * byte */
         wire_put_raw(b, rows->data + 1, rows->len - 1);
     } else {
         wire_put_nil(b);

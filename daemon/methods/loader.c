@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks for the next page before learning a page, so that the ledger's thread reads meanwhile. */
+/* Asks the ledger for the next page before the rows of a page go into the cache, so that the
+ * ledger's thread reads meanwhile (loader.h). */
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +12,9 @@
 #include "daemon/methods/pending.h"
 
 struct unloaded {
-    struct parked parked;  /* first */
+    struct parked parked;  /* first member: its address is the struct's */
     struct loader *loader; /* borrowed */
-    struct list link;      /* loader->parked, while waiting for the end */
+    struct list link;      /* loader->parked, while the request waits for the end of loading */
     unsigned epoch;
 };
 
@@ -78,7 +79,8 @@ static void loader_end_loading(struct loader *l)
 {
     struct daemon *d = l->daemon;
     l->done = true;
-    malloc_trim(0); /* loading used larger structs than those the cache keeps */
+    /* gives freed memory back to the system: pages of rows need more than the cache keeps */
+    malloc_trim(0);
     if (l->is_ready) {
         log_notice("all keys are loaded: %zu, %llu ms after the start", d->cache.keys.n,
                    (unsigned long long)(uv_now(&d->loop) - l->began_ms));
@@ -124,7 +126,7 @@ static void loader_on_page(void *ctx, int status, const struct best *bests, size
         loader_fail_loading(l, err);
         return;
     }
-    if (l->restart) { /* this page was asked for before the restart */
+    if (l->restart) { /* drop this page: it was asked for before the restart */
         l->restart = false;
         loader_ask_page(l, true);
         return;
@@ -173,6 +175,6 @@ void loader_evicted(struct loader *l)
 
 void loader_close(struct loader *l)
 {
-    loader_resume_all(l); /* their clients have gone */
+    loader_resume_all(l); /* only frees them, since their clients have gone */
     uv_close((uv_handle_t *)&l->patience, NULL);
 }

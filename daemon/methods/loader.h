@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The loader reads the ledger's rows into the cache at the start, page by page, while the daemon
- * serves. The daemon waits LOADER_PATIENCE_MS for a small database before the first connection.
+ * serves. Before the first connection the daemon waits for the end of loading, at most
+ * LOADER_PATIENCE_MS.
  *
  * Until all rows are loaded, every answer must rest on all that the ledger holds. A `get` of an
  * unloaded key is parked while the ledger looks up this key. When the ledger lacks the key, and for
@@ -22,8 +23,8 @@ struct loader {
     struct daemon *daemon; /* borrowed */
     uv_timer_t patience;
     uint64_t began_ms;
-    unsigned epoch;     /* results asked in an earlier epoch are dropped */
-    bool restart;       /* begin again with the first page */
+    unsigned epoch;     /* +1 with each evict; drops rows that were asked for earlier */
+    bool restart;       /* loading must begin again with the first page */
     struct list parked; /* requests that wait until loading ends */
     bool done;
     bool is_ready; /* `ready` was called */
@@ -32,12 +33,13 @@ struct loader {
 };
 
 void loader_init(struct loader *l, struct daemon *d);
-/* Begins loading. `ready` is called once, when all rows are loaded or the patience is over. Or
- * `failed` is called when the ledger cannot be read at all. After `ready`, a failing ledger ends
+/* Begins loading. `ready` is called once, when all rows are loaded or after LOADER_PATIENCE_MS. If
+ * the ledger fails before that, `failed` is called instead. After `ready`, a failing ledger ends
  * loading with a warning, and the rows in the cache are served. */
 void loader_start(struct loader *l, void (*ready)(struct loader *l),
                   void (*failed)(struct loader *l, const struct error *err));
-/* A key was evicted, maybe by another daemon: loading restarts, as pages may hold old rows. */
+/* Called when this or another daemon has evicted a key: loading begins again, since pages on their
+ * way may hold the key's rows. */
 void loader_evicted(struct loader *l);
 /* Closes the timer and frees the parked requests, after the sessions' end. */
 void loader_close(struct loader *l);

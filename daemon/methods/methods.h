@@ -49,15 +49,15 @@ typedef int method(struct call *c, struct error *err);
 METHODS(METHOD_DECLARE)
 #undef METHOD_DECLARE
 
-/* Keeps an import's trials of a custom op's key, unless the config has a trial here. `done` is
- * called once, maybe before this returns, with the number kept and an error for the rest. After an
- * error `done` is not called. record.c */
+/* Writes an import's trials of a custom op's key, except trials of configs that have a trial in
+ * this database. `done` is called once, maybe before this returns, with the number of trials
+ * written and an error if some failed. If this returns an error, `done` is not called. record.c */
 int record_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
                  void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
                  struct error *err);
 
-/* Answers a get_many if all its problems were hits before in the same bytes; else false. `tail`: as
- * call.tail. */
+/* Answers a get_many if each of its problems has the same bytes as an earlier query that the cache
+ * answered; else false. `tail`: as call.tail. */
 bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail,
                     size_t n);
 
@@ -74,13 +74,14 @@ struct ask {
     struct session *session;    /* borrowed; NULL after its end */
     int64_t uid;                /* the caller */
     int64_t pinned;             /* the pinned generation; -1 when not pinned */
-    const uint8_t *bytes;       /* borrowed: the query's bytes, for the memo; or NULL */
+    /* borrowed: the query's bytes, to remember a hit in the memo; NULL: do not */
+    const uint8_t *bytes;
     size_t n;
     struct wire_buf *out; /* borrowed: receives the answer */
 };
 
 enum ask_outcome {
-    ASK_ANSWERED, /* with any other outcome `out` may hold a part of an answer */
+    ASK_ANSWERED, /* `out` has the answer; with another outcome perhaps a part of one */
     ASK_WAITS,    /* the query waits for a tuning */
     ASK_LOADS,    /* the query waits until the rows are loaded */
     ASK_READS, /* the ledger must read the key's rows of the pinned generation (generations_park) */
@@ -94,7 +95,7 @@ int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *er
 
 /* These two are hooks of sessions (session/session.h); ctx: the daemon's parts. */
 
-/* Answers a message that was answered before in the same bytes, without a scan. False: nothing is
+/* Answers a message with the same bytes as an earlier hit, without scanning it. False: nothing is
  * done, since the bytes are new or not a whole message. */
 bool dispatch_known(void *ctx, struct session *s, const uint8_t *data, size_t n);
 /* Handles a whole message, without writing to the socket. `again`: the message was parked before.

@@ -87,7 +87,8 @@ struct wire_buf *pending_result(struct pending *p)
     return out;
 }
 
-/* Fails the request for the session. The user stays charged. */
+/* Answers the client's `cancel`: fails the request. The user stays charged until the parked request
+ * ends. */
 static void parked_cancel(struct ticket *t, const struct error *e)
 {
     t->session->n_pending -= (unsigned)LIST_OF(t, struct pending, ticket)->asked.charged;
@@ -133,7 +134,7 @@ void *listing_begin(struct call *c, size_t size, size_t bytes, struct error *err
 {
     struct listing *l = call_later(c, size, err);
     if (l) {
-        l->left = 1; /* keeps the listing unfinished until listing_wait */
+        l->left = 1; /* counts listing_wait itself, so that the listing cannot finish before */
         l->pending.ticket.gone = listing_withdraw_parts;
         pending_reserve(&l->pending, bytes);
     }

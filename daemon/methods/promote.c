@@ -17,9 +17,9 @@
 #include "daemon/methods/pending.h"
 
 struct promoting {
-    struct pending pending; /* first */
+    struct pending pending; /* first member: its address is the struct's */
     char from[HASH_HEX];
-    struct best best; /* under the shared key */
+    struct best best; /* the row to write, under the key of all users */
 };
 
 static void on_promoted(void *ctx, int status, const struct best *b, bool saved,
@@ -49,7 +49,7 @@ static void promote_on_trials(void *ctx, int status, const struct trial *trials,
     struct daemon *d = x->pending.d;
     struct trial *t = &d->scratch->trial;
     struct error gone = ERROR_NULL;
-    (void)err; /* without the trials the row is promoted alone */
+    (void)err; /* when the trials cannot be read, the row is promoted without them */
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         *t = trials[i];
         t->id = 0;
@@ -63,7 +63,8 @@ static void promote_on_trials(void *ctx, int status, const struct trial *trials,
     }
 }
 
-/* Fills the row of scratch->request.problem, which names a user, under the shared key. */
+/* Fills x->best from the user's entry `e`, whose problem is in scratch->request, under the key
+ * without the user. */
 static int promote_fill_row(struct promoting *x, const struct cache_entry *e, struct error *err)
 {
     struct daemon *d = x->pending.d;
@@ -83,12 +84,13 @@ static int promote_fill_row(struct promoting *x, const struct cache_entry *e, st
     memcpy(x->from, a->key, sizeof(x->from));
     best_of_answer(b, a, &s->bucket, d->device.class);
     memcpy(b->key, s->key.id, sizeof(b->key));
-    b->generation = 0; /* the ledger assigns the number */
+    b->generation = 0; /* the ledger assigns a generation */
     b->uid = uid;
     return 0;
 }
 
-/* Finds the entry to promote: by key, or by a problem with its `user`. */
+/* Finds the cache entry to promote, by the params' "key", or by their "problem" with the field
+ * `user`. */
 static int promote_find_entry(struct call *c, const struct cache_entry **out, struct error *err)
 {
     struct daemon *d = c->d;

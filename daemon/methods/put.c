@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The methods `put` and `import`: rows that other programs measured. For "custom:" ops such a row
- * is the answer. For ops with kernels the row is a hint until measured here. A row never replaces a
- * row that serves its key.
+ * is the answer. For ops with kernels of gemmd the row is a hint until this daemon measures its
+ * config. Such a row never replaces a row that serves its key.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,8 @@
 #include "daemon/methods/pending.h"
 #include "store/store.h"
 
-/* Checks that a config fits its one-line form and is valid for the op's kernels. */
+/* Checks that a config's one-line text is not too long, and that the op's kernels can run the
+ * config. */
 static int check_config(struct daemon *d, const struct problem *bucket, const struct record *config,
                         struct error *err)
 {
@@ -33,8 +34,9 @@ static int check_config(struct daemon *d, const struct problem *bucket, const st
         return error_set(err, ERROR_INVALID, "a config is at most %d bytes of text",
                          CONFIG_TEXT_MAX - 1);
     }
-    /* Any target of the device may take the config: an old answer of the portable kernel stays
-     * useful on a device with a better target. Without kernels nothing is checked. */
+    /* It is enough that some target of the device takes the config: an answer of the portable
+     * kernel is useful also on a device with a better target. For an op without kernels nothing is
+     * checked. */
     if (f && family_target_find(f, &d->device, NULL) &&
         !family_target_of_config(f, bucket, &d->device, config, &why)) {
         return error_set(err, why.code, "%s", why.text);
@@ -56,7 +58,7 @@ static void put_fill_row(struct daemon *d, struct best *b, const struct problem 
     snprintf(b->source, sizeof(b->source), "imported");
     if (f) {
         best_work(b, f, bucket, &d->device);
-    } else { /* a number that is not known becomes NaN: 0 would count as the slowest */
+    } else { /* an unknown number is 0 here and becomes NaN, since 0 would look like a result */
         b->flops = b->flops > 0 ? b->flops : NAN;
         b->bytes = b->bytes > 0 ? b->bytes : NAN;
         b->floor_us = b->floor_us > 0 ? b->floor_us : NAN;
@@ -65,9 +67,10 @@ static void put_fill_row(struct daemon *d, struct best *b, const struct problem 
     b->created_s = b->created_s ? b->created_s : time(NULL);
 }
 
-/* Refuses a row when the key's answer outranks the row, or when the user's keys are used up. A user
- * replaces only that user's rows: another row may answer all users. *known is the key's generation
- * here: the ledger compares that with rows still on their way to the cache. */
+/* Refuses a row when the key's answer outranks it, or when the user may add no further key. A user
+ * replaces only rows of that user, since other rows may answer all users. *known becomes the
+ * generation of the key's cached row: with it the ledger can refuse the write when a newer row has
+ * come. */
 static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket,
                       int64_t uid, int64_t *known, struct error *err)
 {
@@ -97,7 +100,7 @@ static void put_learn_row(struct daemon *d, int status, const struct best *b, bo
     }
 }
 
-/* NaN means unknown. */
+/* True for a number from 0 on, and for NaN, which means unknown. */
 static bool is_amount(double x)
 {
     return isnan(x) || (x >= 0 && isfinite(x));
@@ -172,18 +175,18 @@ int method_put(struct call *c, struct error *err)
 enum { SKIPPED_MAX = 256 };
 
 struct importing {
-    struct pending pending; /* first */
+    struct pending pending; /* first member: its address is the struct's */
     unsigned left;
     int64_t imported, trials;
     bool trust;
     uint32_t n_skipped;
-    struct wire_buf skipped; /* owned: maps of skipped rows */
+    struct wire_buf skipped; /* owned: maps {row, message} of skipped rows */
     struct imported {
         /* the context for the ledger's answer about a row or about its trials */
         struct importing *all;
     } rows[SKIPPED_MAX];
     uint32_t n_fit;
-    /* keys of rows whose problem is a bucket already, so that the row needs no rounding */
+    /* keys of imported rows that needed no rounding to their bucket */
     char fit[SKIPPED_MAX][HASH_HEX];
 };
 
@@ -247,8 +250,9 @@ static void put_on_trials(void *ctx, int64_t kept, const struct error *err)
     import_count_done(x);
 }
 
-/* Imports trials of a custom op, so that configs measured elsewhere are not measured again. Trials
- * of ops with kernels compare only within their run. A row without a config brings only trials. */
+/* Imports trials of a custom op, so that configs that another daemon measured are not measured
+ * again. Trials of ops with kernels are not imported: they compare only within their run. A row
+ * without a config brings only trials. */
 static int import_trials(struct importing *x, const struct wire_obj *trials, size_t row,
                          const struct key *k, struct error *err)
 {
@@ -296,7 +300,8 @@ static bool has_fit(const struct importing *x, const char *key)
     return i < x->n_fit;
 }
 
-/* Turns a row of another problem in this bucket into a hint, unless the bucket has its own row. */
+/* Makes a row of another problem in the bucket a hint for the bucket: the row's times become
+ * unknown. Refuses the row when the bucket has a row of its own. */
 static int take_rounded(const struct importing *x, const struct key *k, struct best *b,
                         struct error *err)
 {
@@ -349,8 +354,9 @@ static bool is_trusted_already(struct daemon *d, const struct key *k)
 enum { IMPORT_NOT_NOW = 1 };
 
 /* Imports a row. A row of another device class keeps its class unless trusted: the row serves
- * daemons of that class, and is a hint where the class is alike. `late` selects the rounded rows,
- * which come after the exact rows; IMPORT_NOT_NOW skips the row in this pass. */
+ * daemons of that class, and is a hint where the class is alike. Each row is visited twice: the
+ * first pass (`late` false) imports rows that need no rounding to their bucket, the second the
+ * others. IMPORT_NOT_NOW: this pass leaves the row out. */
 static int import_row(struct importing *x, const struct wire_obj *row, size_t number, bool late,
                       struct error *err)
 {
@@ -362,7 +368,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     status = status ? status : put_check_numbers(b, err);
     status = status ? status : problem_make(p, b->op, &b->problem, err);
     if (status < 0) {
-        return late ? IMPORT_NOT_NOW : status; /* report the error once */
+        return late ? IMPORT_NOT_NOW : status; /* the first pass has reported the error */
     }
     char class_[sizeof(b->class)], from[sizeof(b->class)];
     snprintf(from, sizeof(from), "%s", b->class[0] ? b->class : d->device.class);
@@ -385,7 +391,8 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     }
     status = ours ? check_config(d, &s->bucket, &b->config, err) : 0;
     status = status || !rounded ? status : take_rounded(x, &s->key, b, err);
-    /* The row keeps the exporter's values, except numbers of rows in the exporter's database. */
+    /* The row keeps the exporter's values, except numbers that name rows of the exporter's
+     * database. */
     b->generation = b->trial = 0;
     if (status == 0 && ours && !(x->trust && is_trusted_already(d, &s->key))) {
         status = check_rank(d, &s->key, &s->bucket, x->pending.uid, &b->generation, err);
@@ -447,7 +454,8 @@ int method_import(struct call *c, struct error *err)
     if (!x) {
         return err->code;
     }
-    x->left = 1; /* counts this function, until it has looked at all rows */
+    /* counts this function, so that the import cannot finish before all rows are submitted */
+    x->left = 1;
     x->trust = trusted;
     import_all_rows(x, rows, false);
     import_all_rows(x, rows, true);

@@ -78,7 +78,7 @@ static int read_trial(const struct wire_obj *map, const char *key, struct trial 
     return status;
 }
 
-/* Checks all trials of a list, whose maps hold the fields that `fields` names. */
+/* Checks all trials of a list. `fields` names the maps' fields for the error's text. */
 static int check_trials(const struct wire_obj *list, const char *fields, const char *key,
                         struct trial *scratch, struct error *err)
 {
@@ -96,7 +96,7 @@ static int check_trials(const struct wire_obj *list, const char *fields, const c
 
 /* The trials of a request while the ledger writes them. */
 struct keeping {
-    bool once; /* leaves out trials of configs that the key has trials of */
+    bool once; /* leaves out a trial when the database has a trial of the same key and config */
     unsigned n, failed;
     unsigned left;    /* trials that are being written, plus 1 until all are submitted */
     struct error why; /* error of the first failure */
@@ -128,9 +128,9 @@ static void keep_trial(struct keeping *k, struct daemon *d, const struct trial *
 }
 
 struct recording {
-    struct pending pending; /* first */
+    struct pending pending; /* first member: its address is the struct's */
     struct keeping keeping;
-    bool counted; /* custom_take_room counted the key */
+    bool counted; /* custom_take_room has counted the key against the user's limit */
     char key[HASH_HEX];
 };
 
@@ -151,7 +151,8 @@ static void finish_recording(struct keeping *k)
     pending_drop(&x->pending);
 }
 
-/* Checks that the ledger takes all n trials of a request: it records all of them, or none. */
+/* Checks that the ledger has room for all n trials, so that a request records all of its trials or
+ * none. */
 static int recording_check_room(const struct daemon *d, size_t n, struct error *err)
 {
     uint32_t room = ledger_room(d->ledger);
@@ -214,7 +215,7 @@ static void finish_bringing(struct keeping *k)
     free(x);
 }
 
-/* False for configs that crashed or hung: those may be tried again. */
+/* False for a config that crashed or hung on the other machine: it may be tried again here. */
 static bool is_known_for_good(const struct trial *t)
 {
     return strcmp(t->status, "crashed") != 0 && strcmp(t->status, "hung") != 0;

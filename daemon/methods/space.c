@@ -17,7 +17,7 @@
 enum { SLICE_POINTS = 128 };
 
 struct counting {
-    struct pending pending; /* first */
+    struct pending pending; /* first member: its address is the struct's */
     struct chore chore;
     struct request request; /* owned: the problem and its restrictions */
     const struct family *family;
@@ -67,7 +67,7 @@ static void count_client_gone(struct ticket *t)
     pending_drop(&x->pending);
 }
 
-/* Takes over the scratch's request, since counting goes on after this turn. */
+/* Moves the scratch's request into x, since counting goes on after this turn of the loop. */
 static int count_begin_request(struct counting *x, const struct family_target *t, struct error *err)
 {
     struct request *given = &x->pending.d->scratch->request;

@@ -46,7 +46,7 @@ static void put_hello(struct wire_buf *b, const struct daemon *d, const struct s
 /* ---- pinning --------------------------------------------------------------------------------- */
 
 struct pinning {
-    struct pending pending; /* first */
+    struct pending pending; /* first member: its address is the struct's */
     int64_t generation;
 };
 
@@ -69,7 +69,8 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
     struct session *s = p->ticket.session;
     struct error err = ERROR_NULL;
     if (store->generation > p->d->generation) {
-        /* the rows of the newest generation were evicted, so no news told this daemon the number */
+        /* the database has a newer generation: its rows were evicted, so no news told this daemon
+         * the number */
         p->d->generation = store->generation;
     }
     if (s && pin_to(p->parts, s, x->generation, &err) < 0) {
@@ -82,8 +83,8 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
     pending_drop(p);
 }
 
-/* An unknown number may come from another daemon's commit that is not read yet: ask the database.
- */
+/* Pins to a generation newer than this daemon knows: it may be of another daemon's commit whose
+ * news this daemon has not read yet, so ask the database. */
 static int pin_later(struct call *c, int64_t generation, struct error *err)
 {
     struct pinning *x = call_later(c, sizeof(*x), err);
@@ -123,7 +124,7 @@ int method_hello(struct call *c, struct error *err)
         return error_set(err, ERROR_INVALID, "'client' must be text of at most %zu bytes",
                          sizeof(c->s->client) - 1);
     }
-    if (generation && !c->parts->loader.done) { /* the newest is unknown yet */
+    if (generation && !c->parts->loader.done) { /* the newest generation is not known yet */
         return loader_park(&c->parts->loader, c, NULL, err);
     }
     int status = generation ? pin_generation(c, generation, err) : 0;

@@ -26,13 +26,13 @@
 enum { ELSEWHERE_MAX = 8, WHY_BYTES = 65536, BECAUSE_MAX = 400, WHY_NO_ROW = -1 };
 
 struct why {
-    struct listing listing; /* first */
+    struct listing listing; /* first member: its address is the struct's */
     struct best best;       /* the row behind the answer, the row's trial and run */
     struct trial trial;
     struct run run;
     bool has_best, has_trial, has_run;
     struct problem problem, bucket;
-    struct answer answer; /* the answer of `get` with wait=cached; set when has_answer */
+    struct answer answer; /* the answer that `get` with wait=cached gives; set when has_answer */
     struct answer own;    /* the key's own row; set when has_own */
     struct answer close;  /* the answer of the closest key; set when has_close */
     struct problem close_problem;
@@ -119,7 +119,7 @@ static void say_answered(struct why *w, const struct daemon *d, const struct cac
     }
 }
 
-/* Explains a row that is only a hint. */
+/* Explains that the key's own row is only a hint, and why. */
 static void say_hint(struct why *w, struct daemon *d, const struct cache_entry *e,
                      const struct query *q, int64_t uid)
 {
@@ -204,8 +204,8 @@ static void why_take_own_answer(struct why *w)
     memcpy(w->origin, w->key, sizeof(w->origin));
 }
 
-/* Judges the request in the scratch: problem, bucket, key with id, and query, which differs from
- * the usual query only in target, atol and rtol. */
+/* Finds the verdict on the request in the scratch: its problem, bucket, key with id, and a default
+ * query with the caller's target, atol and rtol. */
 static int why_judge_request(struct why *w, struct error *err)
 {
     struct daemon *d = w->listing.pending.d;
@@ -224,7 +224,8 @@ static int why_judge_request(struct why *w, struct error *err)
         why_take_own_answer(w);
         return 0;
     }
-    /* A restricted query has an answer of its own once a client has waited for the search. */
+    /* A restricted query is answered from its own search, once a client has waited for that
+     * search. */
     if (waiters_recall(d, &w->answer)) {
         say(w, "restricted", "none",
             "a search of these kernels was made for this key before, and its winner answers "
@@ -247,7 +248,8 @@ static int why_judge_request(struct why *w, struct error *err)
 
 /* ---- result ---------------------------------------------------------------------------------- */
 
-/* Puts a field if two problems differ in it. Returns how many maps it has put. */
+/* Puts a map {"field", "asked", <name>} if two problems differ in the field. Returns the number of
+ * maps put. */
 static size_t put_difference(struct wire_buf *b, const struct record *asked,
                              const struct record *other, const char *field, const char *name)
 {
@@ -265,7 +267,7 @@ static size_t put_difference(struct wire_buf *b, const struct record *asked,
     return 1;
 }
 
-/* Puts [{"field", "asked", <name>}] for the fields in which two problems differ. */
+/* Puts an array with the map of put_difference for each field in which two problems differ. */
 static void put_differences(struct wire_buf *b, const struct record *asked,
                             const struct record *other, const char *name)
 {
@@ -388,15 +390,15 @@ static void put_result(struct listing *l, struct wire_buf *b)
 
 /* ---- asking the ledger ----------------------------------------------------------------------- */
 
-/* Returns the key of the answer's row; else the asked key, if the row of that key explains the
- * answer; NULL without a row. */
+/* Returns the key of the row that answers; else the asked key if it has a row, which is then
+ * explained; else NULL. */
 static const char *key_behind(const struct why *w)
 {
     return w->origin[0] ? w->origin : w->has_own ? w->key : NULL;
 }
 
-/* Replaces the row that the list of the database found by the unsaved row of the key, if there is
- * such a row. */
+/* Replaces w->best, which the ledger read, by the key's row in memory if that row is not saved
+ * yet. */
 static void take_unsaved(struct why *w)
 {
     struct daemon *d = w->listing.pending.d;
@@ -406,7 +408,8 @@ static void take_unsaved(struct why *w)
     }
 }
 
-/* Reads the row, then asks for its trial; reads the trial, then asks for its run. */
+/* Decodes the list that has arrived, and asks for the next: after the row its trial, after the
+ * trial its run. */
 static void explain_on_listed(struct listing *l, enum listed part)
 {
     struct why *w = (struct why *)l;
@@ -459,7 +462,8 @@ static void ask_elsewhere(struct why *w)
     }
     record_put_text(filter, "op", p->op_name);
     record_put_int(filter, "limit", ELSEWHERE_MAX);
-    if (status == 0) { /* when a name is too long, `elsewhere` stays empty */
+    if (status == 0) {
+        /* a field's name may be too long for a filter: then `elsewhere` stays empty */
         listing_ask(&w->listing, LISTED_ELSEWHERE, "best", filter, RESPONSE_BYTES_MAX / 4);
     }
 }
