@@ -23,8 +23,8 @@
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /*
- * A decoded row. The schema of the verb tells the type. The rows of waiting requests are packed:
- * most are much smaller then.
+ * A decoded row, of the type that the request's verb has a schema for. Rows of waiting requests
+ * stay packed, since most are much smaller then.
  */
 
 union ledger_row {
@@ -48,25 +48,26 @@ union ledger_row {
 struct request;
 
 enum verb_flags {
-    VERB_READ = 1 << 0,    /* may be refused once stopping */
-    VERB_GROUP = 1 << 1,   /* a write that can share a transaction */
-    VERB_TRIAL = 1 << 2,   /* a trial of a job: counted while queued, and when lost */
+    VERB_READ = 1 << 0,  /* a read: may be refused once the ledger stops */
+    VERB_GROUP = 1 << 1, /* a write that can share a transaction */
+    /* a trial of a job: counted in ledger.trials while queued, and in lost_trials when lost */
+    VERB_TRIAL = 1 << 2,
     VERB_PAGE = 1 << 3,    /* reads a page of rows: other requests run before the next page */
-    VERB_RECORD = 1 << 4,  /* a client's trial: counted while queued */
+    VERB_RECORD = 1 << 4,  /* a client's trial: counted in ledger.records while queued */
     VERB_PATIENT = 1 << 5, /* may read the whole file: runs alone, after all waiting requests */
-    VERB_BRIEF = 1 << 6,   /* reads a key's rows: a few run among other requests, users in turn */
+    VERB_BRIEF = 1 << 6,   /* reads a key's rows: some run before newer requests, users in turn */
 };
 
 /* A kind of request. */
 struct verb {
     unsigned flags;
     const struct schema *row; /* schema of request.row; NULL: the request has no row */
-    /* Writer thread. Calls the store and fills the request's results. No other effect: the work may
-     * be undone with its group and called again. Returns the status. */
+    /* On the writer thread: calls the store and fills the request's results. It has no other
+     * effect, since a group of writes may be undone and each called again. Returns the status. */
     int (*work)(struct ledger *l, struct request *r, struct error *err);
-    /* Writer thread, once, when the status is final. May be NULL. */
+    /* On the writer thread, once, when r->status is final: other effects. May be NULL. */
     void (*settle)(struct ledger *l, struct request *r);
-    void (*answer)(struct ledger *l, struct request *r); /* loop thread; NULL: no answer */
+    void (*answer)(struct ledger *l, struct request *r); /* on the loop; NULL: no answer */
 };
 
 struct queue {
@@ -92,24 +93,26 @@ struct request {
     void *ctx; /* borrowed, the caller's */
     int status;
     struct error *err; /* set by request_fail; NULL: none */
-    /* owned: the row of the request, then the row of the answer, or the page of a list */
+    /* owned: the row of the request; when it is carried out, the row of the answer, or the page of
+     * a list */
     struct wire_buf row;
     /* the call's ttl_ms, max_bytes or `first`; of a publish the generation that its caller knew */
     int64_t argument;
-    int64_t number; /* set by the writer: an id, a number of rows, or a total */
-    /* set by the writer: the number of the last change that this answer includes */
+    int64_t number; /* set by the writer, by verb: an id, a number of rows, or a total */
+    /* set by the writer: number of the last row of `change` that this answer includes */
     int64_t heard;
     bool saved;
-    bool withdrawn; /* the client has left; under the mutex */
-    uint64_t after; /* for a list on another thread: the value of n_carried to wait for */
+    bool withdrawn; /* the client has left, so nobody needs the list; under the mutex */
+    /* for a list on the other thread: it begins when the writing ledger's n_carried is this */
+    uint64_t after;
     union {
         struct trial *trials;
         struct best *bests;
         struct ledger_status *counts;
         void *results; /* owned */
     };
-    uint32_t n, n_avoid;     /* number of trials or bests; of quarantined variants */
-    char (*avoid)[HASH_HEX]; /* owned */
+    uint32_t n, n_avoid;     /* number of trials or bests; number of variants in `avoid` */
+    char (*avoid)[HASH_HEX]; /* owned: quarantined variants */
     /* owned: the filter of a list, packed; mostly a hundredth of the size of a struct record */
     struct wire_buf filter;
     const char *text[4]; /* the texts lie in `tail`; "" when not given */
@@ -121,19 +124,21 @@ struct request *request_new(const struct verb *verb, void *ctx, const char *cons
 #define TEXTS(...) ((const char *const[4]){__VA_ARGS__})
 #define NO_TEXT    TEXTS(NULL)
 void request_free(struct request *r);
-void request_fail(struct request *r, const struct error *err); /* r->err, also without memory */
+/* sets r->err, also without memory */
+void request_fail(struct request *r, const struct error *err);
 
 void queue_init(struct queue *q);
 void queue_push(struct queue *q, struct request *r);
 void queue_move(struct queue *to, struct queue *from); /* moves all requests to the end of `to` */
 struct request *queue_pop(struct queue *q);            /* NULL: empty */
 struct request *queue_remove(struct queue *q, struct request **at);
-/* Frees the requests with this text[0]; NULL: all. Returns how many. */
+/* Frees the queue's requests with text[0] = `name`; NULL: all requests. Returns their number. */
 int64_t queue_drop(struct queue *q, const char *name);
 int64_t queue_count(const struct queue *q);
 
-/* A queue of turns holds a request of each user, with more requests of that user behind it. So each
- * user waits for at most one request of each other user. Users are few. */
+/* A queue of turns holds a request of each user, with more requests of that user behind it. So
+ * before each of its requests a user waits for at most one request of each other user. The queue is
+ * a list, since users are few. */
 void queue_push_turn(struct queue *q, struct request *r);
 struct request *queue_pop_turn(struct queue *q); /* NULL: empty */
 
@@ -143,22 +148,22 @@ enum {
     LOAD_PAGE = 64,      /* rows of one load callback */
     ANSWERS_NS = 500000, /* time for answers on the loop before sockets get a turn */
     GROUP_MAX = 256,     /* writes of one transaction */
-    /* the most lists of a key (VERB_BRIEF) that run before newer requests and before a list that
-     * may read the whole file (VERB_PATIENT) */
+    /* the most lists of a key (VERB_BRIEF) that the writer takes at once, before it looks at newer
+     * requests and at a list that may read the whole file (VERB_PATIENT) */
     BRIEF_MAX = 32,
     /* the most waiting trials of this daemon's jobs; further trials are lost (lost_trials) */
     TRIALS_MAX = 16384,
     /* the most waiting trials that clients have sent; further trials are refused */
     RECORDS_MAX = 8192,
     RETRY_MS = 2000, /* time between attempts to save unsaved rows, or to repair the file */
-    /* The wait for another program that locks the database. It is short, since the only writer
-     * thread waits, and 0 while the lock is known to be held. LAST_PATIENCE_MS: when the ledger
-     * stops. */
+    /* How long a write waits for another program's lock of the database. The wait is short, since
+     * the only writer thread waits, and 0 after a write has found the lock held. LAST_PATIENCE_MS:
+     * when the ledger stops. */
     PATIENCE_MS = 1000,
     LAST_PATIENCE_MS = 2000,
     /* after this time without requests the file and the cache directory are tidied and checked */
     IDLE_MS = 5000,
-    /* after this time since a write the cache directory is trimmed even if requests keep coming */
+    /* this long after a write the cache directory is trimmed even if requests keep coming */
     BUSY_TRIM_MS = 30000,
     SNAPSHOT_S = 3600, /* seconds between snapshots of a database in use */
 };
@@ -168,33 +173,35 @@ struct ledger {
     void (*news)(void *ctx, const struct ledger_news *n);
     void *notice_ctx; /* borrowed; for notice and news */
 
-    /* loop thread */
-    struct ledger *lists;         /* owned: carries out lists, on its own thread and connection */
-    const struct ledger *whole;   /* the ledger that owns this one as `lists`; NULL: none */
-    int64_t generation;           /* the highest known generation */
-    int64_t daemons;              /* daemons of the database, as far as known */
-    int64_t n_lists, n_withdrawn; /* count of unanswered lists; count of lists whose clients left */
-    bool ending;                  /* `lists` ends before this ledger */
-    uv_fs_event_t watch;          /* the watch of the database's lock file (news.c) */
-    ino_t watched;                /* inode of the watched lock file */
+    /* members of the loop thread */
+    struct ledger *lists;       /* owned: carries out lists, on its own thread and connection */
+    const struct ledger *whole; /* the ledger that owns this one as `lists`; NULL: none */
+    int64_t generation;         /* the highest generation that this daemon knows */
+    int64_t daemons; /* number of daemons of the database that this daemon knows, with itself */
+    /* number of unanswered lists; number of lists cancelled because clients left */
+    int64_t n_lists, n_withdrawn;
+    bool ending;         /* the ledger ends, and first waits for the end of `lists` */
+    uv_fs_event_t watch; /* the watch of the database's lock file (news.c) */
+    ino_t watched;       /* inode of the watched lock file */
     uv_timer_t timer;
-    bool changes_asked, changes_again; /* changes are being read; changes must be read again */
-    bool loads;                        /* the daemon is reading all bests, page by page */
-    /* all bests are being read again; that reading must start over */
+    /* the writer reads changes; it must read them once more after that */
+    bool changes_asked, changes_again;
+    bool loads; /* the daemon is reading all bests, page by page */
+    /* all bests are being read again; that reading must start over from the first page */
     bool reloading, reload_again;
-    /* a reload is due; it is due because the path leads to another file */
+    /* all bests must be read again; the reason: the path leads to another file */
     bool reload_due, reload_lost;
     uint64_t snapshot_at; /* uv_now of the next snapshot */
-    int64_t heard;        /* number of the last change that was passed to `news` */
+    int64_t heard;        /* number of the last row of `change` that was passed to `news` */
     unsigned open;        /* number of handles that are not closed yet */
     uv_async_t wake;
     uv_thread_t thread;
-    struct best *answered;     /* owned: the best for a callback */
+    struct best *answered;     /* owned: the best that a callback gets */
     struct wire_doc *loop_doc; /* owned */
     void (*stopped)(void *ctx);
     void *stopped_ctx;
 
-    /* both, under the mutex */
+    /* members of both threads, under the mutex */
     uv_mutex_t mutex;
     uv_cond_t more; /* signalled when a queue of work grew, or when the ledger stops */
     struct queue todo, done;
@@ -205,26 +212,29 @@ struct ledger {
     uint64_t n_taken, n_carried;
     uv_cond_t carried; /* n_carried grew */
     int64_t lost_trials;
-    const struct request
-        *listing; /* the list request that the writer carries out now; NULL: none */
+    /* the list that this ledger's thread carries out now; NULL: none */
+    const struct request *listing;
     bool stopping, ended;
-    /* a check of the file or a list runs in the store, and may be interrupted */
+    /* a check of the file, or a list, runs in the store, and another thread may interrupt it */
     bool checking, list_works;
     bool read_only; /* fixed at the start */
 
-    /* writer thread */
-    struct store *store;               /* owned */
-    unsigned opened;                   /* value of store_opened when all bests were read */
-    int64_t changes;                   /* number of the last change that was read */
+    /* members of the writer thread */
+    struct store *store; /* owned */
+    /* value of store_opened when all bests were read last; another value: another file is open */
+    unsigned opened;
+    int64_t changes;                   /* number of the last row of `change` that was read */
     struct store_load *loading;        /* owned; NULL: no load is under way */
-    union ledger_row *object;          /* owned: a row, decoded */
+    union ledger_row *object;          /* owned: the row of the request in work, decoded */
     struct wire_doc *doc;              /* owned */
     struct queue unsaved, quarantined; /* see unsaved.c below */
-    bool disk_full, dirty, check_due, unrepaired; /* disk_full, unrepaired: reported already */
+    /* disk_full, unrepaired: faults that were reported already; dirty: rows were written since the
+     * last quiet moment; check_due: the file is checked at the next */
+    bool disk_full, dirty, check_due, unrepaired;
     bool locked;    /* another program holds the write lock, and this was reported */
-    bool lost_said; /* the loss of a row was reported, and no row was written since that report */
-    /* When to try to save next, when to try to repair next, and when a quiet moment begins:
-     * uv_hrtime() / 1e6 */
+    bool lost_said; /* a lost row was reported, and no row has been written since */
+    /* Times (uv_hrtime() / 1e6) of the next attempt to save unsaved rows, of the next attempt to
+     * repair, and of the next quiet moment if no request comes before */
     uint64_t save_at, repair_at, idle_at;
     char *path;                 /* owned: the database's path, as given */
     char *cache_dir, *database; /* owned; NULL: no cache directory to trim */
@@ -234,15 +244,17 @@ struct ledger {
     uint64_t trim_at;           /* the time when the cache is trimmed next */
 };
 
-/* Loop: hands a request to the writer. Owns r from now on; NULL is a failed allocation. */
+/* On the loop: hands a request to the writer, which owns r from now on. r NULL: its allocation
+ * failed; returns ERROR_NO_MEMORY. */
 int ledger_submit(struct ledger *l, struct request *r);
-/* Loop: makes a snapshot of the database, on the thread of lists. */
+/* On the loop: has a snapshot of the database made, on the thread of lists. */
 void ledger_make_snapshot(struct ledger *l);
-/* Any thread: hands an answer to the loop. */
+/* On any thread: hands a finished request to the loop, which answers it. */
 void ledger_respond(struct ledger *l, struct request *r);
-/* Any thread: queues a notice for the loop. The store gets this function as its `notice`. */
+/* On any thread: queues a notice (for log and events) for the loop. The store gets this function as
+ * its `notice`. */
 void ledger_notice(void *ledger, const char *kind, const char *text);
-/* answers finished requests at once, when the ledger does not start */
+/* passes on the notices kept so far, when the ledger does not start */
 void ledger_tell_kept(struct ledger *l);
 
 /* ---- on the writer thread -------------------------------------------------------------------- */
@@ -252,7 +264,7 @@ __attribute__((format(printf, 3, 4))) void writer_notice(struct ledger *l, const
                                                          const char *format, ...);
 int writer_decode(struct ledger *l, const struct wire_buf *row, const struct schema *schema,
                   void *out, struct error *err);
-/* True after a fault that a later attempt may not meet again. */
+/* True for the status of a fault of disk or file, which a later attempt may not meet again. */
 bool writer_fault_of_store(int status);
 /* Updates `disk_full` and `locked` after a write, and queues their notices. */
 void writer_note_disk(struct ledger *l, int status, const char *text);
@@ -260,17 +272,18 @@ void writer_note_disk(struct ledger *l, int status, const char *text);
 /* ---- unsaved.c ------------------------------------------------------------------------------- */
 
 /*
- * Rows that the store could not write and that must not be lost, on the writer thread. Saved every
- * RETRY_MS and at the end. A best gets its generation when it is saved. Rows of quarantine are kept
- * so that a kernel that hung the device does not run again after a restart.
+ * Rows that the store could not write and that must not be lost, on the writer thread. It tries to
+ * save them every RETRY_MS and when the ledger stops. A best gets its generation when it is saved.
+ * Rows of quarantine are kept so that a kernel that hung the device does not run again after a
+ * restart.
  *
- * Each row is a request in a queue, with the name of the row in text[0]: a key or a variant. Of a
- * best, `argument` is the generation of the key's newest row that the caller knew, and text[1] is
- * "" unless a client has brought the row.
+ * Each row is a request in a queue, with the name of the row in text[0]: a key or a variant. For a
+ * best, `argument` is the generation of the key's newest row that the caller of ledger_publish
+ * knew, and text[1] is "" unless a client has brought the row (`put`, `import`).
  */
 
 void unsaved_keep(struct ledger *l, struct request *r);
-/* Finds the unsaved best of a key that was offered last; NULL: none. Borrowed. */
+/* Finds the unsaved best of a key that the daemon published last; NULL: none. Borrowed. */
 const struct request *unsaved_newest(const struct ledger *l, const char *key);
 void unsaved_keep_quarantine(struct ledger *l, struct request *r);
 bool unsaved_any(const struct ledger *l);
@@ -289,24 +302,25 @@ void ledger_modules_count(struct ledger *l, struct ledger_status *out);
  * News, on the loop: changes by all daemons of the database, in the order in which the writer
  * thread read them, for the callback of ledger_config.
  *
- * News of other daemons are rows of the table `change`, which the writer thread reads. It reads the
- * named key from the file at that moment, so that a change that is read twice, or late, still gives
- * the present state. After missed changes, or when the file is another one, all bests are read
- * again.
+ * News of other daemons are rows of the table `change`, which the writer thread reads. For each row
+ * it reads the named key from the file as it is then, so that a change that is read twice, or late,
+ * still gives the present state. When rows of `change` were deleted before they were read, or the
+ * path leads to another file, all bests are read again.
  */
 
 void news_tell(struct ledger *l, enum ledger_news_kind kind, const char *key,
                const struct best *best, bool saved);
-/* Called when the news of a page of changes were passed on. `more`: another page follows. */
+/* Called when the writer has read a page of changes, and the loop has passed on their news. `more`:
+ * another page follows. */
 void news_asked(struct ledger *l, bool more);
 /* Has all bests read again. `lost`: the file is another one, and may have lost rows. */
 void news_reload(struct ledger *l, bool lost);
 /* Called when the daemon has read all bests. */
 void news_loaded(struct ledger *l);
 
-/* call after the loop handle `wake` was made */
+/* call when the handle `wake` exists: it has the loop */
 void news_start(struct ledger *l);
-void news_close(struct ledger *l, uv_close_cb closed); /* two handles with data `l` */
+void news_close(struct ledger *l, uv_close_cb closed); /* closes two handles, whose data is `l` */
 
 /* ---- verbs.c --------------------------------------------------------------------------------- */
 
@@ -317,14 +331,14 @@ extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_
     verb_backup, verb_status, verb_record, verb_add_trial, verb_add_module, verb_add_quarantine,
     verb_add_event, verb_put_device, verb_end_run, verb_changes, verb_want, verb_unwant,
     verb_next_wanted, verb_snapshot;
-/* The writer makes requests of these two verbs, to bring news to the loop. verb_saved: an unsaved
- * row was saved, or another daemon has written a row. */
+/* The writer itself makes requests of these two verbs, to bring news to the loop. verb_saved: an
+ * unsaved row was saved, or another daemon has written a row. */
 extern const struct verb verb_saved;
 /* verb_reload: all bests must be read again; `saved` false: the path leads to another file. */
 extern const struct verb verb_reload;
 
-/* On the writer thread: reports all changes of other daemons to the loop. STORE_MISSED: some
- * changes are deleted, and all bests are read again. */
+/* On the writer thread: reports all changes of other daemons to the loop. STORE_MISSED: some rows
+ * of `change` were deleted before this daemon read them, and all bests are read again. */
 int verbs_tell_changes(struct ledger *l, struct error *err);
 
 /* ---- writer.c -------------------------------------------------------------------------------- */

@@ -116,7 +116,7 @@ int ledger_lease(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_
 int ledger_unlease(struct ledger *l, const char *key)
 {
     int status = ledger_ask(l, &verb_unlease, TEXTS(key), NULL, 0, NOBODY, NULL);
-    news_tell(l, NEWS_FREED, key, NULL, false); /* later requests follow it */
+    news_tell(l, NEWS_FREED, key, NULL, false); /* later requests are carried out after it */
     return status;
 }
 
@@ -166,7 +166,7 @@ static bool is_equal(const struct record *filter, const char *column)
            !(v.type == VALUE_TEXT && (v.text[0] == '~' || !v.text[0]));
 }
 
-/* True for a list of a key or number, which has an index and few rows. */
+/* True for a list of one key, generation or id: an index finds its few rows. */
 static bool is_brief(const char *what, const struct record *filter)
 {
     bool best = strcmp(what, "best") == 0, history = strcmp(what, "history") == 0,
@@ -347,7 +347,8 @@ static struct request *next_done(struct ledger *l, bool *ended)
     return r;
 }
 
-/* Hands a list that met damage to the writing ledger, which repairs the file. True: handed over. */
+/* Hands a list that found the file damaged to the writing ledger, which repairs the file and
+ * carries out the list. False: not handed over. */
 static bool list_again(struct ledger *l, struct request *r)
 {
     struct ledger *whole = (struct ledger *)l->whole;
@@ -380,7 +381,7 @@ static void on_wake(uv_async_t *h)
             r->verb->answer(l, r);
             request_free(r);
         }
-        if (page || uv_hrtime() > until) { /* sockets come before more answers */
+        if (page || uv_hrtime() > until) { /* the loop looks at the sockets before more answers */
             uv_async_send(h);
             return;
         }
@@ -455,14 +456,14 @@ static int join_database(struct ledger *l, struct error *err)
         r = join_others(l, err);
     }
     if (r == ERROR_DISK_FULL || r == ERROR_BUSY) {
-        /* the daemon serves the bests of the file, although nobody can write now */
+        /* the daemon starts and serves the bests of the file, although it cannot write now */
         ledger_notice(l, "lease", err->text);
         return 0;
     }
     return r;
 }
 
-/* Signals belong to the loop: the thread blocks them all. */
+/* Only the loop's thread handles signals: the new thread blocks them all. */
 static int start_thread(struct ledger *l)
 {
     sigset_t all, before;
@@ -473,7 +474,8 @@ static int start_thread(struct ledger *l)
     return r;
 }
 
-/* Without memory for its names the cache is not trimmed, but the ledger starts. */
+/* Keeps the paths of the cache directory and the database. Without memory for them the cache is not
+ * trimmed, but the ledger starts. */
 static void set_cache(struct ledger *l, const struct ledger_config *c)
 {
     char *database = c->cache_dir ? realpath(c->path, NULL) : NULL;
@@ -521,7 +523,7 @@ int ledger_start(struct ledger **out, uv_loop_t *loop, const struct ledger_confi
         ledger_close_handles(l);
         return error_set(err, ERROR_INTERNAL, "starting the ledger's thread: %s", uv_strerror(r));
     }
-    uv_async_send(&l->wake); /* kept notices */
+    uv_async_send(&l->wake); /* delivers the notices kept since the store was opened */
     *out = l;
     return 0;
 }

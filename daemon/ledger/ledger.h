@@ -25,22 +25,24 @@
 struct ledger;
 
 enum {
-    LEDGER_OURS = -1,            /* user id of the daemon's own requests */
-    LEASE_LEDGER_MS = 15 * 1000, /* duration of a lease towards other daemons; renewed in time */
+    LEDGER_OURS = -1, /* in place of a user's id: the daemon's own requests */
+    /* duration of a daemon's lease in the database; the daemon renews it earlier */
+    LEASE_LEDGER_MS = 15 * 1000,
 };
 
 enum ledger_news_kind {
-    NEWS_BEST,       /* `best` was published, or saved later */
+    NEWS_BEST,       /* `best` was published, or was unsaved and is saved now */
     NEWS_EVICTED,    /* `key` was evicted */
     NEWS_FREED,      /* the lease of `key` has ended; "": several leases */
     NEWS_QUARANTINE, /* another daemon has changed the quarantine */
-    NEWS_DAEMONS,    /* another daemon has started: ledger_daemons */
-    NEWS_WANTED,     /* a search waits at another daemon; `key`: its device class */
-    /* After missed changes, or another file, all bests are read again: */
-    NEWS_RELOADING,     /* the bests of the file follow */
-    NEWS_LOADED,        /* `best` is in the file */
-    NEWS_RELOADED,      /* end: saved entries that the reload did not list were deleted */
-    NEWS_RELOADED_LOST, /* end: the file has lost the saved entries that the reload did not list */
+    NEWS_DAEMONS,    /* another daemon has started (ledger_daemons) */
+    NEWS_WANTED,     /* a search waits at another daemon; `key` is the device class of the search */
+    /* All bests are read again when changes were missed, or the path leads to another file: */
+    NEWS_RELOADING, /* begin: NEWS_LOADED follows for each best of the file */
+    NEWS_LOADED,    /* `best` is in the file */
+    NEWS_RELOADED,  /* end: bests that the reload did not name were deleted from the file */
+    /* end: bests that the reload did not name are missing in this file, and may be restored */
+    NEWS_RELOADED_LOST,
 };
 
 struct ledger_news {
@@ -51,13 +53,14 @@ struct ledger_news {
 };
 
 struct ledger_config {
-    const char *path;  /* database file */
-    const char *owner; /* name of this daemon in leases and changes; NULL: this process */
-    bool read_only;    /* only load, history, list, backup and status may be called */
+    const char *path; /* database file */
+    /* name of this daemon in rows of leases and changes; NULL: made from this process */
+    const char *owner;
+    bool read_only; /* only load, history, list, backup and status may be called */
     bool force_network_fs;
     int64_t trials_per_key_max;
-    /* Directory of the modules that bests name, and how many bytes it may hold (0: no limit).
-     * Trimmed in quiet moments. NULL: no trimming. */
+    /* The cache directory, with the modules that bests name, and the bytes that it may hold (0: no
+     * limit). Trimmed in quiet moments. cache_dir NULL: never trimmed. */
     const char *cache_dir;
     int64_t cache_max_bytes;
     /* Notices of the store (corruption, migration), on the loop thread. May be NULL. */
@@ -68,7 +71,7 @@ struct ledger_config {
     void *ctx;
 };
 
-/* status: 0, a positive outcome, or ERROR_*; after a fault err->text holds the error message. */
+/* status: 0, a positive STORE_* outcome, or ERROR_*; with ERROR_* err->text has the message. */
 typedef void (*ledger_done_cb)(void *ctx, int status, const struct error *err);
 typedef void (*ledger_load_cb)(void *ctx, int status, const struct best *bests, size_t n,
                                const struct error *err);
@@ -99,49 +102,50 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
     X(T, FLAG, locked, 0) /* another program or daemon holds a lock of the database */             \
     X(T, INT, daemons, 0) /* daemons of the database, including this daemon */
 
-/* The schema has the fields that the method `status` gives as `store`. */
+/* The X fields are the fields that the method `status` gives as `store`; the others are not
+ * sent. */
 struct ledger_status {
     LEDGER_STATUS_FIELDS(SCHEMA_MEMBER, ledger_status)
     int64_t generation;
-    int64_t cache_bytes, cache_modules; /* of the cache directory, as counted some seconds ago */
+    int64_t cache_bytes, cache_modules; /* use of the cache directory, as last counted */
 };
 extern const struct schema ledger_status_schema;
 
-/* Opens the database before it returns (start-up may wait for this call); faults as in
- * store_open. */
+/* Opens the database before it returns: only the start of the daemon may call this, since it waits
+ * for the disk. Errors: as store_open. */
 int ledger_start(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
                  struct error *err);
 void ledger_stop(struct ledger *l, void (*stopped)(void *ctx), void *ctx);
 
-/* The next page of the current bests; n = 0: the end. Pages, so that other requests need not
- * wait for all bests. `first`: from the beginning. After a repair of the file the load starts
- * over by itself, and bests may come twice. */
+/* Reads the next page of all keys' newest bests; n = 0: the end. In pages, so that other requests
+ * need not wait for all bests. `first`: begins with the first page. After a repair of the file the
+ * load starts over by itself, and bests may come twice. */
 int ledger_load(struct ledger *l, bool first, ledger_load_cb cb, void *ctx);
-/* Finds the best of a key (its id) while a load is under way. Calls back with 0 and the best,
- * or with STORE_MISS (1) and no best. */
+/* Finds the best of a key (its id) while ledger_load has not reached the end. Calls back with 0 and
+ * the best, or with STORE_MISS (1) and no best. */
 int ledger_find(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
 int ledger_history(struct ledger *l, const char *key, const char *stamp, const char *class_,
                    const char *driver, ledger_history_cb cb, void *ctx);
-/* Writes a new best. b->generation: the newest row of the key that the caller knew.
+/* Writes a new best. b->generation: the generation of the key's newest row that the caller knew.
  * ERROR_CONFLICT: the key has a newer row that b does not replace (store_offer). */
 int ledger_publish(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
-/* Writes a best that the file has lost, under its old number. STORE_THERE (3) and no best:
- * the file has the best, or the key was changed since. ERROR_CONFLICT: another row has the
- * number. */
+/* Writes a best that the file has lost, with its old generation. STORE_THERE (3) and no best: the
+ * file has the best, or the key was changed since it was lost. ERROR_CONFLICT: another row has that
+ * generation. */
 int ledger_restore(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
 int ledger_lease(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb,
                  void *ctx); /* status STORE_HELD (2): another daemon holds the key */
 int ledger_unlease(struct ledger *l, const char *key);
-/* want: a search (a packed request of user `uid`) waits here, and other devices of the class
- * may carry it out. unwant: the search no longer waits. next_wanted: the oldest search of
- * another daemon: rows is the packed request, total the user; STORE_MISS (1): no search. */
+/* want: offers a search of this daemon (a packed request of user `uid`) to other daemons of the
+ * device class. unwant: withdraws the offer. next_wanted: finds the oldest search that another
+ * daemon offers: `rows` is the packed request, `total` the user; STORE_MISS (1): no search. */
 void ledger_want(struct ledger *l, const char *key, const char *class_, int64_t uid,
                  const struct wire_buf *search);
 void ledger_unwant(struct ledger *l, const char *key);
 int ledger_next_wanted(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx);
-/* Writes a client's trial; the callback comes when the trial is durable, or not kept.
- * ERROR_BUSY: see ledger_room. `once`: STORE_THERE (3) when the key has a client's trial of the
- * config that did not crash or hang. */
+/* Writes a client's trial; the callback comes when the trial is durable, or cannot be written.
+ * ERROR_BUSY: no room (ledger_room). `once`: the trial is not written, STORE_THERE (3), when the
+ * key has a client's trial of the same config that did not crash or hang. */
 int ledger_record(struct ledger *l, const struct trial *t, bool once, ledger_done_cb cb, void *ctx);
 /* Returns how many more trials of clients the queue accepts now. Clients' trials have a
  * separate share of the queue, so that they never displace trials that were measured here. */
@@ -152,27 +156,31 @@ int ledger_add_run(struct ledger *l, const struct run *r, ledger_id_cb cb, void 
  * STORE_LIST_MS. */
 int ledger_list(struct ledger *l, int64_t user, const char *what, const struct record *filter,
                 size_t max_bytes, ledger_list_cb cb, void *ctx);
-/* Cancels the lists asked with this ctx: their callbacks come soon, with ERROR_CANCELLED. */
+/* Cancels the lists that were asked for with this ctx: their callbacks come soon, with
+ * ERROR_CANCELLED. */
 void ledger_withdraw(struct ledger *l, const void *ctx);
-int ledger_evict(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx); /* id: rows */
+/* the callback's id: number of rows removed */
+int ledger_evict(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx);
 int ledger_unquarantine(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx);
 int ledger_unpin(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
 int ledger_backup(struct ledger *l, const char *path, ledger_done_cb cb, void *ctx);
 int ledger_status(struct ledger *l, void (*cb)(void *ctx, const struct ledger_status *s),
                   void *ctx);
 
-/* These calls have no callback, and are carried out in order with all other requests. Failures
- * are counted and logged. */
+/* These calls have no callback, and are carried out in order with all other requests. A row that
+ * cannot be written is logged; trials are also counted (lost_trials). */
 void ledger_add_trial(struct ledger *l, const struct trial *t);
 void ledger_add_module(struct ledger *l, const struct module *m);
 void ledger_add_quarantine(struct ledger *l, const struct quarantine *q);
 void ledger_add_event(struct ledger *l, const struct event *e);
 void ledger_put_device(struct ledger *l, const struct device_info *d);
 void ledger_end_run(struct ledger *l, const struct run *r);
-/* The highest known generation; the daemons of the database, as far as known. */
+/* The highest generation that this daemon knows; the number of the database's daemons that it
+ * knows, with itself. */
 int64_t ledger_generation(const struct ledger *l);
 int64_t ledger_daemons(const struct ledger *l);
-/* Sets the error message of a call that a ledger refused at once. Returns status. */
+/* Sets the error message for `status`, which a call of the ledger returned instead of calling back.
+ * Returns status. */
 int ledger_refused(int status, struct error *err);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ledger's writer thread trims the cache directory: the thread knows the modules that the bests
- * name, and may wait for a disk; the loop may not. Trimming happens in a quiet moment after a
- * write, or later after a busy write, and every hour, since `gemmctl precompile` and other daemons
- * write modules, too.
+ * name, and may wait for a disk; the loop may not. The thread trims in a quiet moment after a
+ * write, or BUSY_TRIM_MS after a write when no quiet moment comes. It also trims every hour, since
+ * `gemmctl precompile` and other daemons write modules, too.
  *
  * First the thread writes the list of modules that this database serves, so that no daemon's trim
  * removes them. Without that list no module is removed.

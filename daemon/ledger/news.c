@@ -67,7 +67,7 @@ static void on_commit(uv_fs_event_t *watch, const char *changed, int events, int
     char name[PATH_MAX + 8];
     if (lock_file(l, name) == l->watched) {
         ask_changes(l);
-    } else { /* removed, and perhaps made again */
+    } else { /* the lock file was removed, and perhaps made again: watch the new file */
         news_on_timer(&l->timer);
     }
 }
@@ -120,11 +120,12 @@ static void begin_reload(struct ledger *l)
 void news_reload(struct ledger *l, bool lost)
 {
     bool waits = l->reload_due || l->reloading;
-    l->reload_lost = lost && (!waits || l->reload_lost); /* a reload without `lost` wins */
+    /* of several reloads, one without `lost` decides */
+    l->reload_lost = lost && (!waits || l->reload_lost);
     l->reload_due = true;
     if (l->reloading) {
         l->reload_again = true;
-    } else if (!l->loads) { /* else when the load ends */
+    } else if (!l->loads) { /* else the reload begins when the load ends (news_loaded) */
         begin_reload(l);
     }
 }
@@ -136,7 +137,8 @@ void news_loaded(struct ledger *l)
     }
 }
 
-/* A page that was read before an eviction may list the evicted best: the reload starts over. */
+/* Passes on a page of a reload. A page that was read before an eviction may have the evicted best:
+ * then the reload starts over. */
 static void news_on_page(void *ctx, int status, const struct best *bests, size_t n,
                          const struct error *err)
 {

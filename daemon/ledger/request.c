@@ -34,7 +34,7 @@ static struct error no_room = {.code = ERROR_NO_MEMORY, .text = "no memory to sa
 void request_fail(struct request *r, const struct error *err)
 {
     if (r->err != &no_room) {
-        free(r->err); /* set by another ledger */
+        free(r->err); /* the thread of lists has set it, before it handed the list over */
     }
     r->err = malloc(sizeof(*r->err));
     if (r->err) {
@@ -231,8 +231,8 @@ bool writer_fault_of_store(int status)
            status == ERROR_BUSY || status == ERROR_IO;
 }
 
-/* Notes whether another program holds the lock of the file. While it does, each write fails at
- * once, so that no write delays other requests. */
+/* Notes whether another program holds the write lock of the file. While it does, each write fails
+ * at once instead of waiting, so that no write delays other requests. */
 static void note_lock(struct ledger *l, int status, const char *text)
 {
     if (status == ERROR_BUSY && !l->locked) {

@@ -5,7 +5,8 @@
 
 #include "daemon/ledger/inner.h"
 
-/* Keeps a copy of the request's row under a name. `text` NULL: the row cannot be read. */
+/* Keeps a copy of the request's row, with the texts of inner.h: text[0] is the row's name. `text`
+ * NULL: the row cannot be decoded, so it is lost. */
 static struct request *unsaved_push(struct ledger *l, struct queue *q, const struct request *r,
                                     const char *const text[4])
 {
@@ -24,7 +25,8 @@ static struct request *unsaved_push(struct ledger *l, struct queue *q, const str
     return kept;
 }
 
-/* Limits the brought bests of a key to the number that the store would keep (store_offer). */
+/* Drops the oldest unsaved best of a key that clients have brought, beyond the number that the
+ * store would keep (store_offer). */
 static void unsaved_trim_key(struct ledger *l, const char *key)
 {
     struct request **oldest = NULL;
@@ -79,14 +81,14 @@ bool unsaved_any(const struct ledger *l)
     return l->unsaved.first || l->quarantined.first;
 }
 
-/* Tells the loop that the first best is saved, and its generation. */
+/* Tells the loop that the first best of the queue is saved, and the generation that it got. */
 static void tell_first(struct ledger *l)
 {
     struct best *b = &l->object->best;
     struct request *r = request_new(&verb_saved, NULL, NO_TEXT);
     for (struct request *u = l->unsaved.first->next; u; u = u->next) {
         if (strcmp(u->text[0], b->key) == 0 && u->argument < b->generation) {
-            u->argument = b->generation; /* the caller of u knew this best */
+            u->argument = b->generation; /* the caller of u knew this best: u may replace it */
         }
     }
     if (r) {
@@ -111,7 +113,7 @@ static int save_bests(struct ledger *l, struct error *err)
 {
     while (l->unsaved.first) {
         int r = save_first(l, err);
-        if (r == ERROR_CONFLICT) { /* another best has replaced this best */
+        if (r == ERROR_CONFLICT) { /* the file has a newer best, which this best may not replace */
             writer_notice(l, "lost", "a best was never saved: %s", err->text);
             request_free(queue_pop(&l->unsaved));
             continue;

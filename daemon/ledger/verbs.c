@@ -23,7 +23,8 @@ static int verbs_encode_row(struct wire_buf *row, const struct schema *schema, c
 
 /* ---- verbs that write ------------------------------------------------------------------------ */
 
-/* Saves unsaved rows of the key first: they were offered before. */
+/* Offers a best to the store. Unsaved rows are saved before, since the daemon published them
+ * earlier. */
 static int verbs_offer_row(struct ledger *l, const struct wire_buf *row, int64_t known,
                            struct error *err)
 {
@@ -39,7 +40,7 @@ static int verbs_offer_row(struct ledger *l, const struct wire_buf *row, int64_t
         if (r) {
             return r;
         }
-        known = INT64_MAX; /* the caller's cache had the unsaved row */
+        known = INT64_MAX; /* the caller knew the unsaved row, which is the key's newest now */
     }
     b->generation = known;
     return store_offer(l->store, b, err);
@@ -49,7 +50,7 @@ static int work_publish(struct ledger *l, struct request *r, struct error *err)
 {
     int status = verbs_offer_row(l, &r->row, r->argument, err);
     if (status < 0) {
-        return status; /* r->row stays as the caller sent it */
+        return status; /* r->row is still the caller's row, to be kept as unsaved */
     }
     int back = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
     return back ? back : status;
@@ -59,7 +60,7 @@ static void keep_unsaved(struct ledger *l, struct request *r)
 {
     r->saved = r->status >= 0;
     if (r->status < 0 && r->status != ERROR_CONFLICT && !r->row.failed) {
-        unsaved_keep(l, r); /* gives a new best the generation 0 */
+        unsaved_keep(l, r); /* a new best has generation 0 until it is saved */
         l->save_at = writer_now_ms() + RETRY_MS;
         r->status = 0;
     }
@@ -69,17 +70,19 @@ static void settle_publish(struct ledger *l, struct request *r)
 {
     keep_unsaved(l, r);
     if (r->status == STORE_THERE) {
-        r->status = 0; /* the file's equal row is the answer */
+        r->status = 0; /* the file's newest row is equal to the brought row, and is the answer */
     }
 }
 
-/* Writes the best under its old number. */
+/* Writes a best that the file has lost, with its old generation. */
 static int work_restore(struct ledger *l, struct request *r, struct error *err)
 {
     struct best *b = &l->object->best;
-    bool proper = b->generation > 0 && b->generation < INT64_MAX / 2; /* numbers go on above it */
+    /* else no generation above it is left */
+    bool proper = b->generation > 0 && b->generation < INT64_MAX / 2;
     int status =
-        proper ? store_changed_since(l->store, b->key, r->argument, err) /* not lost */
+        /* a changed key is not lost */
+        proper ? store_changed_since(l->store, b->key, r->argument, err)
                : error_set(err, ERROR_CONFLICT, "a best of generation %lld cannot be restored",
                            (long long)b->generation);
     status = status ? status : store_publish_again(l->store, b, err);
@@ -88,7 +91,8 @@ static int work_restore(struct ledger *l, struct request *r, struct error *err)
 
 static int work_unpin(struct ledger *l, struct request *r, struct error *err)
 {
-    int status = unsaved_save(l, err); /* one of the unsaved rows may be the newest of the key */
+    /* an unsaved row may be the key's newest, the one to unpin */
+    int status = unsaved_save(l, err);
     status = status ? status : store_unpin(l->store, r->text[0], &l->object->best, err);
     if (status == 0) {
         status = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
@@ -103,7 +107,9 @@ static int work_evict(struct ledger *l, struct request *r, struct error *err)
     int status = store_evict(l->store, r->text[0], &r->number, err);
     bool memory = writer_fault_of_store(status) && unsaved_newest(l, r->text[0]);
     return memory && store_best_of(l->store, r->text[0], &l->object->best, &ignored) == STORE_MISS
-               ? 0 /* the key is in memory only, so the file need not change */
+               /* the file does not have the key, so it is enough that settle_evict drops the
+                * unsaved row */
+               ? 0
                : status;
 }
 
@@ -173,8 +179,9 @@ WORK_OF_ROW(add_event, event)
 WORK_OF_ROW(put_device, device)
 WORK_OF_ROW(end_run, run)
 
-/* Reports a lost row of a request without a callback. A fault of the store is reported once, until
- * a row is written again; a full or locked disk has its own report. */
+/* Reports that the row of a request without a callback is lost. After a fault of the store only the
+ * first lost row is reported, until a row is written again. A full disk and a locked file have
+ * their own reports. */
 static void say_lost(struct ledger *l, const struct request *r, const char *how)
 {
     const char *table = r->verb->row                                       ? r->verb->row->name
@@ -214,7 +221,8 @@ static void settle_quarantine(struct ledger *l, struct request *r)
 
 /* ---- verbs that read ------------------------------------------------------------------------- */
 
-/* After a fault, which may lead to a repair, the load starts at the first page. */
+/* Reads a page of bests. After a fault, which may lead to a repair, the next page is the first
+ * again. */
 static int work_load(struct ledger *l, struct request *r, struct error *err)
 {
     r->bests = r->bests ? r->bests : malloc(LOAD_PAGE * sizeof(*r->bests));
@@ -247,7 +255,7 @@ static int work_find(struct ledger *l, struct request *r, struct error *err)
 
 static int work_history(struct ledger *l, struct request *r, struct error *err)
 {
-    free(r->trials); /* the results of an earlier attempt, which a repair interrupted */
+    free(r->trials); /* results of an attempt before the file was repaired */
     free(r->avoid);
     r->trials = NULL;
     r->avoid = NULL;
@@ -292,7 +300,7 @@ static int work_next_wanted(struct ledger *l, struct request *r, struct error *e
 
 /* ---- changes by other daemons ---------------------------------------------------------------- */
 
-/* `best`: for NEWS_BEST. */
+/* Hands news to the loop. `best`: only for NEWS_BEST, else NULL. */
 static void respond_news(struct ledger *l, const struct verb *verb, enum ledger_news_kind kind,
                          const char *text, const struct best *best)
 {
@@ -307,7 +315,9 @@ static void respond_news(struct ledger *l, const struct verb *verb, enum ledger_
         r->saved = true;
         r->heard = l->changes;
         ledger_respond(l, r);
-    } else { /* there is no memory now: read all bests again later */
+    } else {
+        /* no memory: with -1 the next read of changes finds them missed, and all bests are read
+         * again */
         l->changes = -1;
     }
 }
@@ -339,8 +349,9 @@ static int tell_change(struct ledger *l, const struct store_change *c, struct er
     return 0;
 }
 
-/* Reports a page of changes to the loop. *more: another page follows. After a fault the same
- * changes are read again. STORE_MISSED: some changes are deleted, and all bests are read again. */
+/* Reports a page of changes to the loop. *more: another page follows. After a fault the next call
+ * reads the same changes again. STORE_MISSED: some rows of `change` were deleted before this daemon
+ * read them, and all bests are read again. */
 static int tell_changes(struct ledger *l, bool *more, struct error *err)
 {
     enum { PAGE = 64 };
@@ -376,7 +387,8 @@ int verbs_tell_changes(struct ledger *l, struct error *err)
     return status;
 }
 
-/* Tells the loop of all earlier changes: the new holder of a lease must know them. */
+/* When the lease is granted, first tells the loop of all changes so far: the new holder must know
+ * them. */
 static void settle_lease(struct ledger *l, struct request *r)
 {
     struct error ignored;
@@ -388,7 +400,8 @@ static void settle_lease(struct ledger *l, struct request *r)
 static int work_status(struct ledger *l, struct request *r, struct error *err)
 {
     struct store_stats s = {0};
-    verbs_tell_changes(l, err); /* the loop learns of changes before it learns the generation */
+    /* the loop learns of the changes before it learns the generation that they led to */
+    verbs_tell_changes(l, err);
     int status = store_stats(l->store, &s, err);
     uv_mutex_lock(&l->mutex);
     int64_t lost = l->lost_trials;
@@ -437,7 +450,7 @@ static int decode_answered(struct ledger *l, const struct request *r, struct err
     return status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, err);
 }
 
-/* Passes on the news of a write, then calls back with its answer. */
+/* Passes on that a best was written as news, then calls back with that best. */
 static void answer_best(struct ledger *l, struct request *r)
 {
     struct error err = ERROR_NULL;
@@ -470,7 +483,8 @@ static void tell_saved(struct ledger *l, struct request *r)
 
 static void tell_news(struct ledger *l, struct request *r)
 {
-    /* a daemon has started; the count falls when the status is read */
+    /* NEWS_DAEMONS: a daemon has started. When daemons end, the number is right again after the
+     * next ledger_status */
     l->daemons += r->number == NEWS_DAEMONS;
     news_tell(l, (enum ledger_news_kind)r->number, r->text[0], NULL, false);
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The writer thread of the ledger carries out requests in order, except lists. A filter
- * without an index makes SQLite read the whole file, and a client may send a thousand such lists. A
- * separate read-only ledger (ledger.c) carries out these lists, by the same code on another thread,
- * each after all other waiting requests. A few lists of a key run before newer requests. Users take
- * turns in both queues, so nobody waits for all lists of another user. When a client leaves, its
- * lists are skipped or interrupted.
+ * The writer thread of the ledger carries out requests in order, except lists. A filter without an
+ * index makes SQLite read the whole file, and a client may send a thousand such lists. A separate
+ * read-only ledger (ledger.c) carries out these lists, by the same code on another thread, each
+ * after all writes that waited before the list. Lists of one key stay here, and some of them run
+ * before newer requests. Users take turns in both queues, so nobody waits for all lists of another
+ * user. When a client leaves, its lists are skipped or interrupted.
  *
- * Consecutive writes share a transaction, and are answered when it is durable. After a failed group
- * each write is tried alone, so that an impossible write fails alone. When SQLite has met damaged
- * pages, the file is repaired first.
+ * Consecutive writes are a group: they share a transaction, and are answered when it is durable.
+ * After a failed group each write is tried alone, so that an impossible write fails alone. When
+ * SQLite has found damaged pages, the file is repaired before the next attempt.
  *
- * The thread waits once for a program that holds the file's write lock. Later writes are settled as
- * on a full disk until the lock is free.
+ * The first write that finds the file's write lock held by another program waits for the lock.
+ * Until the lock is free, later writes fail at once, and their rows are kept as on a full disk.
  */
 
 #include "daemon/ledger/inner.h"
@@ -27,8 +27,8 @@ static int writer_work_request(struct ledger *l, struct request *r, struct error
     return status;
 }
 
-/* A list must show earlier writes of the same client. So the thread of lists waits here until the
- * writer thread has carried out these writes. */
+/* A list must show the writes that its client sent before. So the thread of lists waits here until
+ * the writer thread has carried out all requests before the list. */
 static void wait_for_writes(const struct ledger *l, const struct request *r)
 {
     struct ledger *whole = (struct ledger *)l->whole;
@@ -132,7 +132,8 @@ static void carry_out_alone(struct ledger *l, struct request *r, bool stopping)
                      ? error_set(&err, ERROR_SHUTTING_DOWN, "gemmd is stopping")
                      : writer_try_request(l, r, &err);
     if (r->verb->flags & VERB_PATIENT) {
-        end_list(l); /* a repair is not interrupted */
+        /* from here on the client's leaving interrupts nothing: a repair must run to its end */
+        end_list(l);
     }
     bool failed = status < 0 && status != ERROR_CANCELLED && status != ERROR_SHUTTING_DOWN;
     if (failed && store_damaged(l->store) && writer_repair_store(l) == 0) {
@@ -148,7 +149,8 @@ static bool try_group(struct ledger *l, struct queue *q)
     int statuses[GROUP_MAX];
     size_t n = 0;
     if (l->unsaved.first && unsaved_save(l, &errors[0])) {
-        /* unsaved rows are not saved within a group: if it failed, it would undo them */
+        /* unsaved rows could not be saved before the group; within the group a rollback would undo
+         * them */
         return false;
     }
     int begun = store_begin(l->store, &errors[0]);
@@ -206,7 +208,7 @@ static void writer_carry_out(struct ledger *l, struct queue *q, bool stopping)
 
 /* ---- upkeep, and the thread ------------------------------------------------------------------ */
 
-/* The caller holds the mutex. */
+/* True when no request waits. The caller holds the mutex. */
 static bool writer_is_idle(const struct ledger *l)
 {
     return !l->todo.first && !l->brief.first && !l->patient.first;
@@ -235,8 +237,8 @@ static void writer_check_file(struct ledger *l)
     }
 }
 
-/* True when the thread must try to write again later. It also tries without unsaved rows, to learn
- * when `disk_full` or `locked` no longer holds. */
+/* True when the thread must try to write again later: to save unsaved rows, or to learn that the
+ * disk is no longer full, or the file no longer locked. */
 static bool waits_for_room(const struct ledger *l)
 {
     return unsaved_any(l) || l->disk_full || l->locked;
@@ -297,8 +299,8 @@ static uint64_t wait_ms(const struct ledger *l)
     return at == UINT64_MAX ? 0 : at > now ? at - now : 1;
 }
 
-/* Saves all unsaved rows at the end. The first write waits for another program's lock; the close
- * does not, since its checkpoint can be left out. */
+/* Saves all unsaved rows when the ledger stops. The first write waits for another program's lock;
+ * closing the file does not, since closing may leave out the checkpoint of the log. */
 static void save_last(struct ledger *l)
 {
     struct error err = ERROR_NULL;
@@ -333,7 +335,8 @@ static void writer_end_thread(struct ledger *l)
     queue_drop(&l->unsaved, NULL);
     l->loading = store_load_end(l->loading);
     if (!l->read_only && store_leave(l->store, &err) < 0) {
-        writer_notice(l, "lease", "%s", err.text); /* the leases end later, with this process */
+        /* then the leases end a little later, with this process */
+        writer_notice(l, "lease", "%s", err.text);
     }
     if (!l->read_only && store_snapshot(l->store, 0, &err) < 0) {
         writer_notice(l, "snapshot", "no snapshot of the database was made: %s", err.text);
@@ -345,7 +348,8 @@ static void writer_end_thread(struct ledger *l)
     uv_async_send(&l->wake);
 }
 
-/* Takes the next requests: all of `todo`, and some of the queues of turns. Under the mutex. */
+/* Moves the next requests to `q`: all of `todo`, and some of the queues of turns (BRIEF_MAX). The
+ * caller holds the mutex. */
 static void writer_take_requests(struct ledger *l, struct queue *q)
 {
     struct request *r;
@@ -361,8 +365,9 @@ static void writer_take_requests(struct ledger *l, struct queue *q)
     }
 }
 
-/* After a change of file, reloads all bests: the new file may lack rows that memory still has. When
- * some changes are unknown, the file is right and memory follows. */
+/* When another file has been opened, has all bests read again as after a loss: the file may lack
+ * rows that memory still has. If changes were missed, verbs_tell_changes has all bests read again,
+ * and rows that the file lacks count as deleted. */
 static void look_at_file(struct ledger *l)
 {
     struct error ignored;
