@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers from rows (answer.h). Rates use the bucket's least work: two configs of one key compare,
- * and a rate above the device's peak shows a broken clock. */
+/* Answers from rows (answer.h). Rates (tflops, gbps) divide the least work that the bucket needs by
+ * the time. So the rates of two configs of a key compare, and a rate above the device's peak shows
+ * a broken clock. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,11 +25,11 @@ static double answer_rate_of(double work, double time_us, double scale)
 
 static const char SLOWER[] = "slower than the reference of its run: ";
 
-/* Adds a note to an answer that is slower than its reference: a pin, or another row that was not
- * chosen for speed. Differences within noise get no note. */
+/* Adds a note to an answer that is slower than the reference kernel: a pin, or another row that was
+ * not chosen for speed. Less than 2 % is noise and gets no note. */
 static void note_slower(struct answer *a)
 {
-    const double ratio = a->reference_us / a->time_us; /* NaN: not known */
+    const double ratio = a->reference_us / a->time_us; /* NaN when a time is unknown */
     if (!a->note[0] && ratio < 0.98) {
         answer_note(a, "%s%.2f of its speed, %.4g us against %.4g us", SLOWER, ratio, a->time_us,
                     a->reference_us);
@@ -46,7 +47,8 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     COPY_TEXT(a->source, b->source);
     COPY_TEXT(a->family, b->family);
     record_copy(&a->config, &b->config);
-    if (!best_is_brought(b)) { /* a brought row's image is where the row was measured */
+    if (!best_is_brought(b)) {
+        /* the module of a row from `put` or `import` lies on the machine that measured the row */
         COPY_TEXT(a->module, b->module);
     }
     a->time_us = b->time_us;
@@ -65,7 +67,8 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     note_slower(a);
 }
 
-/* Returns work per time. NaN: unknown, as in rows without a family. */
+/* The reverse of answer_rate_of: returns the work that the rate was made from. NaN: unknown, as in
+ * rows without a family. */
 static double answer_work_of(double rate_, double time_us, double scale)
 {
     return rate_ > 0 && time_us > 0 ? rate_ * time_us / scale : NAN;

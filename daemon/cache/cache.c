@@ -50,7 +50,8 @@ void cache_deinit(struct cache *c)
 
 /* ---- the entries ----------------------------------------------------------------------------- */
 
-/* Compares without the device class at the key's end: the cache has one class. */
+/* Compares a key's bytes without the device class at their end: all keys of the cache have the same
+ * class. */
 static bool cache_is_of_key(const void *entry, const void *key)
 {
     const struct cache_entry *e = entry;
@@ -58,7 +59,8 @@ static bool cache_is_of_key(const void *entry, const void *key)
     return e->key_len < k->len && memcmp(entry_key(e), k->bytes, e->key_len) == 0;
 }
 
-/* A list has at most as many objects as the cache has entries. */
+/* Reserves room for n entries in the table of keys and in the tables of lists: there are at most as
+ * many lists as entries. */
 static int cache_reserve(struct cache *c, size_t n, struct error *err)
 {
     int status = hash_table_reserve(&c->keys, n, err);
@@ -68,7 +70,8 @@ static int cache_reserve(struct cache *c, size_t n, struct error *err)
     return status;
 }
 
-/* Only serving entries are in the lists, so that hints never crowd them out. */
+/* Puts an entry into its lists. Only serving entries are in the lists, so that hints do not use up
+ * the entries that `near` and `why` look at. */
 static void cache_list_entry(struct cache *c, struct cache_entry *e)
 {
     for (int i = 0; i < CACHE_LISTS && e->rank >= CACHE_SERVES; i++) {
@@ -279,7 +282,8 @@ bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX])
         struct cache_entry *e = c->keys.slots[*at];
         if (e && e->saved && !e->met) {
             cache_entry_id(e, id);
-            cache_remove_entry(c, e); /* *at stays: another entry may have moved to this slot */
+            /* *at stays: the removal may have moved another entry to this slot */
+            cache_remove_entry(c, e);
             return true;
         }
     }
@@ -301,7 +305,8 @@ static void cache_offer_nearest(struct nearest_few *x, struct cache_entry *e, do
     size_t at = x->n;
     while (at > 0 && (x->distances[at - 1] > d ||
                       (x->distances[at - 1] == d && x->out[at - 1]->id.front > e->id.front))) {
-        at--; /* equal distances: the same order on every run */
+        /* at equal distances the greater id goes behind, so that every run gives the same order */
+        at--;
     }
     if (at == x->max) {
         return;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search compares the keys' bytes (proto/key.c): some hundred nanoseconds a key. */
+/* Finds the key most like a given key (cache.h). The search compares the keys' bytes (proto/key.c),
+ * which takes some hundred nanoseconds a key. */
 #include <string.h>
 
 #include "daemon/cache/cache.h"
 
 struct nearness {
     int fields;
-    double sizes;  /* sum of |log2| over the integer fields */
-    uint64_t hash; /* makes the choice among equals repeatable */
+    double sizes;  /* entry_distance: 1 is a factor of two in an integer field */
+    uint64_t hash; /* decides among equals, so that every run chooses the same key */
 };
 
 static bool is_closer(const struct nearness *a, const struct nearness *b)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of answer.h: each doubt adds a clause to the text for people. */
+/* Judges the evidence by the rules of answer.h: each doubt adds a clause to the text for people. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -129,7 +129,8 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
     if (e->kept_only) {
         doubt(c, "gemmd did not measure it: whoever put it is the witness");
     } else if (!(e->best && best_is_brought(e->best)) && (e->trial || e->answer->saved)) {
-        /* An unsaved answer has no row yet, so its trial cannot be missing. */
+        /* An unsaved answer has no row yet that could name a trial, so a missing trial is no
+         * doubt. */
         judge_trial(c, e);
     }
     c->level = confidence_pick_grade(c);

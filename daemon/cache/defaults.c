@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table in which the id of a problem's key decides the only slot for its default (defaults.h). */
+/* A table with a single slot for each problem, which the id of the problem's key chooses: a default
+ * replaces the slot's former default (defaults.h). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static void defaults_remember_config(struct defaults_slot *s, const struct key *
     }
     free(s->config);
     memcpy(s->key, k->id, sizeof(s->key));
-    s->config = b.data; /* moved */
+    s->config = b.data; /* the slot owns the bytes now */
     s->len = (uint32_t)b.len;
     s->us = 0;
 }

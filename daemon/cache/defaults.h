@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache of analytic defaults. A family's choose() is a pure function of problem and device, but
- * searches a good part of its space: some hundred microseconds during which the loop answers no
- * client. Training jobs ask for the same problems on every rank, so most misses find their default
- * here.
+ * A cache of analytic defaults. A target's choose() is a pure function of problem and device. It
+ * searches a good part of the space: some hundred microseconds in which the loop answers no client.
+ * All ranks of a training job ask for the same problems, so most misses find their default here.
  */
 #ifndef GEMMD_DAEMON_CACHE_DEFAULTS_H
 #define GEMMD_DAEMON_CACHE_DEFAULTS_H
@@ -25,19 +24,20 @@ struct defaults_slot {
 struct defaults {
     const struct device_info *device;            /* borrowed */
     const struct quarantine_set *quarantine_set; /* borrowed */
-    struct wire_doc *doc;                        /* borrowed: decodes slots */
+    struct wire_doc *doc;                        /* borrowed: decodes the slots' configs */
     struct defaults_slot *slots;                 /* owned; made at the first use */
     struct key key;                              /* scratch */
 };
 
 void defaults_init(struct defaults *x, const struct device_info *device,
                    const struct quarantine_set *quarantine_set, struct wire_doc *doc);
-/* Forgets all defaults and frees the slots. Needed when the quarantine changes, since it may change
- * choices. */
+/* Forgets all defaults and frees the slots. Call when the quarantine changes, since a change may
+ * lead to other choices. */
 void defaults_forget(struct defaults *x);
-/* As target->choose, with the time that the model predicts (us NULL: not wanted). A choice in
- * quarantine is replaced by the config that is fastest by the model among the configs that differ
- * in one parameter and are not in quarantine. Without any, the choice stays. */
+/* As target->choose; *us receives the time that the model predicts for the config (us NULL: not
+ * wanted). A choice in quarantine is replaced: among the configs that differ from it in one
+ * parameter and are not in quarantine, the model's fastest is taken. When there is none, the choice
+ * stays. */
 int defaults_choose(struct defaults *x, const struct family_target *t, const struct problem *p,
                     struct record *config, double *us, struct error *err);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An entry's answer has two packed pieces: its own fields, and fields shared by many entries,
- * interned by content. schema_encode makes both from parts of answer_schema, so a new field of
- * struct answer lands in a piece without new code. A reply is both pieces: the shared piece has the
- * map header of all fields, the other piece has no header.
+ * interned by content. schema_encode makes both pieces from parts of answer_schema, so that a new
+ * field of struct answer is in one of the pieces without new code. A reply is the shared piece
+ * followed by the own piece: the shared piece begins with the map header for the fields of both.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -17,12 +17,12 @@
 struct shared {
     struct shared *next;
     size_t refs, len;
-    uint8_t bytes[]; /* the header of a whole answer, and the fields */
+    uint8_t bytes[]; /* the map header of a whole answer, then the shared fields */
 };
 
 enum { FIELDS_MAX = 32 };
 
-/* The fields of answer_schema as two schemas: shared fields, own fields. Made at the first use. */
+/* The fields of answer_schema, divided into two schemas. Made at the first use. */
 static struct {
     struct schema_field own_fields[FIELDS_MAX], shared_fields[FIELDS_MAX];
     struct schema own, shared;

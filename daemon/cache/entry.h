@@ -6,7 +6,8 @@
  * stamp ...) are interned.
  *
  * An entry either *serves* (it is the exact answer for the key), or is a hint: a restricted
- * search's winner, an imported row that has not been measured here, a row of another stamp.
+ * search's winner, an imported row that has not been measured on this device, a row of another
+ * stamp.
  */
 #ifndef GEMMD_DAEMON_CACHE_ENTRY_H
 #define GEMMD_DAEMON_CACHE_ENTRY_H
@@ -29,8 +30,9 @@ enum cache_rank { /* decides between two rows of one key: the higher rank is kep
 /* The lists of serving entries, by the fields that all entries of a list share. `near` and `why`
  * search a few lists instead of all entries. */
 enum cache_list {
-    LIST_GROUP, /* share all but integer fields and texts with a place; searched by `near` */
-    LIST_SHAPE, /* share the group, and the integer fields but the rows (op->rows) */
+    /* share all but the integer fields and the texts that have a place (op->place); for `near` */
+    LIST_GROUP,
+    LIST_SHAPE, /* share also the integer fields, except the number of rows (op->rows) */
     LIST_SIZES, /* share op and integer fields; the keys differ in a type or a flag */
     CACHE_LISTS
 };
@@ -41,39 +43,42 @@ struct cache_link {
     struct cache_entry *before, *after;
 };
 
-/* A key's id as two numbers: its first 16 digits (the key's hash) and its last 16. */
+/* A key's id of 32 hex digits as two numbers: its first 16 digits (the key's hash) and its last
+ * 16. */
 struct id {
     uint64_t front, back;
 };
 struct id id_read(const char hex[HASH_HEX]);
 
-struct shared; /* interned fields of answers */
+struct shared; /* interned: one copy of the fields that many answers share */
 struct memo_record;
 
 struct cache_entry {
     struct id id; /* id of the key */
     struct cache_link in[CACHE_LISTS];
     int64_t generation;
-    struct memo_record *asked; /* its latest questions (memo.h) */
-    double atol, rtol;         /* verified with */
-    float dims[CACHE_DIMS];    /* log2 of the integer fields, and op->place of texts, in order */
-    uint8_t rank;              /* enum cache_rank */
-    /* a person's pin; with a rank below CACHE_PINNED it was verified only with other kernels */
+    struct memo_record *asked; /* latest queries that this entry answered (memo.h) */
+    double atol, rtol;         /* tolerances of the row's verification */
+    /* coordinates for entry_distance: log2 of each integer field, op->place of texts */
+    float dims[CACHE_DIMS];
+    uint8_t rank; /* enum cache_rank */
+    /* a person's pin; with a rank below CACHE_PINNED it does not serve, since it was verified with
+     * other kernels or is quarantined */
     bool manual : 1;
-    bool brought : 1; /* put by `uid`, not measured here */
+    bool brought : 1; /* brought by `uid` (`put`, `import`), not measured here */
     bool low : 1;     /* tuned with low confidence: to be measured again */
     bool saved : 1;
     bool met : 1;      /* put, or found in the database (cache_meet), since cache_unmeet */
     bool restored : 1; /* written again after the database lost rows (answers/restore.c) */
-    uint8_t tries;     /* number of new measurements because of low confidence */
+    uint8_t tries;     /* how often the key was measured again because of low confidence */
     uint32_t uid;      /* the user of the row's query, pin or put; CACHE_NOBODY: unknown */
-    /* A question that the memo knows reads only the members from here on: */
-    struct shared *shared; /* counts its references */
+    /* A query that the memo has reads only the members from here on: */
+    struct shared *shared; /* owned together with other entries; it counts them */
     uint32_t own_len, key_len;
     uint8_t bytes[]; /* own fields, then the key */
 };
 
-/* The shared fields of a cache's entries. */
+/* The parts that all entries of a cache share. */
 struct entries {
     size_t class_len;        /* packed bytes of the device class at a key's end */
     struct shared *shared;   /* owned list */
@@ -89,14 +94,14 @@ static inline const uint8_t *entry_key(const struct cache_entry *e)
     return e->bytes + e->own_len;
 }
 
-/* NULL: ERROR_NO_MEMORY. */
+/* Makes an entry of the answer. NULL: ERROR_NO_MEMORY. */
 struct cache_entry *entry_make(struct entries *x, const struct key *k, const struct problem *bucket,
                                const struct answer *a, struct error *err);
-/* Returns NULL. The memo must have forgotten the entry's questions (memo.h). */
+/* Frees the entry and returns NULL. Call memo_forget before. */
 struct cache_entry *entry_free(struct entries *x, struct cache_entry *e);
-/* Computes the list hashes of a bucket, and its position in a list. */
+/* Computes for a bucket the hash `of` of each of its lists (struct cache_link), and its `dims`. */
 void entry_lists(const struct problem *bucket, uint64_t of[CACHE_LISTS], float dims[CACHE_DIMS]);
-/* Computes the hash of LIST_GROUP alone. */
+/* Like entry_lists, but returns only the hash of LIST_GROUP. */
 uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS]);
 /* Distance of two entries of a group: 1 is a factor of two in an integer field. */
 double entry_distance(const float a[CACHE_DIMS], const float b[CACHE_DIMS]);
@@ -104,7 +109,7 @@ double entry_distance(const float a[CACHE_DIMS], const float b[CACHE_DIMS]);
 /* Appends the stored answer as one MessagePack map. */
 void cache_reply(const struct cache_entry *e, struct wire_buf *out);
 void cache_entry_id(const struct cache_entry *e, char out[HASH_HEX]);
-/* True: verified with tolerances at least this tight. */
+/* True when the entry's row was verified with these tolerances or tighter ones. */
 bool cache_verified(const struct cache_entry *e, double atol, double rtol);
 
 #endif

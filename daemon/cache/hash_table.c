@@ -5,7 +5,8 @@
 
 enum { CAPACITY_MIN = 256 };
 
-/* The slot of `object`, or the first free slot when NULL, beginning at the home of `hash`. */
+/* Returns the slot of `object`, or with NULL the first free slot, from the home slot of `hash`
+ * on. */
 static size_t hash_table_slot_of(const struct hash_table *t, uint64_t hash, const void *object)
 {
     size_t i = hash_table_home(t, hash);
@@ -49,7 +50,8 @@ void hash_table_put(struct hash_table *t, void *object)
     t->n++;
 }
 
-/* Moves each later object that a free slot would make unreachable. */
+/* Frees the object's slot. A search stops at a free slot, so each later object that the search
+ * would no longer reach moves forward. */
 void hash_table_remove(struct hash_table *t, const void *object)
 {
     size_t mask = t->capacity - 1, i = hash_table_slot_of(t, hash_table_hash_of(t, object), object);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A table of borrowed objects by a 64-bit hash in each object. Open addressing with linear probing,
- * at most two thirds full. The first bits of the hash give an object's place, so hashes with the
- * same beginning are neighbours.
+ * at most two thirds full. The first bits of the hash give an object's slot, so that objects with
+ * hashes of the same beginning are neighbours (cache_find_id).
  */
 #ifndef GEMMD_DAEMON_CACHE_HASH_TABLE_H
 #define GEMMD_DAEMON_CACHE_HASH_TABLE_H
@@ -14,9 +14,9 @@
 #include "proto/error.h"
 
 struct hash_table {
-    size_t hash_at;     /* offset of the hash in an object */
+    size_t hash_at;     /* offset of the 64-bit hash in each object */
     void **slots;       /* owned; the objects are borrowed */
-    size_t n, capacity; /* a power of two, or 0 */
+    size_t n, capacity; /* number of objects; number of slots: a power of two, or 0 */
 };
 
 static inline uint64_t hash_table_hash_of(const struct hash_table *t, const void *object)
@@ -30,8 +30,8 @@ static inline size_t hash_table_home(const struct hash_table *t, uint64_t hash)
     return (size_t)(hash >> (__builtin_clzll(t->capacity) + 1));
 }
 
-/* The slot of the object for which `is` matches this key (NULL: any object of this hash), or the
- * free slot for the object. The table must have a capacity. */
+/* Returns the slot of the object with this hash for which is(object, key) is true (`is` NULL: any
+ * object with this hash), or the free slot for such an object. The table must have a capacity. */
 static inline void **hash_table_slot(const struct hash_table *t, uint64_t hash,
                                      bool (*is)(const void *object, const void *key),
                                      const void *key)
@@ -45,7 +45,7 @@ static inline void **hash_table_slot(const struct hash_table *t, uint64_t hash,
     return &t->slots[i];
 }
 
-/* NULL: no such object. */
+/* Finds the object as hash_table_slot does; NULL: no such object. */
 static inline void *hash_table_find(const struct hash_table *t, uint64_t hash,
                                     bool (*is)(const void *object, const void *key),
                                     const void *key)
@@ -53,10 +53,10 @@ static inline void *hash_table_find(const struct hash_table *t, uint64_t hash,
     return t->capacity ? *hash_table_slot(t, hash, is, key) : NULL;
 }
 
-/* Makes room for n objects. ERROR_NO_MEMORY: unchanged. */
+/* Makes room for n objects in all. ERROR_NO_MEMORY: the table is unchanged. */
 int hash_table_reserve(struct hash_table *t, size_t n, struct error *err);
 void hash_table_put(struct hash_table *t, void *object); /* the table must have room */
-/* Later objects may change their slots. */
+/* Removes an object. Objects behind it may move to other slots. */
 void hash_table_remove(struct hash_table *t, const void *object);
 void hash_table_deinit(struct hash_table *t);
 

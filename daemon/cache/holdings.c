@@ -10,7 +10,7 @@ void holdings_deinit(struct holdings *x)
     *x = (struct holdings){0};
 }
 
-/* NULL: the user holds no key. */
+/* Returns NULL when the user holds no key. */
 static struct holding *holdings_find_user(const struct holdings *x, uint32_t uid)
 {
     for (size_t i = 0; i < x->n; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An open-addressing table of records. Each record is also in the list of its entry (memo.h). */
+/* An open-addressing table of records, one for each query (memo.h). Each record is also in the list
+ * of the cache entry that answers the query. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 enum { FIRST_CAPACITY = 1024, CACHE_LINE = 64, ENTRY_LINES = 7 };
 
 struct memo_record {
-    struct memo_record *next;  /* an older record of the same entry */
+    struct memo_record *next;  /* the next older record of the same entry */
     struct cache_entry *entry; /* borrowed: the entry calls memo_forget before it is freed */
     uint64_t hash;
     uint32_t len;
@@ -35,7 +36,8 @@ size_t memo_split(const uint8_t *data, size_t n, uint32_t *id)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Prefetches all cache lines that a hit reads: mostly they are not in the processor's cache. */
+/* Prefetches the cache lines of memory that a hit will read: mostly they are not in the processor's
+ * cache. */
 static void memo_prefetch_slot(const struct memo_slot *s)
 {
     __builtin_prefetch(s->record);
@@ -45,7 +47,7 @@ static void memo_prefetch_slot(const struct memo_slot *s)
     }
 }
 
-/* The slot of a question, or the free slot for the question. The table is never full. */
+/* Returns the slot with the query's bytes, or the free slot for them. The table is never full. */
 static struct memo_slot *memo_probe_slot(const struct memo *m, uint64_t hash,
                                          const uint8_t *question, size_t n)
 {
@@ -81,7 +83,7 @@ uint64_t memo_hash(const struct memo *m, const uint8_t *question, size_t n)
 void memo_prefetch(const struct memo *m, uint64_t hash)
 {
     const struct memo_slot *s = m->capacity ? &m->slots[hash & (m->capacity - 1)] : NULL;
-    if (s && s->hash == hash) { /* mostly a question is at its home slot */
+    if (s && s->hash == hash) { /* a query is mostly at its home slot */
         memo_prefetch_slot(s);
     }
 }
@@ -120,7 +122,8 @@ static int memo_grow_table(struct memo *m)
     return 0;
 }
 
-/* Empties a record's slot, and moves later records that a free slot would make unreachable. */
+/* Empties a record's slot. A search stops at an empty slot, so each later record that the search
+ * would no longer reach moves forward. */
 static void memo_take_out(struct memo *m, const struct memo_record *r)
 {
     size_t mask = m->capacity - 1, i = r->hash & mask;
@@ -179,7 +182,7 @@ void memo_deinit(struct memo *m)
     *m = (struct memo){0};
 }
 
-/* Drops the oldest question of an entry that has more than MEMO_PER_ENTRY questions. */
+/* Drops an entry's oldest record when the entry has more than MEMO_PER_ENTRY records. */
 static void memo_limit_entry(struct memo *m, struct cache_entry *e)
 {
     struct memo_record **at = &e->asked;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small ring, searched by hash on a miss only (cache.h). */
+/* An array used as a ring; it is searched by hash, and only after a miss of the cache (cache.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ void partials_deinit(struct partials *x)
     *x = (struct partials){0};
 }
 
-/* PARTIALS_MAX: not found. */
+/* Returns the slot of the search, or PARTIALS_MAX when no slot has it. */
 static unsigned partials_find_search(const struct partials *x, const struct wire_buf *search,
                                      uint64_t hash)
 {

@@ -17,7 +17,7 @@ static bool tried_is_key(const void *object, const void *id)
     return ((const struct tried_key *)object)->id.back == ((const struct id *)id)->back;
 }
 
-/* NULL: not found. */
+/* Returns NULL when the key is not counted here. */
 static struct tried_key *tried_find_key(const struct tried *x, const char *id)
 {
     const struct id wanted = id_read(id);
