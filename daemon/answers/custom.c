@@ -20,7 +20,7 @@ bool custom_answers(const struct cache_entry *e, int64_t uid)
     return !e->brought || (int64_t)e->uid == uid || custom_is_owner((int64_t)e->uid);
 }
 
-/* True when this user may add the key only within --max-keys and --user-keys. False for the owner,
+/* True when the limits --max-keys and --user-keys hold for this user and key. False for the owner,
  * for a key that the cache has, and when --max-keys is 0. */
 static bool is_counted(const struct daemon *d, const char *id, int64_t uid)
 {
@@ -67,8 +67,8 @@ void custom_took_room(struct daemon *d, const char *id, bool kept)
     tried_answered(&d->tried, id, kept && !cache_find_id(&d->cache, id, NULL));
 }
 
-/* True when the key's row belongs to this user. The shared row of a custom op belongs to the owner,
- * also when another user put the row first. */
+/* True when the key's row belongs to this user. A custom op's row that answers all users belongs to
+ * the owner, also when the owner promoted it from another user's row. */
 static bool is_own(struct daemon *d, const char *id, const struct problem *p, int64_t uid)
 {
     const struct cache_entry *e = cache_find_id(&d->cache, id, NULL);
@@ -124,7 +124,7 @@ int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error 
     }
     int status = check_named(p, uid, &named, err);
     if (status == 0 && !named && use == CUSTOM_READ) {
-        /* the caller's own key answers if the cache has the key, else the shared key */
+        /* the caller's own key answers if the cache has it, else the key of all users (shared) */
         status = daemon_key(d, err);
         bool shared = status == 0 && cache_find(&d->cache, &x->key) != NULL;
         status = status ? status : record_set(&p->fields, CUSTOM_USER, VALUE_OF_INT(uid), err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of the ledger become answers or hints (learn.h). */
+/* Makes answers and hints of the ledger's rows (learn.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,8 @@ static void note_confidence(struct daemon *d, const struct best *b, uint8_t trie
     d->doubtful = d->doubtful || e->low;
 }
 
-/* Keeps a row of a similar device class as a hint (daemon.alike), unless a newer hint is there. */
+/* Keeps a row of an alike device class as a hint in daemon.alike, unless that has a newer row of
+ * the key. */
 static void learn_alike(struct daemon *d, const struct best *b)
 {
     struct scratch *x = d->scratch;
@@ -51,17 +52,20 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     int status = problem_make(&x->learned, b->op, &b->problem, &err);
     status = status ? status : key_make(&x->learned_key, &x->learned, d->device.class, &err);
     const struct cache_entry *e = status == 0 ? cache_find(&d->cache, &x->learned_key) : NULL;
-    /* A row read at the start may be older than the entry. Generation 0: a new, unsaved row. */
+    /* A page of rows that was read earlier may hold an older row than the entry. A row of
+     * generation 0 is unsaved, and so newer. */
     if (e && b->generation && e->generation > b->generation) {
         return;
     }
-    /* A serving pin outranks an unsaved row chosen before the pin (tuning/job_end.c). */
+    /* A pin that serves stays when an unsaved row comes that is no pin: its search began before the
+     * pin (tuning/job_end.c). */
     if (e && !b->generation && e->rank == CACHE_PINNED && strcmp(b->source, "manual") != 0) {
         return;
     }
     answer_of_best(&x->hint, b, saved);
     enum cache_rank rank = status == 0 ? target_rank(d, &x->hint, &x->learned) : CACHE_HINT;
-    /* The ledger decides if a row of `put` or `import` (brought) replaces the key's answer. */
+    /* A brought row (of `put` or `import`) with a generation has passed the ledger's rules for
+     * replacing the key's row. An unsaved one has not: it replaces no serving row. */
     bool brought = best_is_brought(b);
     if (e && brought && !b->generation && e->rank >= CACHE_SERVES && rank < CACHE_SERVES) {
         return;

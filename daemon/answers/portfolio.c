@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The portfolio is fetched page by page, then replaced as a whole (portfolio.h). */
+/* Fetches the portfolio from the ledger page by page, then replaces the old one as a whole
+ * (portfolio.h). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "proto/limits.h"
 
 enum {
-    LONG_MS = 50,     /* while a job tunes, no fetch begins if the last took longer */
+    LONG_MS = 50,     /* if the last fetch took longer, none begins while a job tunes */
     WAIT_FACTOR = 20, /* the wait after a fetch is 20 times as long as the fetch took */
     PAGE_ROWS = 32,   /* the loop handles a page at once: longer pages delay hits */
 };
@@ -46,7 +47,8 @@ static void *portfolio_grow_array(void *array, size_t n, size_t size)
     return n & (n - 1) ? array : realloc(array, (n ? 2 * n : 1) * size);
 }
 
-/* Finds or adds a member; rows of a member are adjacent. NULL when out of memory. */
+/* Returns the last member if this row is also of that member, since the rows of a member follow
+ * each other; else adds a member. NULL when out of memory. */
 static struct portfolio_member *find_member(struct portfolio_set *s, uint64_t group, int64_t place,
                                             const char *stamp, const struct wire_obj *config)
 {
@@ -175,7 +177,8 @@ static void drop_shape(struct portfolio_set *s, const char *key)
 void portfolio_evicted(struct portfolio *l, const char *key)
 {
     drop_shape(&l->now, key);
-    drop_shape(&l->next, key); /* the pages fetched so far may have been read before the evict */
+    /* the pages of a running fetch may have been read before the evict */
+    drop_shape(&l->next, key);
     l->daemon->learned = true;
 }
 

@@ -6,8 +6,8 @@
  * left out: their times say nothing about today's kernels.
  *
  * A problem gets the member that is best for the nearest known shape of the same op, mode and
- * types. Unlike for `near`, permutes and fusions may differ: the caller must check that the config
- * is valid.
+ * types. Unlike the tier `near`, the shape's permutes and fusions may differ from the problem's:
+ * the caller must check that the config is valid for the problem.
  */
 #ifndef GEMMD_DAEMON_ANSWERS_PORTFOLIO_H
 #define GEMMD_DAEMON_ANSWERS_PORTFOLIO_H
@@ -19,16 +19,16 @@ struct daemon;
 
 struct portfolio_member {
     uint64_t group;
-    int64_t place;   /* number in its group, from 1 */
+    int64_t place;   /* the member's number in its group, from 1 */
     uint8_t *config; /* owned: packed */
     size_t len;
     char stamp[STAMP_MAX];
 };
 
-struct portfolio_shape { /* a known shape */
+struct portfolio_shape { /* a shape with a best of its own */
     uint64_t group;
     float dims[CACHE_DIMS];
-    uint32_t member; /* index */
+    uint32_t member; /* index in `members` */
     float ratio;     /* time of the member / time of the reference kernel */
     char key[HASH_HEX];
 };
@@ -49,8 +49,8 @@ struct portfolio {
 };
 
 void portfolio_init(struct portfolio *l, struct daemon *d);
-/* Called periodically: fetches the portfolio after results changed (daemon.learned), no more often
- * than the fetch's cost allows. */
+/* Called periodically: fetches the portfolio when results have changed (daemon.learned) and the
+ * last fetch is WAIT_FACTOR times its own duration ago. */
 void portfolio_tick(struct portfolio *l);
 /* Drops the key's shape at once: the key's results were removed. */
 void portfolio_evicted(struct portfolio *l, const char *key);

@@ -22,8 +22,8 @@ void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-struct reading {                /* reads all rows; at most one reading runs */
-    struct learn_pages pages;   /* first */
+struct reading {                /* a reading of all rows from the ledger; at most one runs */
+    struct learn_pages pages;   /* first member: its address is the struct's */
     struct quarantine_set rows; /* owned */
 };
 
@@ -43,7 +43,7 @@ static int quarantine_learn_row(struct learn_pages *x, const struct wire_obj *ro
     return 0;
 }
 
-/* Reports the keys of entries that `here` has and `other` lacks. */
+/* Calls quarantine_changed for the key of each entry that `here` has and `other` lacks. */
 static void quarantine_tell_changes(struct daemon *d, const struct quarantine_set *here,
                                     const struct quarantine_set *other)
 {
@@ -54,7 +54,8 @@ static void quarantine_tell_changes(struct daemon *d, const struct quarantine_se
     }
 }
 
-/* Replaces the list by the rows and the unsaved entries. */
+/* Replaces the daemon's list by the rows that were read and its own entries that are not saved
+ * yet. */
 static void quarantine_replace(struct daemon *d, struct quarantine_set *rows)
 {
     struct quarantine_set before = d->quarantine_set;
@@ -88,7 +89,8 @@ static void quarantine_end_reading(struct learn_pages *x, int status, const stru
     free(r);
 }
 
-/* Now the writer thread has done all earlier requests, so the list that is read has their rows. */
+/* The ledger's status has come, so its writer thread has carried out all earlier requests, and the
+ * list that is read now has the rows that these wrote. */
 static void quarantine_on_status(void *ctx, const struct ledger_status *ignored)
 {
     learn_pages(ctx);
@@ -119,7 +121,7 @@ void quarantine_add(struct daemon *d, const struct quarantine *q)
 {
     ledger_add_quarantine(d->ledger, q);
     quarantine_add_variant(d, q->variant, q->key, false);
-    quarantine_read(d); /* check that the row was written */
+    quarantine_read(d); /* marks the entry as saved when its row is read */
 }
 
 bool quarantine_remove(struct daemon *d, const char *variant)
@@ -130,6 +132,7 @@ bool quarantine_remove(struct daemon *d, const char *variant)
         d->quarantine_changed(d, key);
         any = true;
     }
-    d->quarantine_again = d->quarantine_again || d->quarantine_reads; /* may still hold it */
+    /* a running reading may still have the variant: read once more */
+    d->quarantine_again = d->quarantine_again || d->quarantine_reads;
     return any;
 }

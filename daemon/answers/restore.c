@@ -8,7 +8,8 @@
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
 
-/* the most rows in the writer's queue at a time, so that other writes need not wait long */
+/* the most rows in the queue of the ledger's writer at a time, so that other writes need not wait
+ * long */
 enum { FLYING_MAX = 64 };
 
 static void restore_end_pass(struct restore *x)
@@ -27,7 +28,7 @@ static void on_written(void *ctx, int status, const struct best *b, bool saved,
                        const struct error *err)
 {
     struct restore *x = ctx;
-    /* else the file had the row, or the writer has kept the row in memory */
+    /* else the file has the row already, or the writer keeps it in memory as unsaved */
     x->n += status == 0 && saved;
     if (status < 0) {
         log_warning("a key that the database has lost is not written again: %s", err->text);
@@ -37,7 +38,7 @@ static void on_written(void *ctx, int status, const struct best *b, bool saved,
     }
 }
 
-/* Writes an entry; a failure does not stop the other entries. */
+/* Hands an entry's row to the ledger; a failure does not stop the other entries. */
 static void write_again(struct restore *x, const struct cache_entry *e)
 {
     struct daemon *d = x->daemon;
@@ -54,7 +55,7 @@ static void write_again(struct restore *x, const struct cache_entry *e)
     x->flying += status == 0;
 }
 
-/* Starts writes until `most` are running, each entry once. */
+/* Hands rows of saved entries to the ledger until `most` are being written, each entry once. */
 static void write_some(struct restore *x, size_t most)
 {
     const struct hash_table *keys = &x->daemon->cache.keys;

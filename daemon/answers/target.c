@@ -46,8 +46,8 @@ bool target_is_of_today(struct daemon *d, const struct problem *p, const char *s
            strcmp(target_stamp(d, family_of_problem(p), t), stamp) == 0;
 }
 
-/* Returns the target of given configs: the device's own target if it takes one of the configs, else
- * the first target that does. */
+/* Returns the target for the configs that a request gives: the device's own choice if that target
+ * takes one of the configs, else the first target that does. */
 static const struct family_target *target_of_list(const struct daemon *d, const struct request *r,
                                                   const struct family_target *own)
 {
@@ -65,7 +65,7 @@ static const struct family_target *target_of_list(const struct daemon *d, const 
     return first ? first : own;
 }
 
-/* True when the key's answer is a pin of another target. */
+/* True when the key's entry is a pin whose config is of another target than `t`. */
 static bool pinned_elsewhere(struct daemon *d, const struct cache_entry *e,
                              const struct family_target *t)
 {
@@ -84,7 +84,7 @@ int target_settle(struct daemon *d, struct request *r, const struct cache_entry 
     }
     int status = forced ? target_choose(d, &r->problem, label, &wanted, err) : 0;
     if (status < 0 || target_choose(d, &r->problem, NULL, &own, NULL) < 0) {
-        return status; /* the tuning, not this function, reports a problem without targets */
+        return status; /* a problem without targets is no error here: the tuning reports it */
     }
     wanted = forced ? wanted : target_of_list(d, r, own);
     bool plain = wanted == own && !(forced && pinned_elsewhere(d, e, own));
@@ -99,9 +99,9 @@ enum cache_rank target_rank(struct daemon *d, const struct answer *a, const stru
     bool manual = strcmp(a->source, "manual") == 0;
     char pinned[TARGET_MAX] = "";
     if (!f) {
-        return CACHE_SERVES; /* custom op */
+        return CACHE_SERVES; /* a custom op has no kernels that could change */
     }
-    if (manual) { /* a person may choose another target than the device does */
+    if (manual) { /* a person may pin a config of another target than the device's choice */
         family_stamp_target(a->stamp, pinned);
     }
     if (strcmp(a->source, "imported") == 0 || strcmp(a->source, "partial") == 0 ||
@@ -134,7 +134,8 @@ static int no_compiler(const struct daemon *d, struct error *err)
             "that the driver %s can run, then restart gemmd",
             d->device.driver);
     }
-    struct error why = ERROR_NULL; /* the runner looks for the compiler in the same environment */
+    /* looks for the compiler as the runner does, to say why there is none */
+    struct error why = ERROR_NULL;
     return cpu_compiler_find(&why)
                ? error_set(err, ERROR_NO_COMPILER, "%.400s; then restart gemmd", why.text)
                : error_set(
@@ -143,7 +144,8 @@ static int no_compiler(const struct daemon *d, struct error *err)
                      "(-dumpversion) then: restart gemmd");
 }
 
-/* A list with a valid config passes; the runner records the fault of each other config. */
+/* Checks the configs that a request gives. One valid config is enough: the runner records the
+ * faults of the others. */
 static int check_given(const struct daemon *d, const struct family_target *t,
                        const struct request *r, const struct problem *bucket, struct error *err)
 {

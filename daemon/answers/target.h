@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Choice of the target for a problem (rule: kernels/family.h), and the rank of rows by target and
- * stamp.
+ * Chooses the target (a family's kernels for a kind of device) for a problem, by the rule of
+ * kernels/family.h, and ranks rows by their target and stamp.
  */
 #ifndef GEMMD_DAEMON_ANSWERS_TARGET_H
 #define GEMMD_DAEMON_ANSWERS_TARGET_H
@@ -13,10 +13,10 @@
  * `label` is NULL or "". ERROR_NO_CONFIG, ERROR_INVALID. */
 int target_choose(const struct daemon *d, const struct problem *p, const char *label,
                   const struct family_target **out, struct error *err);
-/* Returns family_stamp for this device, cached since the stamp hashes the whole source. Borrowed.
- */
+/* Returns the stamp of this target's kernels on this device. It is computed once, since it hashes
+ * the whole source. Borrowed. */
 const char *target_stamp(struct daemon *d, const struct family *f, const struct family_target *t);
-/* True when the answer's stamp names this target or no target, and for label "". */
+/* True when the answer's stamp names the target `label`, or no target. Also true for label "". */
 bool target_is_of(const struct answer *a, const char *label);
 /* True when the stamp is that of today's kernels. */
 bool target_is_of_today(struct daemon *d, const struct problem *p, const char *stamp);
@@ -26,18 +26,18 @@ bool target_is_of_today(struct daemon *d, const struct problem *p, const char *s
  * unrounded problem; e: the key's entry, or NULL. */
 int target_settle(struct daemon *d, struct request *r, const struct cache_entry *e,
                   struct error *err);
-/* Ranks a row as an answer or as a hint. A row with a kernel that is quarantined at the row's own
- * key is a hint. */
+/* Ranks an answer's row: whether it serves its key or is only a hint. A row whose variant is
+ * quarantined for a fault at the row's own key is a hint. */
 enum cache_rank target_rank(struct daemon *d, const struct answer *a, const struct problem *bucket);
 /* True when the answer's variant is quarantined for a fault at `key` (NULL: at any key). */
 bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,
                            const struct problem *p);
 
 /* Checks a request without a runner. ERROR_NO_CONFIG: the op has no kernels, or no config is valid.
- * ERROR_NO_COMPILER. The first given config's fault when all given configs are invalid.
+ * ERROR_NO_COMPILER. When all configs that the request gives are invalid: the error of the first.
  * ERROR_UNKNOWN_FIELD: a restriction of an unknown tunable. ERROR_INVALID: a restriction to values
  * of another type. */
-int precheck_request(struct daemon *d, const struct request *r /* problem = bucket */,
+int precheck_request(struct daemon *d, const struct request *r /* r->problem is the bucket */,
                      struct error *err);
 /* The expensive check, that at least one config is valid. Hundreds of background jobs may be queued
  * at once, so they run this check only when they begin. */
@@ -47,7 +47,8 @@ int precheck_space(struct daemon *d, const struct request *r, struct error *err)
 
 /*
  * The bucket scheme belongs to the database, since keys of different schemes do not compare. The
- * database's first event (kind "bucket_scheme") records the scheme; the setting must agree.
+ * database's first event (kind "bucket_scheme") records the scheme, and the setting `bucket` of
+ * each daemon must agree.
  */
 
 /* Sets daemon.scheme, then calls back with 0 or an error. ERROR_INVALID: the setting differs from

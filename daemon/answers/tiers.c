@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tiers below exact (tiers.h). Not on the hit path: entries are decoded here. */
+/* The tiers below `exact` (tiers.h). A hit does not come here, so this may take the time to decode
+ * entries. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,12 +15,14 @@
 
 enum { NEIGHBOURS = 4 };
 
-/* Another bucket's config must be expected to take at least this much less time than the default
- * (0.02: 2 %), as estimates err by 3 to 4 % there (docs/performance.md, "Lower tiers"). */
+/* Another bucket's config answers only if it is expected to take at least 2 % less time than the
+ * default, since estimates for another bucket err by 3 to 4 % (docs/performance.md, "Lower
+ * tiers"). */
 static const double MARGIN = 0.02;
 
 /* Added to the distance (entry_distance) of a row that was measured with other code or other
- * permutes: this changes a config's time as much as eight times the rows do (3 = log2 8). */
+ * permutes: such a difference changes a config's time as much as eight times as many rows do (3 =
+ * log2 8). */
 static const double OTHER_KERNEL = 3;
 
 enum standard { STANDARD_NOT_CHOSEN, STANDARD_ANSWERS, STANDARD_DOES_NOT_ANSWER };
@@ -33,13 +36,14 @@ struct lookup {
     const struct family *family;
     const struct family_target *target;
     int64_t uid;            /* the caller */
-    char *origin;           /* receives the id (HASH_HEX) of the answer's row's key */
+    char *origin;           /* receives the id (HASH_HEX) of the key whose row answers */
     enum standard standard; /* state of scratch->standard, the analytic default */
     double standard_us;     /* predicted time of the default */
-    char passed_over[112];  /* "; <a lower row> is expected to take ...", or "" */
+    char passed_over[112];  /* a clause for the note: the nearest row rejected as slower; or "" */
 };
 
-/* True when the query's target can run the config: times of other kernels say nothing about it. */
+/* True when the row's config is of the query's target and that target can run it: times of other
+ * targets' kernels say nothing. */
 static bool is_legal(const struct lookup *q, const struct problem *p, const struct answer *a)
 {
     struct rejection why;
@@ -65,7 +69,8 @@ static bool is_allowed(const struct lookup *q, const struct answer *a)
     return !q->request || allowed_config(q->request, &a->config);
 }
 
-/* Checks a config of another key, which must not be quarantined at any key. */
+/* True when the query may be answered with another key's config: allowed by the request, valid for
+ * the problem, and quarantined for no key. */
 static bool tiers_config_fits(const struct lookup *q, const struct answer *a)
 {
     return is_allowed(q, a) && is_legal(q, q->problem, a) &&
@@ -84,7 +89,8 @@ static bool tiers_same_variant(const struct lookup *q, const struct problem *oth
            strcmp(a.source_hash, b.source_hash) == 0;
 }
 
-/* Clears the measurements that an answer from another row must not take over. */
+/* Makes a row's answer the answer of the query's key in a lower tier: sets key and tier, and clears
+ * the row's measurements, which do not hold for this key. */
 static void tiers_clear_measured(const struct lookup *q, struct answer *a, const char *tier)
 {
     snprintf(a->key, sizeof(a->key), "%s", q->key->id);
@@ -95,8 +101,8 @@ static void tiers_clear_measured(const struct lookup *q, struct answer *a, const
     a->floor_us = floor > 0 ? floor : NAN;
 }
 
-/* Lists the fields in which two buckets differ ("M=4096 routing=uniform"), with the other's values.
- * Long lists of rows are cut. */
+/* Writes the fields in which `other` differs from `mine`, with the values of `other` ("M=4096
+ * routing=uniform"). Cuts long values. */
 static void tiers_put_difference(const struct problem *mine, const struct problem *other, char *out,
                                  size_t size)
 {
@@ -116,27 +122,30 @@ static void tiers_put_difference(const struct problem *mine, const struct proble
 /* ---- comparison with the default ------------------------------------------------------------- */
 
 /*
- * Estimates a config's time at a problem, as a ratio to the analytic default's, from another row.
+ * Estimates a config's time for the query's problem ("here"), as a ratio to the time of the
+ * analytic default, from the config's row for another problem ("there").
  *
- * The model compares two configs of a problem and errs by some per cent per config. A row adds
- * evidence: at the row's own problem both the config and the default were measured.
+ * The model compares two configs of a problem and errs by some per cent per config. The row adds
+ * evidence: there both the config and the default were measured.
  *
  *   expected = model's ratio here * correction(measured ratio there / model's ratio there)
  *
- * A config slower at the other problem than modelled counts as equally slower here. For a faster
- * config the correction shrinks with the distance of the problems: its logarithm counts whole at
- * distance 0, and half when one problem has twice the rows (docs/performance.md, "Lower tiers").
+ * A config that was slower there than the model expects counts as slower here by the same factor.
+ * For a faster config the correction shrinks with the distance of the problems: its logarithm
+ * counts whole at distance 0, and half when one problem has twice the rows (docs/performance.md,
+ * "Lower tiers").
  */
 
 static const double LEAST = 0.5; /* lower bound of the correction */
 
 struct measured_there {
     const struct problem *problem;
-    double ratio;    /* time of the config / time of the reference kernel; NaN: not measured */
-    double distance; /* entry_distance() to the problem */
+    /* measured: time of the config / time of the reference kernel; NaN: not measured */
+    double ratio;
+    double distance; /* entry_distance() to the query's problem */
 };
 
-/* Returns the correction; 1 without a measurement. */
+/* Returns the correction of the formula above; 1 without a measurement there. */
 static double tiers_correct_model(const struct lookup *q, const struct record *config,
                                   const struct measured_there *e)
 {
@@ -153,8 +162,9 @@ static double tiers_correct_model(const struct lookup *q, const struct record *c
     return missed > 1 ? missed : pow(fmax(missed, LEAST), 1 / (1 + e->distance));
 }
 
-/* Returns time of the config / time of the default; NaN when the model cannot tell. A ratio that
- * evidence cannot bring down to `enough` is returned uncorrected. Uses scratch->config. */
+/* Returns the expected time of the config / time of the default; NaN when the model cannot tell.
+ * When even the largest correction would leave the ratio above `enough`, returns the model's ratio
+ * uncorrected, which is quicker. Uses scratch->config. */
 static double tiers_expected_ratio(const struct lookup *q, const struct record *config,
                                    const struct measured_there *e, double enough)
 {
@@ -163,7 +173,8 @@ static double tiers_expected_ratio(const struct lookup *q, const struct record *
     return in_reach ? ratio * tiers_correct_model(q, config, e) : ratio;
 }
 
-/* Chooses the analytic default and changes it to what the request allows, as far as possible. */
+/* Chooses the analytic default, and changes it to a config that the request allows. *within false:
+ * no such config was found, and the default stays. */
 static int choose_standard(const struct lookup *q, struct record *config, double *us, bool *within,
                            struct error *err)
 {
@@ -180,7 +191,7 @@ static int choose_standard(const struct lookup *q, struct record *config, double
     return status;
 }
 
-/* True when the default may answer this request. Chosen once per lookup. */
+/* True when the analytic default may answer this request. Chooses the default at the first call. */
 static bool standard_answers(struct lookup *q)
 {
     struct record *config = &q->d->scratch->standard;
@@ -207,7 +218,7 @@ static bool is_no_slower(struct lookup *q, const struct record *config,
         return true;
     }
     if (!q->passed_over[0]) {
-        /* notes only the first row that is passed over, which is the nearest */
+        /* the note names only the first row that is rejected, which is the nearest */
         snprintf(q->passed_over, sizeof(q->passed_over),
                  "; the config of %.6s is not expected to be faster (%.2f of the default's time)",
                  key, ratio);
@@ -254,10 +265,12 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
         return false;
     }
     if (serves && cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
-        answer_note(out, "%s", why); /* the row is still the best, also for a query with `again` */
+        /* the row serves; the query comes here since it wants the key tuned again */
+        answer_note(out, "%s", why);
         return true;
     }
-    if (serves) { /* measured here, but not verified with the tolerances of this query */
+    if (serves) {
+        /* the row serves, but was verified only under wider tolerances than the query's */
         snprintf(out->tier, sizeof(out->tier), "near");
         answer_note(out, "verified with atol %g and rtol %g only; %s", e->atol, e->rtol, why);
         return true;
@@ -412,8 +425,9 @@ int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
     return status;
 }
 
-/* Adds the config of scratch->hint to `out`, unless `read` < 0 (there is no config), the config is
- * illegal, or `out` has the config. Returns the new number in `out`. */
+/* Adds the config of scratch->hint to the n configs in `out`, unless `read` < 0 (scratch->hint
+ * could not be read), the config is not valid here, or `out` has it. Returns the new number of
+ * configs. */
 static size_t tiers_add_hint(const struct lookup *q, int read, size_t n, size_t max,
                              struct record *out)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tiers below exact. Each candidate is checked against the true problem, since another bucket's
- * config may be invalid here. A config that the request excludes (by target, `restrict` or
- * `configs`) answers in no tier.
+ * The tiers below `exact`. Each candidate is checked against the query's unrounded problem, since
+ * another bucket's config may be invalid for it. A config that the request excludes (by target,
+ * `restrict` or `configs`) answers in no tier.
  *
  * A row's config answers only when model and measurements expect the config to be no slower than
  * the default (is_no_slower in tiers.c). The first such config answers. Otherwise the default
@@ -33,7 +33,7 @@ struct tiers {
  *   bucket  NULL: only the default, which depends on no measurement
  *   uid     the caller
  *   why     for people: the reason why no exact answer is given
- *   origin  may be NULL; receives the id of the key of the answer's row, or "" without a row
+ *   origin  may be NULL; receives the id of the key whose row answers, or "" for the default
  *
  * ERROR_NOT_FOUND: a custom op. ERROR_NO_CONFIG: no config is valid, or the device has no kernels.
  * ERROR_QUARANTINED: the default is in quarantine.
