@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Accounts only count. The caller acts on a limit (account.h). */
+/* Accounts only count and compare with limits. The caller refuses a request or stops reading
+ * (account.h). */
 #include <stdlib.h>
 
 #include "daemon/base/account.h"
@@ -51,7 +52,8 @@ struct account *account_drop(struct account *a)
     return NULL;
 }
 
-/* `what`: text for the error message: what is counted, and how to get below the limit. */
+/* Adds 1 to *count unless it is `most`. `what`: text for the error message that names the counted
+ * things and says how to get below the limit. */
 static int account_add_one(const struct account *a, unsigned *count, unsigned most,
                            const char *what, struct error *err)
 {

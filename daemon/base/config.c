@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The settings' keys: reads them from the file and the command line, and prints them (config.h). */
+/* Reads the settings from the configuration file and the command line, and prints them
+ * (config.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <ini.h>
@@ -128,8 +129,9 @@ struct reading {
     struct error *err;
 };
 
-/* inih's line reader, which counts the lines: the packaged build of inih gives its handler no line
- * number. The indent is removed, because inih appends an indented line to the value before. */
+/* The function by which inih reads a line. It counts the lines, since the packaged build of inih
+ * gives the handler no line number. The indent is removed, because inih appends an indented line to
+ * the value before. */
 static char *config_read_line(char *text, int size, void *stream)
 {
     struct reading *r = ((void **)stream)[1];
@@ -190,7 +192,8 @@ int config_read(struct config *c, struct config_sources *from, const char *path,
     struct reading r = {.config = c, .from = from, .path = path, .err = err};
     void *stream[2] = {f, &r};
     int bad = ini_parse_stream(config_read_line, stream, config_take_line, &r);
-    int unread = ferror(f) ? errno : 0; /* a directory can be opened */
+    /* reading fails with a fault here when the path is a directory, which can be opened */
+    int unread = ferror(f) ? errno : 0;
     fclose(f);
     if (unread) {
         return error_set(err, ERROR_IO, "cannot read the configuration %s: %s", path,

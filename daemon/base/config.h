@@ -17,8 +17,9 @@
 
 #define CONFIG_FILE_DEFAULT "/etc/gemmd/gemmd.conf"
 
-/* Each setting once: its key as in the file (on the command line it is "--linger-ms"), member,
- * default, limits, the value's name in --help, help. The help says how an empty text is read. */
+/* Each setting once: its key as in the file (on the command line with "--" before it), its member
+ * in struct config, default, limits, the value's name in --help, and the help. The help says how an
+ * empty text is read. */
 #define CONFIG_LIST(TEXT, INT, REAL, FLAG)                                                         \
     TEXT("device", device, PATHS_MAX, "", NULL, "SPEC",                                            \
          "Device to tune on: cuda:0, cuda:GPU-<uuid>, cpu, cpu:<threads>, replay:<file> "          \
@@ -120,10 +121,11 @@ struct config_key {
     enum config_kind kind;
     size_t offset, size;
     const char *fallback;
-    int64_t min, max; /* CONFIG_INT, CONFIG_REAL */
+    int64_t min, max; /* limits of a CONFIG_INT or CONFIG_REAL */
     const char *arg;  /* the value's name in --help; NULL: a flag */
     const char *help;
-    int (*check)(const char *value, struct error *err); /* CONFIG_TEXT; NULL: any text */
+    /* checks a CONFIG_TEXT; NULL: any text is valid */
+    int (*check)(const char *value, struct error *err);
 };
 
 #define CONFIG_ONE(...) 1 +
@@ -136,7 +138,7 @@ struct config_sources {
 };
 
 void config_init(struct config *c, struct config_sources *from);
-/* Sets one key from text. ERROR_UNKNOWN_FIELD, ERROR_INVALID. */
+/* Sets the setting `name` from text and notes its `source`. ERROR_UNKNOWN_FIELD, ERROR_INVALID. */
 int config_set(struct config *c, struct config_sources *from, const char *name, const char *value,
                const char *source, struct error *err);
 /* Reads a file. A missing file is an error only when `required`. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A doubly linked ring through the objects themselves. A head is a node; an empty head and a node
- * that is in no list point at themselves, so removing twice is harmless.
+ * A doubly linked ring through the objects themselves. The head of a list is also a node. An empty
+ * head points at itself, and so does a node that is in no list, so removing a node twice is
+ * harmless.
  */
 #ifndef GEMMD_DAEMON_BASE_LIST_H
 #define GEMMD_DAEMON_BASE_LIST_H

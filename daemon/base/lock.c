@@ -24,8 +24,8 @@ static void name_file(const char *socket_path, char out[LOCK_PATH_MAX])
     snprintf(out, LOCK_PATH_MAX, "%s.lock", socket_path);
 }
 
-/* Fails with ERROR_BUSY. A holder without a socket cannot be stopped by `gemmctl stop`, so the
- * message differs. */
+/* Sets the error ERROR_BUSY: another process holds the lock of the socket's path. `gemmctl stop`
+ * cannot stop a holder without a socket, so the message for such a holder differs. */
 static int path_taken(const char *socket_path, const struct lockfile_holder *h, struct error *err)
 {
     char name[LOCKFILE_NAME_MAX];
@@ -53,8 +53,9 @@ static int take_path(const char *socket_path, unsigned patience_ms, int *out, st
         return status;
     }
     struct lockfile_holder h = lockfile_holder(path, patience_ms);
-    /* The holder was killed while it started a child. The child may have closed its copy of the
-     * lock since, so the lock may be free. */
+    /* The holder named in the file has ended, and yet the lock was held: it was killed while it
+     * started a child, which had a copy of the lock's descriptor. The child may have closed the
+     * copy by now, so the lock is tried once more. */
     if (!h.lives && patience_ms) {
         status = lockfile_take(path, NULL, out, err);
     }
@@ -126,7 +127,8 @@ static socklen_t lock_name_of(const char *uuid, struct sockaddr_un *out)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* The kernel names the listening process: any user can take the name, but not secretly. */
+/* Sets the error that names the process that has the device's abstract socket name. The operating
+ * system tells its pid: any user can take the name, but not secretly. */
 static int name_taken(const char *uuid, const struct sockaddr_un *name, socklen_t length,
                       struct error *err)
 {

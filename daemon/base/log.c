@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One write() per line, so that lines of several processes on one stderr do not mix. The limit is a
- * bucket of LINES_BURST lines that refills by LINES_PER_S. Errors always pass: they are rare, and
- * people look for them first.
+ * One write() per line, so that lines of several processes on one stderr do not mix. The rate limit
+ * is a bucket of LINES_BURST tokens, one for each line, that refills by LINES_PER_S. Errors always
+ * pass: they are rare, and people look for them first.
  *
- * The log never waits. When the reader of a pipe or terminal stands still (Ctrl-S, a stopped
- * logger), lines that do not fit are dropped and counted. The first line after the pause says how
- * many.
+ * The log never waits. When the process that reads stderr's pipe or terminal stops reading (Ctrl-S,
+ * a stopped logger), lines that do not fit are dropped and counted. The first line after the pause
+ * tells their number.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,12 +31,13 @@ static struct {
     int fd; /* stderr, or our own non-blocking descriptor for the same file */
     bool journal;
     double tokens;
-    double at_s; /* time of the last refill, monotonic */
+    double at_s; /* time of the bucket's last refill, monotonic clock */
     unsigned long suppressed, untaken;
     char path[PATHS_MAX]; /* path of stderr, when stderr is a file */
 } state = {.level = LEVEL_INFO, .fd = STDERR_FILENO, .tokens = LINES_BURST};
 
-/* systemd writes "<device>:<inode>" of its stream; compares with our stderr. */
+/* True when stderr is systemd's journal: $JOURNAL_STREAM has "<device>:<inode>" of the journal's
+ * stream. */
 static bool stderr_is_journal(void)
 {
     const char *stream = getenv("JOURNAL_STREAM");
@@ -51,8 +52,8 @@ static void log_record_trace(int code, const char *text)
     log_debug("%s: %s", error_name(code), text);
 }
 
-/* Finds the path of the log when gemmd starts: after a renaming, /proc/self/fd/2 names the old file
- * under its new name. */
+/* Finds the path of stderr's file when gemmd starts. After a user has renamed the file,
+ * /proc/self/fd/2 has only its new name. */
 static void find_path(void)
 {
     struct stat st;
@@ -71,7 +72,7 @@ void log_open(enum log_level level)
     }
     int own = std_files_impatient();
     state.fd = own >= 0 ? own : STDERR_FILENO;
-    /* Level debug traces every error that is made, also errors that a caller handles. */
+    /* At level debug the log has every error that is set, also errors that a caller handles. */
     error_trace_hook = level >= LEVEL_DEBUG ? log_record_trace : NULL;
 }
 
@@ -81,7 +82,7 @@ static bool is_same_file(int fd, const struct stat *st)
     return fstat(fd, &its) == 0 && its.st_dev == st->st_dev && its.st_ino == st->st_ino;
 }
 
-/* Moves stderr to `fd`, and stdout too when both are one file. */
+/* Makes stderr a copy of `fd`, and stdout too when both were the same file. */
 static int move_to(int fd, const struct stat *old)
 {
     const bool both = is_same_file(STDOUT_FILENO, old);
@@ -162,15 +163,16 @@ static size_t log_put_prefix(enum log_level level, char *out, size_t size)
            (size_t)snprintf(out + n, size - n, ".%03ld %-7s ", now.tv_nsec / 1000000, names[level]);
 }
 
-/* True when a write to stderr does not block. Needed when stderr could not be opened again as
- * non-blocking: a pipe that is ready has room for PIPE_BUF bytes, which is more than a line. */
+/* True when a write to stderr does not block. For a stderr that gemmd could not open again as
+ * non-blocking: a pipe that poll calls ready has room for PIPE_BUF bytes, which is more than a
+ * line. */
 static bool may_write(void)
 {
     struct pollfd p = {.fd = state.fd, .events = POLLOUT};
     return poll(&p, 1, 0) > 0;
 }
 
-/* Writes a line. False: the reader of stderr does not take the line now. */
+/* Writes a line. False: stderr has no room for the line now. */
 static bool log_emit_line(enum log_level level, const char *text)
 {
     char line[LINE_MAX_BYTES];
@@ -189,7 +191,7 @@ static bool log_emit_line(enum log_level level, const char *text)
     return may_write() && (write(state.fd, line, n) >= 0 || errno != EAGAIN);
 }
 
-/* Logs the count of dropped lines, if any. False: the reader takes no line. */
+/* Logs the number of dropped lines, if any, and sets it to 0. False: stderr has no room. */
 static bool say_left_out(unsigned long *n, const char *why)
 {
     char text[80];

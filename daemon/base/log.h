@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The log: lines on stderr. Under systemd (JOURNAL_STREAM names our stderr) each line begins with
- * "<level>", else with the time. Levels are syslog's numbers. Lines above a rate limit are counted
- * and not written, so that a flood of bad clients cannot fill a disk. Lines that the reader of
- * stderr does not take are also counted: logging never waits.
+ * The log: lines on stderr. When stderr is systemd's journal, each line begins with "<n>", else
+ * with the time. n is the level as syslog numbers it. Lines above a rate limit are counted and not
+ * written, so that a flood of bad clients cannot fill a disk. Lines that the reader of stderr does
+ * not take are also counted: logging never waits.
  *
- * Loop thread only.
+ * Only the loop's thread may call these functions.
  */
 #ifndef GEMMD_DAEMON_BASE_LOG_H
 #define GEMMD_DAEMON_BASE_LOG_H
@@ -21,10 +21,11 @@ enum log_level {
 };
 
 void log_open(enum log_level level);
-/* Opens the log's path again after a user renamed the file, when stderr is a file. ERROR_INVALID:
- * stderr is no file. ERROR_IO: the log goes on in the old file. */
+/* When stderr is a file that a user has renamed, opens the path again that it had at the start.
+ * ERROR_INVALID: stderr is no file. ERROR_IO: the log goes on in the renamed file. */
 int log_reopen(struct error *err);
-/* "error" | "warning" | "notice" | "info" | "debug". ERROR_INVALID lists them. */
+/* Reads a level: "error" | "warning" | "notice" | "info" | "debug". The message of ERROR_INVALID
+ * lists them. */
 int log_level_parse(const char *name, enum log_level *out, struct error *err);
 bool log_wants(enum log_level level);
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -34,7 +34,7 @@ void notify_send(const char *text)
     close(fd);
 }
 
-/* Checks that a *_PID variable names this process; no variable counts as this process. */
+/* True when the value of a *_PID variable is this process's pid, or the variable is not set. */
 static bool is_ours(const char *pid)
 {
     return !pid || strtol(pid, NULL, 10) == (long)getpid();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An epoll around libuv's (poller.h). */
+/* An epoll that contains the epoll of libuv (poller.h). */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -70,7 +70,7 @@ static enum peer poller_peer_of(uint32_t events)
                                           : PEER_SENDS;
 }
 
-/* Waits once and calls `ready` of the ready sockets. True: libuv must run, too. */
+/* Waits once for events and calls `ready` of each ready socket. True: libuv must run, too. */
 static bool wait_once(struct poller *p, int timeout_ms)
 {
     struct epoll_event events[EVENTS];
@@ -88,8 +88,8 @@ static bool wait_once(struct poller *p, int timeout_ms)
     return libuv || n <= 0;
 }
 
-/* Since 1.44 uv_backend_timeout is 0 while libuv has descriptors that its epoll does not watch
- * yet. */
+/* True for libuv from 1.44 on: there uv_backend_timeout is 0 while libuv has new descriptors that
+ * it has not given to its epoll yet. Older libuv must run after each wait. */
 static bool says_what_is_new(void)
 {
     return uv_version() >= (1 << 16 | 44 << 8);
@@ -100,13 +100,13 @@ void poller_run(struct poller *p)
     const bool says_new = says_what_is_new();
     int timeout_ms = 0;
     bool libuv = true;
-    if (p->fd < 0) { /* without an epoll the loop only ends the handles that exist */
+    if (p->fd < 0) { /* poller_init has failed: the loop only closes the handles that exist */
         uv_run(p->loop, UV_RUN_DEFAULT);
         return;
     }
     for (;;) {
         if (libuv || timeout_ms == 0 ||
-            !says_new) { /* timeout 0: libuv has work or no active handle */
+            !says_new) { /* timeout_ms 0: libuv has work, or no active handle */
             if (!uv_run(p->loop, UV_RUN_NOWAIT)) {
                 return;
             }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asks `gemmd-runner --probe` once, before the loop begins: a probe loads the driver, and a driver
- * may hang. The runner writes one MessagePack map: the device, or (with an exit status other than
- * 0) an error.
+ * Runs `gemmd-runner --probe` once, before the loop begins. It is a process of its own, since a
+ * probe loads the GPU's driver, and a driver may hang. The runner writes one MessagePack map: the
+ * device, or (with an exit status other than 0) an error.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +48,8 @@ static int spawn_probe(const char *runner, const char *device, int out_fd, pid_t
     return 0;
 }
 
-/* Reads until end of file or the time limit. Returns the bytes read; < 0: timeout. */
+/* Reads until end of file or until the time `until`. Returns the number of bytes read; < 0: the
+ * time is over. */
 static ssize_t probe_read_all(int fd, int64_t until, uint8_t *out, size_t size)
 {
     size_t n = 0;

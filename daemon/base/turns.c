@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounds of turns, on the loop's idle handle (turns.h). */
+/* Runs a round of turns in each round of the loop, by a uv_idle_t (turns.h). */
 #include "daemon/base/turns.h"
 
 static void run_round(uv_idle_t *idle);
@@ -62,7 +62,8 @@ void turns_chore(struct turns *t, struct chore *c)
 
 /* ---- a round --------------------------------------------------------------------------------- */
 
-/* Moves turns that passed (`take` returned false) to the front, before the turns that ran. */
+/* Moves the turns in `waiting`, which passed (`take` returned false), to the front of `ready`,
+ * before turns that ran and are ready again. */
 static void put_first(struct list *ready, struct list *waiting)
 {
     while (!list_empty(waiting)) {

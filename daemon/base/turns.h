@@ -12,7 +12,7 @@
 #include "daemon/base/list.h"
 
 /* When a timer fires this many ms too late, gemmd itself was stopped (SIGSTOP, a frozen container).
- * Its peers were not silent: their messages are unread. */
+ * Clients and runner were not silent meanwhile: their messages lie unread. */
 enum { AWAY_MS = 250 };
 
 /* Work that is ready for a turn. When `take` returns false, the work passed its turn: in the next
@@ -27,16 +27,16 @@ struct turn {
 struct chore {
     struct list link;
     void (*run)(struct chore *c);
-    /* the number of the last slice of the chore's user (account.h); NULL: the chore has no user */
+    /* account.served of the chore's user, or NULL: the chore is of no user */
     uint64_t *served;
 };
 
 enum { CHORE_NS = 500000 };
 
 struct turns {
-    uv_idle_t idle; /* runs while a list is not empty */
+    uv_idle_t idle; /* active while `ready` or `chores` is not empty */
     struct list ready, chores;
-    /* number of slices so far; number of the last slice of a chore without a user */
+    /* number of slices so far; value of `slices` at the last slice of a chore without a user */
     uint64_t slices, served;
 };
 
@@ -46,10 +46,10 @@ uint64_t turns_now(const struct turns *t); /* loop time, ms, never 0 */
 
 void turn_init(struct turn *t, bool (*take)(struct turn *t));
 void turn_cancel(struct turn *t);
-void turns_ready(struct turns *t, struct turn *turn); /* runs soon */
+void turns_ready(struct turns *t, struct turn *turn); /* takes its turn in the next round */
 
 void chore_init(struct chore *c, void (*run)(struct chore *c), uint64_t *served);
 void chore_cancel(struct chore *c);
-void turns_chore(struct turns *t, struct chore *c); /* its slice runs soon */
+void turns_chore(struct turns *t, struct chore *c); /* queues a slice */
 
 #endif
