@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Input: bytes to messages, turns, and clients' deadlines. See session.h.
+ * A session's input: makes messages of bytes, takes turns, and checks clients' deadlines
+ * (session.h).
  *
- * The bounding scan checks a message's bytes before any decoder. When scan or decoder refuses, the
- * stream cannot be trusted: the client gets an error response and is disconnected.
+ * A scan (proto/scan.h) checks a message's length and nesting before any decoder sees the bytes.
+ * After a message that scan or decoder refuses, the bytes behind it cannot be trusted: the client
+ * gets an error response and is disconnected.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,14 +18,15 @@
 
 enum { IN_KEEP_BYTES = 4096 };
 
-/* True when the user holds too many bytes of unread answers or of incomplete requests. */
+/* True when the session's user is above a limit of bytes: of unhandled requests, or of answers that
+ * were not taken. */
 static bool session_is_over(const struct session *s)
 {
     return s->account->over[ACCOUNT_IN] || s->account->over[ACCOUNT_OUT];
 }
 
-/* Input that arrived while `reading` was off is read in a turn, since the poller reports input
- * once. */
+/* Switches reading on or off. The poller has reported input that arrived while reading was off, and
+ * will not again: so the session gets a turn to read it. */
 static void reading_set(struct session *s, bool on)
 {
     s->reading = on && s->peer != PEER_HEARD && !s->closing;
@@ -34,7 +37,8 @@ static void reading_set(struct session *s, bool on)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Reads the id of an undecodable request from its first bytes, [0, id, ...]; 0 when unreadable. */
+/* Returns the id of a request that cannot be decoded, from its first bytes, [0, id, ...]; 0 when
+ * these are wrong, too. */
 static uint32_t peek_id(const uint8_t *p, size_t n)
 {
     struct pull in = {p, p + n};
@@ -45,7 +49,7 @@ static uint32_t peek_id(const uint8_t *p, size_t n)
     return is_request ? (uint32_t)id : 0;
 }
 
-/* The client broke the protocol: sends an error, then hangs up. */
+/* Called when the client breaks the protocol: sends an error, then hangs up. */
 static void break_off(struct session *s, uint32_t id, const struct error *e)
 {
     log_info("client pid %d uid %d: %s", (int)s->pid, (int)s->uid, e->text);
@@ -59,7 +63,8 @@ static bool must_wait(const struct session *s)
     return account_spent(s->account, turns_now(s->all->turns));
 }
 
-/* The session has too many unread answers, or too many requests at the ledger. */
+/* True when the session or its user has too many unread answers, or too many requests that wait for
+ * the ledger. */
 static bool is_full(const struct session *s)
 {
     return session_is_behind(s) || s->n_pending >= PENDING_MAX || s->account->over[ACCOUNT_OUT] ||
@@ -71,7 +76,8 @@ static bool may_take(const struct session *s)
     return !s->ending && !s->closing && !is_full(s);
 }
 
-/* Charges the user for the time since the turn began, or since the last call in the turn. */
+/* Charges the user for the time since the last call of this function in the turn, or since the turn
+ * began. */
 static void session_spend_time(struct session *s)
 {
     struct sessions *all = s->all;
@@ -81,9 +87,10 @@ static void session_spend_time(struct session *s)
 }
 
 /*
- * Handles whole messages in data[0..n); the first is scanned up to `scanned`. Returns the bytes
- * handled; *partial receives the scanned bytes of the message after them. Each message is charged
- * to the user, and the turn ends when the user's time is spent.
+ * Handles the whole messages in data[0..n). The scan has already checked `scanned` bytes of the
+ * first. Returns the number of bytes handled; *partial receives the number of checked bytes of the
+ * incomplete message behind them. Each message is charged to the user, and the turn ends when the
+ * user's time is spent.
  */
 static size_t session_take_messages(struct session *s, const uint8_t *data, size_t n,
                                     size_t scanned, size_t *partial)
@@ -92,7 +99,8 @@ static size_t session_take_messages(struct session *s, const uint8_t *data, size
     *partial = scanned;
     if (scanned == 0 && may_take(s) && !must_wait(s) &&
         s->all->hooks->known(s->all->ctx, s, data, n)) {
-        s->all->requests++; /* the common case: what was read is one whole message */
+        /* the common case: the bytes read are one whole message, which the memo answers */
+        s->all->requests++;
         at = n;
     }
     for (unsigned turn = 0; turn < TURN_REQUESTS && at + *partial < n && may_take(s); turn++) {
@@ -146,8 +154,9 @@ static void drop_handled(struct session *s, size_t handled)
     }
 }
 
-/* True when the session can be closed: all input is answered, or the client has left with requests
- * unanswered, and the input behind these requests must not be read now. */
+/* True when the session can be closed. Either the client sends no more, and all its requests are
+ * answered. Or the client has closed the connection, requests are unanswered, and the input behind
+ * them must not be read now. */
 static bool is_done(const struct session *s, bool more, bool full)
 {
     if (s->peer == PEER_LEFT) {
@@ -157,8 +166,8 @@ static bool is_done(const struct session *s, bool more, bool full)
            !s->out.len;
 }
 
-/* Ends a turn: sends answers, then decides if the session is read, waits for its next turn, or
- * waits for its client to read. */
+/* Ends a turn: sends answers, then decides whether the session reads on, waits for its next turn,
+ * or waits until its client takes answers. */
 static void session_settle_turn(struct session *s)
 {
     session_flush(s);
@@ -227,9 +236,9 @@ static void take_input(struct session *s, const uint8_t *data, size_t length)
     }
 }
 
-/* Reads once. When fewer bytes come than fit, the socket is empty, or the kernel reports new bytes
- * later. Descriptors sent by the client also end a read, so a session with an incomplete message
- * reads again. False: nothing was read. */
+/* Reads once. When a read returns fewer bytes than fit, the socket is empty, and epoll will report
+ * further bytes. Only a client that sends descriptors can end a read early: so a session with an
+ * incomplete message reads again. False: nothing was read. */
 static bool session_read_some(struct session *s)
 {
     if (session_is_over(s) && !s->hung_up_ms) {
@@ -250,7 +259,7 @@ static bool session_read_some(struct session *s)
     }
     s->readable = n == INPUT_BYTES || s->peer != PEER_SENDS;
     if (s->hung_up_ms) {
-        reading_set(s, true); /* dropped */
+        reading_set(s, true); /* drops the bytes: the session has hung up */
         return true;
     }
     take_input(s, s->all->input, (size_t)n);
@@ -270,14 +279,14 @@ void session_ready(struct polled *p, enum peer peer)
     }
     s->peer = peer > s->peer ? peer : s->peer;
     if (s->closing || !list_empty(&s->turn.link)) {
-        return; /* closed, or in its turn */
+        return; /* closed, or its turn will read */
     }
     if (s->blocked_ms || (s->reading ? must_wait(s) : s->peer == PEER_LEFT)) {
         turns_ready(s->all->turns, &s->turn);
         return;
     }
     if (!s->reading) {
-        return; /* later */
+        return; /* s->readable is set: a later turn reads */
     }
     s->all->spent_until_ns = uv_hrtime();
     session_read_some(s);
@@ -291,7 +300,8 @@ bool session_take_turn(struct turn *t)
         session_free(s);
         return true;
     }
-    if (must_wait(s)) { /* sending must wait, too: writing to a thousand connections takes long */
+    if (must_wait(s)) {
+        /* also not to send answers: writing to a user's thousand connections takes long */
         return false;
     }
     s->all->spent_until_ns = uv_hrtime();

@@ -62,7 +62,7 @@ static int give_to_group(const struct server *s, const char *group, struct error
     }
     char copy[PATHS_MAX];
     snprintf(copy, sizeof(copy), "%s", s->path);
-    /* a directory that is not gemmd's own, such as /run or a home, keeps its group */
+    /* a directory that gemmd did not make for itself, such as /run or a home, keeps its group */
     if (chown(s->path, (uid_t)-1, g->gr_gid) < 0 ||
         (s->own_dir && chown(dirname(copy), (uid_t)-1, g->gr_gid) < 0)) {
         return error_set(err, ERROR_DENIED, "cannot give %s to group %s: %s", s->path, group,
@@ -77,7 +77,8 @@ static bool is_bound(const struct server *s)
     return s->file && lstat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->file;
 }
 
-/* The path may hold another daemon's socket, after our socket and its lock were removed. */
+/* Removes our socket's file. Once our socket and its lock file were removed, the path may be
+ * another daemon's socket, which stays. */
 static void server_unbind_path(struct server *s)
 {
     if (is_bound(s)) {
@@ -86,14 +87,15 @@ static void server_unbind_path(struct server *s)
     s->file = 0;
 }
 
-/* We hold the lock, but another daemon may hold a removed lock file of the same path. */
+/* True when a process listens on the path's socket. gemmd holds the lock, but if a person has
+ * removed the lock file meanwhile, another daemon may hold the lock of the removed file. */
 static bool somebody_listens(const char *path)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    memcpy(at.sun_path, path, strlen(path) + 1); /* checked by server_lock */
+    memcpy(at.sun_path, path, strlen(path) + 1); /* server_lock has checked its length */
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int r = fd < 0 ? 0 : connect(fd, (const struct sockaddr *)&at, sizeof(at));
-    bool yes = fd >= 0 && (r == 0 || errno == EAGAIN); /* EAGAIN: the queue is full */
+    bool yes = fd >= 0 && (r == 0 || errno == EAGAIN); /* EAGAIN: the listener's queue is full */
     if (fd >= 0) {
         close(fd);
     }
@@ -115,7 +117,8 @@ static int remove_stale(const struct server *s, struct error *err)
             "first, or choose another --socket",
             s->path);
     }
-    if (unlink(s->path) < 0 && errno != ENOENT) { /* stale: we hold the lock */
+    /* the socket is of an ended gemmd, since we hold the lock and nobody listens */
+    if (unlink(s->path) < 0 && errno != ENOENT) {
         return error_set(err, ERROR_IO, "cannot remove the stale socket %s: %s", s->path,
                          strerror(errno));
     }
@@ -125,8 +128,8 @@ static int remove_stale(const struct server *s, struct error *err)
 static int bind_socket(int fd, const char *path)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    memcpy(at.sun_path, path, strlen(path) + 1); /* checked by server_lock */
-    mode_t old = umask(0117);                    /* 0660 from its first moment */
+    memcpy(at.sun_path, path, strlen(path) + 1); /* server_lock has checked its length */
+    mode_t old = umask(0117);                    /* the socket never has a wider mode than 0660 */
     int r = bind(fd, (const struct sockaddr *)&at, sizeof(at));
     umask(old);
     return r;
@@ -185,7 +188,7 @@ static void server_close_socket(struct server *s)
     s->fd = -1;
 }
 
-/* Listens on fd from now on, in place of the socket so far. */
+/* Listens on fd from now on, and closes the socket that listened before. */
 static int listen_on(struct server *s, int fd, struct error *err)
 {
     int status = 0;
@@ -220,7 +223,8 @@ int server_start(struct server *s, struct turns *turns, struct poller *poller, c
 
 /* ---- repair of a lost path ------------------------------------------------------------------- */
 
-/* Connections to the old file are already accepted, since accepting is immediate. */
+/* Binds the path anew after its file was removed. No connection is lost with the old socket: gemmd
+ * accepts connections as soon as they come. */
 static int bind_again(struct server *s, const char *group, struct error *err)
 {
     int fd, status = make_dir(s, err);
@@ -263,7 +267,7 @@ static void sessions_closed(struct sessions *x)
 void server_stop_listening(struct server *s)
 {
     server_close_socket(s);
-    server_unbind_path(s); /* the lock is held until server_deinit */
+    server_unbind_path(s); /* server_deinit releases the lock */
 }
 
 void server_stop(struct server *s, void (*stopped)(struct server *s))
@@ -276,7 +280,7 @@ void server_stop(struct server *s, void (*stopped)(struct server *s))
 void server_deinit(struct server *s)
 {
     if (s->lock_fd >= 0) {
-        server_unbind_path(s); /* unbinds before the lock is dropped */
+        server_unbind_path(s); /* the socket's file goes before the lock is released */
         if (s->own_name) {
             lock_path_remove(s->path);
         }

@@ -94,10 +94,11 @@ void session_again(struct session *s, const uint8_t *data, size_t n)
 
 /* ---- output --------------------------------------------------------------------------------- */
 
-enum { OUT_KEEP_BYTES = 16 * 1024 }; /* kept by an idle session */
+/* largest buffer that a session keeps while it has no output */
+enum { OUT_KEEP_BYTES = 16 * 1024 };
 
-/* The client takes no more answers: drops them. The reader still handles the client's last input,
- * and closes the session at its end. */
+/* Drops all output, since the client takes no more answers. read.c still handles the client's last
+ * input, and closes the session at the end of it. */
 static void session_drop_output(struct session *s)
 {
     s->peer = PEER_LEFT;
@@ -107,8 +108,8 @@ static void session_drop_output(struct session *s)
 static void session_count_sent(struct session *s, size_t n)
 {
     if (n < s->out.len) {
-        /* Rare, since only a slow client leaves a rest: moving the rest costs less than keeping an
-         * offset. */
+        /* The socket did not take all bytes. This is rare, since it takes a slow client: so the
+         * rest moves to the front of the buffer, which is simpler than an offset. */
         s->out.len -= n;
         memmove(s->out.data, s->out.data + n, s->out.len);
     } else if (s->out.cap > OUT_KEEP_BYTES) {
@@ -130,7 +131,8 @@ static void hang_up(struct session *s)
     }
 }
 
-/* Sends as much as the socket takes. The deadline of a rest begins when the client took some. */
+/* Sends as many bytes as the socket takes. The deadline for the rest begins anew each time that the
+ * client has taken some. */
 static void session_send_output(struct session *s)
 {
     ssize_t n = s->peer == PEER_LEFT ? -1 : poller_send(s->fd, s->out.data, s->out.len);

@@ -10,11 +10,12 @@
  * TURN_REQUESTS requests per turn of the loop. A session with more input goes to the end of the
  * ready list and is not read meanwhile, so a flood slows only its sender.
  *
- * Writing. A turn's replies gather in `out` and leave by one send. The rest waits until the socket
- * has room again. A client that does not read is not read from either. The session
- * closes when the client takes nothing for limits.answer_ms, or when more than OUT_BYTES_MAX wait.
+ * Writing. A turn's answers are collected in `out` and sent at once. Bytes that the socket does not
+ * take wait until it has room again. gemmd does not read from a client that does not read its
+ * answers. The session closes when the client takes nothing for limits.answer_ms, or when more than
+ * OUT_BYTES_MAX wait.
  *
- * Hanging up. After an answer that ends the connection, our side of the socket is shut first.
+ * Hanging up. After an answer that ends the connection, gemmd first shuts its side of the socket.
  * Further input is read and dropped for a moment, since an immediate close would reset the
  * connection under a client that still sends.
  *
@@ -23,14 +24,16 @@
  *
  * Half-closed connections. A client that has shut its side still gets its answers. The session ends
  * with the last answer, or when the client closes the other side. Input sent before a full close is
- * handled. But a session that must not be read from now, with requests waiting, ends at once:
- * nobody takes the answers, and the first answer would end the session.
+ * handled. But when requests still wait for answers and the session must not be read from now
+ * (is_full), it ends at once: nobody takes the answers, and sending the first would end the
+ * session.
  *
  * Tickets. A request that is answered later holds a ticket. When the session ends first, each
  * ticket gets `gone`, and a late answer finds session == NULL and is dropped.
  *
  * Lifetime. sessions_accept gives the session to the loop. session_close may be called at any time
- * and twice; the session's next turn frees the memory. `closing` makes late callbacks harmless.
+ * and twice; the session's next turn frees the memory. Callbacks that come after session_close see
+ * `closing` and do nothing.
  */
 #ifndef GEMMD_DAEMON_SESSION_SESSION_H
 #define GEMMD_DAEMON_SESSION_SESSION_H
@@ -48,9 +51,10 @@
 
 enum {
     TURN_REQUESTS = 20,
-    TICKETS_MAX = 256,            /* unanswered requests per client; more are `busy` */
-    PENDING_MAX = 64,             /* requests per client at the ledger; more stay unread */
-    OUT_PAUSE_BYTES = 256 * 1024, /* above: no requests are read */
+    TICKETS_MAX = 256, /* unanswered requests per client; more are `busy` */
+    PENDING_MAX = 64,  /* requests per client at the ledger; more stay unread */
+    /* with more unsent output, gemmd reads no requests of the client */
+    OUT_PAUSE_BYTES = 256 * 1024,
     OUT_BYTES_MAX = 8 * 1024 * 1024,
     HANG_UP_MS = 1000, /* time for the client to read the last answer */
     REFUSED_MAX = 8,   /* the most refused connections at a time that get HANG_UP_MS */
@@ -62,8 +66,8 @@ struct session;
 struct ticket;
 
 struct session_hooks {
-    /* Answers a whole message that was answered before in the same bytes, scanned or not. False:
-     * unknown. */
+    /* Answers bytes that were not scanned yet, if they are one whole message that was answered
+     * before in the same bytes. False: they are not. */
     bool (*known)(void *ctx, struct session *s, const uint8_t *data, size_t n);
     /* Handles a whole message; answers go to s->out. `again`: the message was parked before. */
     void (*message)(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again);
@@ -72,7 +76,8 @@ struct session_hooks {
 struct session_limits {
     unsigned sessions;
     uint64_t message_ms; /* time from the first to the last byte of a message */
-    /* time in which the client must take some of the answers that wait for a full socket */
+    /* time in which the client must take some bytes of answers that wait since the socket is
+     * full */
     uint64_t answer_ms;
     struct account_limits user;
 };
@@ -85,15 +90,16 @@ struct sessions {
     void *ctx;
     uv_timer_t sweep; /* runs while a session has a deadline */
     struct list all;
-    unsigned n, n_refused; /* count of sessions; count of those that are refused and soon closed */
+    /* number of sessions; number of sessions among them that were refused and close soon */
+    unsigned n, n_refused;
     unsigned n_subscribed;
     struct session_limits limits;
     struct accounts accounts;
-    uint64_t quiet_since_ms; /* the time since which no session is open */
+    uint64_t quiet_since_ms; /* loop time at which the last session closed */
     uint64_t swept_ms;
     uint8_t *input; /* owned, INPUT_BYTES: shared read buffer */
 
-    uint64_t spent_until_ns; /* time up to which the current turn is charged */
+    uint64_t spent_until_ns; /* the user of the current turn is charged for time up to this */
 
     uint64_t requests;
     uint64_t errors[ERROR_SLOTS]; /* error answers by code */
@@ -101,34 +107,35 @@ struct sessions {
     void (*stopped)(struct sessions *x);
 };
 
-/* Members that every request needs come first. */
+/* A connection. The members that every request needs come first, so that they share cache lines. */
 struct session {
     struct polled polled;
     struct sessions *all;    /* borrowed */
-    struct account *account; /* of the client's user; NULL after a failed allocation */
+    struct account *account; /* account of the client's user; NULL after a failed allocation */
     int64_t pinned;          /* pinned generation (methods/generations.h); -1: not pinned */
     int fd;
-    enum peer peer;   /* other than PEER_SENDS: the client sends no more; read to the end */
-    bool reading;     /* input may be read now */
-    bool readable;    /* input may be waiting */
-    bool refused;     /* the connection is refused, and not charged to the user */
-    bool subscribed;  /* receives announcements (methods/announce.c) */
-    bool ending;      /* reads no more requests; hangs up after the last answer */
-    bool closing;     /* the socket is closed */
-    struct turn turn; /* queued while messages are unhandled, or to free the session */
+    enum peer peer;  /* unless PEER_SENDS the client sends no more, and unread bytes may be left */
+    bool reading;    /* gemmd may read input now: the session is not full, over a limit or ending */
+    bool readable;   /* the socket may have unread input */
+    bool refused;    /* the connection is refused, and not charged to the user */
+    bool subscribed; /* gets announcements of new answers (methods/announce.c) */
+    bool ending;     /* reads no more requests; hangs up after the last answer */
+    bool closing;    /* the socket is closed */
+    struct turn turn; /* ready while messages are unhandled, or to free the session */
 
-    struct wire_buf out;           /* owned: output not yet given to the socket */
-    uint64_t blocked_ms;           /* the time since which the socket is full; 0: not full */
-    uint64_t hung_up_ms;           /* the time since which our side is shut; 0: still open */
+    struct wire_buf out; /* owned: output that the socket has not taken yet */
+    uint64_t blocked_ms; /* loop time since which the socket has been full; 0: it is not */
+    uint64_t hung_up_ms; /* loop time at which gemmd shut its side (hang_up); 0: it has not */
     size_t charged[ACCOUNT_ASKED]; /* bytes of input and output; `struct asked`
                                        charges requests at the ledger */
 
-    uint8_t *in; /* owned: unhandled bytes */
+    uint8_t *in; /* owned: bytes read and not handled yet */
     size_t in_len, in_cap;
-    size_t scanned;    /* bytes of the message at in[0] that the scan has checked */
-    uint64_t begun_ms; /* start of the incomplete message; 0: complete */
+    size_t scanned; /* bytes of the message at in[0] that the scan has checked */
+    /* loop time at which the incomplete message in `in` began; 0: `in` has none */
+    uint64_t begun_ms;
     unsigned n_tickets;
-    unsigned n_pending; /* methods/pending.h */
+    unsigned n_pending; /* requests that wait for the ledger (methods/pending.h) */
     struct list tickets;
     struct scan scan;
 
@@ -144,14 +151,15 @@ struct ticket {
     struct list link;        /* session->tickets */
     struct session *session; /* borrowed; NULL after the end of the session */
     uint32_t id;
-    bool owed; /* an answer is due: counts towards TICKETS_MAX */
+    bool owed; /* an answer is due, so the ticket counts towards TICKETS_MAX */
     /* The session ended. Called once, after the ticket was unlinked; may free the ticket. */
     void (*gone)(struct ticket *t);
-    /* The client cancels the request: fail the ticket with e. NULL: cannot be cancelled. */
+    /* Called when the client cancels the request: must fail the ticket with e. NULL: the request
+     * cannot be cancelled. */
     void (*cancel)(struct ticket *t, const struct error *e);
 };
 
-/* Ends the session: tickets get `gone` at once, the session's next turn frees the memory. */
+/* Ends the session: calls `gone` of its tickets at once; its next turn frees the memory. */
 void session_close(struct session *s);
 /* Schedules a turn that sends `out`. Safe anywhere: the session does not close before that turn. */
 void session_poke(struct session *s);
@@ -163,24 +171,26 @@ void session_again(struct session *s, const uint8_t *data, size_t n);
 bool session_is_behind(const struct session *s);
 /* Sends a notification, or drops it when the session or its user does not read. */
 void session_tell(struct session *s, const void *news, size_t n);
-/* Begins or ends the session's subscription. ERROR_BUSY: the user has its full share. */
+/* Begins or ends the session's subscription to announcements. ERROR_BUSY: the user has as many
+ * subscriptions as it may have. */
 int session_subscribe(struct session *s, bool on, struct error *err);
 void session_charge(struct session *s);
 bool session_is_owner(const struct session *s); /* root or the daemon's user */
 void session_watch(struct session *s);          /* starts the sweep for a deadline */
 void session_count_error(struct session *s, int code);
 
-/* Gives a turn to every session of a user who went over or under a limit. */
+/* Gives a turn to every session of a user, after the user went over or under a limit. */
 void sessions_poke_all(struct sessions *x, const struct account *account);
-/* Calls `stopped` when all is closed. */
+/* Calls `stopped` when sessions_stop was called and all sessions and the timer are closed. */
 void sessions_check_stopped(struct sessions *x);
 
-/* Opens a ticket for a request. ERROR_BUSY: the client has too many. */
+/* Opens a ticket for a request. ERROR_BUSY: the client has TICKETS_MAX. */
 int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(struct ticket *t),
                 struct error *err);
 /* Opens a ticket without an answer, for a lease. The limit of leases also limits these tickets. */
 void ticket_hold(struct ticket *t, struct session *s, void (*gone)(struct ticket *t));
-/* Returns the buffer for the answer; NULL after the session's end. Call ticket_close next. */
+/* Returns the session's buffer, to append the answer; NULL after the session's end. Then call
+ * ticket_close. */
 struct wire_buf *ticket_out(struct ticket *t);
 /* Ends the ticket and schedules the output (session_poke). The caller frees the ticket. */
 void ticket_close(struct ticket *t);
@@ -188,16 +198,16 @@ void ticket_fail(struct ticket *t, const struct error *e); /* answers with e, th
 /* False: the session has no cancellable request with this id. */
 bool ticket_cancel(struct session *s, uint32_t id, const struct error *e);
 
-/* Sends `out`, for session/ alone. The session may be closing afterwards. */
+/* Sends `out`; only session/ calls this. The session may be closing afterwards. */
 void session_flush(struct session *s);
 
 /* ---- read.c ---------------------------------------------------------------------------------- */
 
-/* Input and deadlines of a session, for session/ alone. */
+/* Input and deadlines of a session; only session/ calls these. */
 
 enum { INPUT_BYTES = 64 * 1024 };
 
-/* Answers `busy` and hangs up. */
+/* Answers with the error e (`busy`) and hangs up. */
 void session_refuse(struct session *s, const struct error *e);
 /* polled.ready of a session. */
 void session_ready(struct polled *p, enum peer peer);
@@ -205,20 +215,20 @@ void session_ready(struct polled *p, enum peer peer);
 bool session_take_turn(struct turn *t);
 /* Checks deadlines, about once a second. True while the session has a deadline. */
 bool session_sweep(struct session *s, uint64_t now_ms);
-/* Begins the time of the session's deadlines anew. */
+/* Lets the session's deadlines begin anew, after gemmd itself was stopped. */
 void session_forgive(struct session *s, uint64_t now_ms);
 
 /* ---- sessions.c ------------------------------------------------------------------------------ */
 
 /* All sessions: accept, deadlines, end. */
 
-/* On ERROR_NO_MEMORY nothing is open. */
+/* After ERROR_NO_MEMORY there is nothing to stop or free. */
 int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller,
                   const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
                   struct error *err);
 /* Accepts the next connection of the listening socket. SESSIONS_NONE: no connection waits.
- * ERROR_IO, ERROR_NO_MEMORY: the connection is closed. ERROR_BUSY: this connection, and all later
- * ones, wait until the next call. */
+ * ERROR_IO, ERROR_NO_MEMORY: the connection is closed. ERROR_BUSY: nothing can be accepted now: the
+ * connection stays in the listener's queue until the next call. */
 enum { SESSIONS_NONE = 1 };
 int sessions_accept(struct sessions *x, int listener, struct error *err);
 void sessions_stop(struct sessions *x, void (*stopped)(struct sessions *x));

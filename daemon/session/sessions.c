@@ -28,14 +28,16 @@ int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller
     x->sweep.data = x;
     x->open = true;
     x->quiet_since_ms = turns_now(turns);
-    uv_timer_start(&x->sweep, run_sweep, SWEEP_MS, SWEEP_MS); /* session_watch restarts the timer */
+    /* sets the period; session_watch starts the timer */
+    uv_timer_start(&x->sweep, run_sweep, SWEEP_MS, SWEEP_MS);
     uv_timer_stop(&x->sweep);
     return 0;
 }
 
 /* ---- accept ---------------------------------------------------------------------------------- */
 
-/* Checks the limits of the daemon and the user. */
+/* Checks that a new connection is within the limits of the daemon and of its user, and charges the
+ * user. */
 static int sessions_admit_session(struct session *s, struct error *err)
 {
     struct sessions *all = s->all;
@@ -47,7 +49,7 @@ static int sessions_admit_session(struct session *s, struct error *err)
     return account_add_connection(s->account, err);
 }
 
-/* Finds the account of a new connection's user, and lets the poller watch the connection. */
+/* Finds the account of a new connection's user, and adds the connection to the poller. */
 static int sessions_watch_connection(struct session *s, struct error *err)
 {
     struct ucred peer = {.pid = 0, .uid = (uid_t)-1};
@@ -99,7 +101,7 @@ int sessions_accept(struct sessions *x, int listener, struct error *err)
         x->n_refused++;
         session_refuse(s, &busy);
         if (x->n_refused > REFUSED_MAX) {
-            session_close(s); /* the client can still read the sent answer */
+            session_close(s); /* the answer is sent, and the client can still read it */
         }
     }
     return 0;
@@ -107,8 +109,8 @@ int sessions_accept(struct sessions *x, int listener, struct error *err)
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-/* A late sweep: this process was stopped (SIGSTOP, a suspended host), not the clients. Their
- * messages sent meanwhile are still unread. */
+/* Restarts all deadlines when the sweep comes late. Then gemmd was stopped (SIGSTOP, a suspended
+ * host), and messages that clients sent meanwhile are still unread. */
 static void forgive_absence(struct sessions *x, uint64_t now)
 {
     bool late = now - x->swept_ms > SWEEP_MS + SWEEP_MS / 2;
