@@ -25,7 +25,8 @@ static bool is_long_idle(struct daemon_parts *p)
     return limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms;
 }
 
-/* Ends an idle daemon. Unsaved rows would be lost at exit, so they count as work. */
+/* Called with the ledger's counts, when the daemon is idle: ends it, unless rows are unsaved, which
+ * would be lost. */
 static void on_counts(void *ctx, const struct ledger_status *counts)
 {
     struct chores *c = ctx;
@@ -50,7 +51,8 @@ static void chores_on_timer(uv_timer_t *timer)
     if (p->daemon.stopping || p->server.fd < 0) {
         return;
     }
-    /* binds the path anew when the runtime directory was removed, for example at a logout */
+    /* binds the socket's path again when the runtime directory was removed, for example at a
+     * logout */
     if (server_mend(&p->server, p->daemon.config->group, &err) < 0) {
         log_error("%s", err.text);
     }
@@ -58,12 +60,14 @@ static void chores_on_timer(uv_timer_t *timer)
     job_lease_tick(&p->tuning);
     portfolio_tick(&p->tiers.portfolio);
     remeasure_look(&c->remeasure, p);
-    if (is_long_idle(p) && !c->counting) { /* the ledger counts unsaved rows */
+    if (is_long_idle(p) && !c->counting) {
+        /* first asks the ledger for the number of unsaved rows */
         c->counting = ledger_status(l, on_counts, c) == 0;
     }
 }
 
-/* Only the loop feeds the watchdog, which must notice a loop that stands still. */
+/* Tells systemd's watchdog that the loop runs. A timer of the loop does so, and no other thread, so
+ * that the watchdog notices a loop that stands still. */
 static void feed_watchdog(uv_timer_t *timer)
 {
     notify_send("WATCHDOG=1");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys and events for all parts (daemon.h). */
+/* Makes keys and adds events for all parts (daemon.h). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>

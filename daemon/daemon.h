@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The base of all parts of the daemon: the device, the database, their state in memory, and the
- * loop. It knows no part (methods/daemon_parts.h has them). Loop thread only. */
+ * loop. It includes no part; methods/daemon_parts.h has the parts. Only the loop's thread may use
+ * it. */
 #ifndef GEMMD_DAEMON_DAEMON_H
 #define GEMMD_DAEMON_DAEMON_H
 
@@ -16,20 +17,20 @@
 #include "kernels/family.h"
 #include "proto/request.h"
 
-/* Objects that are too big for the stack and too frequent for malloc. A user of an object finishes
- * before it calls any other part of the daemon, except where noted. */
+/* Objects that are too big for the stack and needed too often for malloc. All parts share them, so
+ * a part that uses one has finished with it before it calls another part, except where noted. */
 struct scratch {
-    struct request request; /* the current request; methods/dispatch.c cleans it */
+    struct request request; /* the current request; methods/dispatch.c clears it afterwards */
     struct problem bucket;  /* the request's bucket */
     struct key key;         /* the bucket's key */
     struct problem other;   /* tiers: the neighbour's bucket */
     struct answer answer;
-    struct answer hint;     /* tiers */
+    struct answer hint;     /* the row of another answer, mostly for answers/tiers.c */
     struct record standard; /* tiers: the analytic default */
     struct record config;
     struct best best;
     struct trial trial;
-    struct problem learned; /* learn.h */
+    struct problem learned; /* for learn.h */
     struct key learned_key;
 };
 
@@ -38,20 +39,22 @@ enum { STAMPS_MAX = 8 };
 struct daemon {
     uv_loop_t loop;
     struct poller poller;
-    const struct config *config; /* borrowed: settled (life.h) */
+    const struct config *config; /* borrowed: the settings, with defaults filled in (life.h) */
     struct device_info device;
     enum bucket_scheme scheme;
-    /* the stamp of grouped_gemm's first target here; "": the device has no target */
+    /* stamp of the first target of the family grouped_gemm that supports the device; "": none
+     * does */
     char stamp[STAMP_MAX];
     struct {
         const struct family_target *target;
         char text[STAMP_MAX];
-    } stamps[STAMPS_MAX]; /* the stamps that target_stamp keeps; a NULL target marks a free place */
-    const char *database, *cache_dir; /* borrowed: of `config` */
+    } stamps[STAMPS_MAX]; /* stamps that target_stamp has computed; target NULL: a free place */
+    const char *database, *cache_dir; /* borrowed from `config` */
     struct turns turns;
     struct cache cache;
-    /* Bests of other, alike classes (device_class_alike), by the keys of their problems in our
-     * class: searches try them first, and no client gets them. */
+    /* Bests of other device classes that are alike (device_class_alike), under the keys that their
+     * problems have in this daemon's class. Searches try their configs first; no client gets
+     * them. */
     struct cache alike;
     struct tried tried; /* keys with recorded trials and no answer */
     struct quarantine_set quarantine_set;
@@ -60,14 +63,16 @@ struct daemon {
     struct defaults defaults;
     struct ledger *ledger;   /* owned; NULL before its start and after its end */
     struct scratch *scratch; /* owned */
-    struct wire_doc *doc;    /* owned: the current request */
-    int64_t generation;      /* the newest that this daemon has seen */
+    struct wire_doc *doc;    /* owned: decodes the current request */
+    int64_t generation;      /* the newest generation that this daemon knows */
     uint64_t hits, misses;
-    bool doubtful; /* some cache entries may have low confidence: remeasure.c looks for them */
-    bool tuning;   /* a job has the device (tuning/scheduler.c) */
+    /* some cache entries may have low confidence: remeasure.c looks for such entries */
+    bool doubtful;
+    bool tuning; /* a job has the device (tuning/scheduler.c) */
     bool stopping;
     bool learned; /* the cache has a new or changed answer, which the portfolio lacks */
-    /* The quarantine changed: this key (its id; "": unknown) may have gained or lost its answer. */
+    /* Hook, called when the quarantine changed: the key (its id; "": unknown) may have gained or
+     * lost its answer. */
     void (*quarantine_changed)(struct daemon *d, const char *key);
 };
 

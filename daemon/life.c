@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each step of the beginning and of the end calls the next step when it is done (life.h). wiring.c
- * has the hooks between parts. */
+/* Begins and ends the daemon (life.h). Each step calls the next when it is done. wiring.c has the
+ * hooks between parts. */
 #include <assert.h>
 #include <malloc.h>
 #include <signal.h>
@@ -42,8 +42,8 @@ static int life_report_failure(struct life *x, const struct error *err)
     return x->exit_code;
 }
 
-/* Reports why the start failed. The error is the log's last line, where a user looks after a failed
- * start. */
+/* Reports why the start failed. The error becomes the log's last line, since a person looks there
+ * after a failed start. */
 static void life_fail_start(struct life *x, const struct error *err)
 {
     life_report_failure(x, err);
@@ -52,7 +52,8 @@ static void life_fail_start(struct life *x, const struct error *err)
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-/* SIGHUP: the log was renamed, or a terminal is gone. A lost terminal does not end gemmd. */
+/* Handles SIGHUP, sent after the log was renamed, or when the terminal is gone. Opens the log's
+ * path again. A lost terminal does not end gemmd. */
 static void life_on_hangup(void)
 {
     struct error err = ERROR_NULL;
@@ -68,7 +69,9 @@ static void life_on_signal(uv_signal_t *signal, int number)
     struct daemon_parts *p = signal->data;
     if (number == SIGHUP) {
         life_on_hangup();
-    } else { /* libuv does not name the sender: only root and our own user can send a signal */
+    } else {
+        /* libuv does not tell the signal's sender, so gemmd's own user counts as the sender: only
+         * it and root can send one */
         p->stop(p, geteuid(), number == SIGTERM ? "SIGTERM" : "SIGINT");
     }
 }
@@ -164,8 +167,8 @@ static void on_notice(void *ctx, const char *kind, const char *text)
     if (strcmp(kind, "corrupt_row") == 0 && p->loader.done) {
         restore_begin(&p->restore);
     }
-    /* Damage is an event of the database, too. The notice "lost" is not: that event would be lost,
-     * too. */
+    /* Damage also becomes an event in the database. The notice "lost" does not: rows cannot be
+     * written then, and the event would be lost, too. */
     if (d->ledger && strncmp(kind, "corrupt", 7) == 0) {
         daemon_event(d, "corrupt", 0, "%s", text);
     }
@@ -189,7 +192,8 @@ static int open_ledger(struct daemon_parts *p, struct error *err)
         return status;
     }
     d->generation =
-        ledger_generation(d->ledger); /* the rows load later, and may have been evicted */
+        /* the highest number given; the rows load later, and the newest may have been evicted */
+        ledger_generation(d->ledger);
     ledger_put_device(d->ledger, &d->device);
     return scheme_settle(d, on_scheme, err);
 }
@@ -296,14 +300,15 @@ static void life_release_parts(struct daemon_parts *p)
 static void set_process(void)
 {
     static const int ignored[] = {SIGPIPE, SIGHUP, SIGUSR1,
-                                  SIGUSR2}; /* SIGHUP: until init_signals */
+                                  SIGUSR2}; /* SIGHUP: ignored until init_signals */
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
         signal(ignored[i], SIG_IGN);
     }
-    /* a write beyond the limit of file sizes then fails like a full disk (EFBIG), and does not end
-     * gemmd */
+    /* without the signal a write beyond the limit of file sizes fails like a full disk (EFBIG), and
+     * does not end gemmd */
     signal(SIGXFSZ, SIG_IGN);
-    mallopt(M_ARENA_MAX, 1); /* the writer thread needs no second heap */
+    /* one heap for all threads: a heap of its own for the ledger's thread would cost memory */
+    mallopt(M_ARENA_MAX, 1);
     families_register();
 }
 
@@ -332,7 +337,7 @@ static void life_run_loop(struct life *x)
 
 int daemon_run(struct config *c, struct config_sources *from)
 {
-    static struct life life; /* one per process; handles must not move */
+    static struct life life; /* static, since libuv's handles in it must not move */
     struct daemon_parts *p = &life.parts;
     struct error err = ERROR_NULL;
     p->daemon.config = c;

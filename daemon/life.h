@@ -8,7 +8,7 @@
 #include "daemon/base/config.h"
 #include "daemon/methods/daemon_parts.h"
 
-/* Runs until a stop. Returns an exit code. */
+/* Runs the daemon until it is stopped. Returns the process's exit code. */
 int daemon_run(struct config *c, struct config_sources *from);
 
 /* ---- remeasure.c ----------------------------------------------------------------------------- */
@@ -16,23 +16,25 @@ int daemon_run(struct config *c, struct config_sources *from);
 /*
  * Tunes keys with low confidence (cache/confidence.c) again, by an ordinary background job, when
  * the device has been idle for --remeasure-s. One key at a time, each at most REMEASURE_TRIES times
- * in this life of gemmd. Any result becomes the key's new row.
+ * in this life of gemmd. The result becomes the key's new row, whether it is better or not.
  *
  * An idle gemmd does not show that other programs are idle. So the job is `quiet` (tuning/job.h):
  * if other processes have a context on the GPU, or keep the GPU busy, the runner ends the job
  * before it makes a context. Such an attempt does not count towards REMEASURE_TRIES. It doubles the
- * next wait, at most PUT_OFF_MAX times. Connected clients do not count: a client that uses the
- * device has a context there, and a client that only watches gemmd disturbs no measurement.
+ * idle time before the next attempt, at most PUT_OFF_MAX times. Connected clients do not keep the
+ * device from being idle: a client that uses the device has a context there, and a client that only
+ * watches gemmd disturbs no measurement.
  */
 
 enum { REMEASURE_TRIES = 3, PUT_OFF_MAX = 5 };
 
 struct remeasure {
-    size_t at;        /* the next slot of the cache */
-    uint64_t busy_ms; /* last time when the device had work; 0: not looked yet */
+    size_t at;        /* the slot of the cache at which the next look begins */
+    uint64_t busy_ms; /* loop time at which gemmd last had work for the device; 0: not looked yet */
 };
 
-/* Called periodically: looks at some keys, and queues a job. */
+/* Called periodically. When the device has been idle for long enough, looks at some keys, and
+ * queues a job for the first with low confidence. */
 void remeasure_look(struct remeasure *x, struct daemon_parts *p);
 
 /* ---- chores.c -------------------------------------------------------------------------------- */
@@ -44,7 +46,7 @@ struct chores {
     struct daemon_parts *parts; /* borrowed */
     struct remeasure remeasure;
     uv_timer_t timer;
-    bool counting; /* waiting for the ledger's count of unsaved rows */
+    bool counting; /* the ledger was asked for the number of unsaved rows, and has not answered */
     uv_timer_t watchdog;
 };
 
@@ -65,12 +67,12 @@ struct orphans {
     uv_timer_t again;
 };
 
-/* From now on every process that gemmd starts must belong to the loop, or be waited for before the
+/* From now on gemmd may start processes only through libuv, or must wait for their end before the
  * loop goes on. */
 void orphans_init(struct orphans *o, uv_loop_t *loop);
 void orphans_close(struct orphans *o);
-/* Waits for the ended children. True: more may follow once libuv has waited for a child of its
- * own. */
+/* Waits for (reaps) children that have ended and are not libuv's. True: a child of libuv hides
+ * others; call again once libuv has waited for it. */
 bool orphans_reap(uv_loop_t *loop);
 
 /* ---- start.c --------------------------------------------------------------------------------- */
@@ -78,7 +80,8 @@ bool orphans_reap(uv_loop_t *loop);
 /* Steps before the loop exists. */
 
 /* Fills in the settings without a fixed default: finds the runner, probes the device, chooses the
- * paths. Makes and opens no file. On failure the settings that depend on the failed step stay. */
+ * paths. Makes and opens no file. On failure the settings of the failed step and of later steps
+ * stay as given. */
 int start_settle(struct config *c, struct config_sources *from, struct device_info *device,
                  struct error *err);
 /* Settles the settings, makes the folders, takes the locks. */
@@ -86,17 +89,17 @@ int start_prepare(struct daemon_parts *p, struct config *c, struct config_source
                   struct error *err);
 /* Sets the limits of clients. Raises the limit of open files as far as the connections need; allows
  * fewer connections when the hard limit is too low, since a runner and the database need files,
- * too. A user's share is the setting, or three quarters of the whole. */
+ * too. A user's limit is the setting (--user-...), or three quarters of the daemon's own limit. */
 void start_limits(const struct config *c, struct session_limits *out);
 
 /* ---- wiring.c -------------------------------------------------------------------------------- */
 
-/* The wiring: connects parts. A part knows only the parts below it; the wiring binds each part's
- * hooks to the parts above. */
+/* The wiring connects the parts. A part includes only the parts below it (docs/architecture.md);
+ * the wiring sets each part's hooks to functions of the parts above. */
 
-/* Begins all parts but the server. Needs the loop and the cache. */
+/* Initialises all parts but the server. Call when the loop and the cache exist. */
 void wiring_init(struct daemon_parts *p);
-/* Passes a change by any daemon of the database, this one too, to all parts that need it. */
+/* Passes a change by a daemon of the database, also by this one, to all parts that need to know. */
 void wiring_news(void *ctx, const struct ledger_news *n); /* ctx: the parts */
 
 #endif

@@ -24,7 +24,7 @@ struct arguments {
     bool print;
     struct {
         const char *key, *value;
-    } given[64]; /* borrowed: applied after the file */
+    } given[64]; /* borrowed: settings of the command line, applied after the file's */
     int n_given;
 };
 

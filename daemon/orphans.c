@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looks at an ended child without taking it (WNOWAIT), then waits for this child alone, unless
- * libuv waits for it. The loop's active handles show libuv's children, so no list is needed. All
- * waits for children run on the loop's thread (base/probe.c before the loop runs), so nothing
- * changes between look and wait. waitpid(-1) would take exit statuses from libuv, for which a
- * runner would never end. Some kernels do not list a process's children in /proc.
+ * Looks which child has ended without reaping it (WNOWAIT), then reaps this child alone, unless it
+ * is libuv's: libuv reaps its own children. The loop's active handles show these, so no list is
+ * needed. All waits for children run on the loop's thread (base/probe.c before the loop runs), so
+ * nothing changes between look and wait. waitpid(-1) would also reap libuv's children, and libuv
+ * would never see a runner's end. /proc is no help: some systems do not list a process's children
+ * there.
  *
- * While the shown child is libuv's, the children behind it are hidden. libuv's SIGCHLD handler
- * takes the shown child in the same turn of the loop or the next, hence the second look.
+ * waitid shows a single ended child. While that is libuv's, it hides the others. libuv's SIGCHLD
+ * handler reaps it in the same turn of the loop or the next, hence a second look.
  */
 #include "daemon/life.h"
 
@@ -38,7 +39,7 @@ static bool is_libuvs(uv_loop_t *loop, pid_t pid)
     return w.found;
 }
 
-/* 0: no ended child. */
+/* Returns the pid of an ended child, and does not reap it; 0: none. */
 static pid_t find_ended(void)
 {
     siginfo_t info = {.si_pid = 0};
@@ -82,7 +83,7 @@ void orphans_init(struct orphans *o, uv_loop_t *loop)
     o->ended.data = o;
     if (is_given_orphans()) {
         uv_signal_start(&o->ended, orphans_on_ended, SIGCHLD);
-        uv_timer_start(&o->again, on_again, 0, 0); /* children that ended before */
+        uv_timer_start(&o->again, on_again, 0, 0); /* for children that ended before */
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each look reads a slice of the cache (life.h). */
+/* Finds keys to measure again; each look reads a slice of the cache's slots (life.h). */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -22,8 +22,9 @@ static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, str
     if (status == 0) {
         q->atol = x->best.atol;
         q->rtol = x->best.rtol;
-        /* A plain query has the same search, and can join the job, unless the database's scheme
-         * would round the row's problem again. */
+        /* A client's plain query makes the same search, and so can join the job. Only when the
+         * database's scheme would round the row's problem again does the search take the problem as
+         * it is. */
         problem_bucket(&x->request.problem, d->scheme, &x->bucket);
         if (!record_equal(&x->bucket.fields, &x->request.problem.fields)) {
             snprintf(q->bucket, sizeof(q->bucket), "exact");
@@ -53,7 +54,8 @@ static void measure_again(struct daemon_parts *p, struct cache_entry *e)
     }
 }
 
-/* Returns how many ms the device must have been idle. Doubles each time a job found it in use. */
+/* Returns the ms for which the device must have been idle. They double with each job in a row that
+ * found it in use. */
 static uint64_t rest_ms(const struct daemon_parts *p)
 {
     unsigned n = p->tuning.scheduler.put_off;
@@ -81,7 +83,7 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p)
         if (remeasure_is_due(e)) {
             d->doubtful = true;
             measure_again(p, e);
-            x->busy_ms = now; /* now the job has the device; it may have ended by the next look */
+            x->busy_ms = now; /* the job counts as work, also if it has ended by the next look */
             return;
         }
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of the steps matters. The device is probed first, since the default socket is named
- * after the device. The socket's lock comes before the database, so that a second daemon reports
- * the first and not a locked file. */
+/* The steps before the loop (life.h). Their order matters. The device is probed before the socket's
+ * path is chosen, since the default path names the device. The lock of the socket's path is taken
+ * before the database is opened, so that a second daemon reports the first daemon and not a locked
+ * file. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 #include "daemon/life.h"
 #include "kernels/modules.h"
 
-/* The steps fill in the settings that have no fixed default: what --print-config shows. */
+/* The arguments of the steps that fill in settings without a fixed default; --print-config shows
+ * the result. */
 struct settling {
     struct config *config;
     struct config_sources *from;
@@ -22,8 +24,8 @@ struct settling {
     struct error *err;
 };
 
-/* Sets an empty setting to a default, whose source is the environment variable, if set. A given
- * setting keeps its source. */
+/* Sets an empty setting to `value`. Its source is the environment variable if that is set, else
+ * "default". A given setting also becomes `value` (a path made absolute), and keeps its source. */
 static int start_settle_key(const struct settling *x, const char *name, char of[PATHS_MAX],
                             const char *value, const char *variable)
 {
@@ -36,8 +38,8 @@ static int start_settle_key(const struct settling *x, const char *name, char of[
                       x->err);
 }
 
-/* Looks in order: --runner, $GEMMD_RUNNER, gemmd's folder, libexec/gemmd next to bin, the build
- * tree. */
+/* Finds the runner, in this order: --runner, $GEMMD_RUNNER, gemmd's folder, libexec/gemmd next to
+ * bin, the build tree. */
 static int start_settle_runner(const struct settling *x)
 {
     struct config *c = x->config;
@@ -60,7 +62,8 @@ static int start_settle_runner(const struct settling *x)
                      path);
 }
 
-/* Probes the device: without --device the first GPU, else the CPU. */
+/* Probes the device of --device; without --device the first GPU, and when there is none, the
+ * CPU. */
 static int start_settle_device(const struct settling *x)
 {
     struct config *c = x->config;
@@ -75,7 +78,7 @@ static int start_settle_device(const struct settling *x)
                                        : start_settle_key(x, "device", c->device, spec, NULL);
 }
 
-/* Makes a path absolute: clients look there from other folders. */
+/* Makes a path absolute, since clients in other working directories use it, too. */
 static int make_whole(const char *key, const char *path, char out[PATHS_MAX], struct error *err)
 {
     char here[PATHS_MAX] = "";
@@ -154,7 +157,8 @@ static int make_usual(const char *path, unsigned mode, const char *option, const
                      option, variable);
 }
 
-/* A mistyped name would be served as a new, empty database. */
+/* Checks that the database of --offline exists: else a mistyped name would be served as a new,
+ * empty database. */
 static int check_offline(const struct config *c, struct error *err)
 {
     if (c->offline && access(c->database, F_OK) < 0) {
@@ -171,7 +175,8 @@ static int make_usual_state_dir(struct error *err)
     return status ? status : make_usual(dir, 0700, "database", "XDG_STATE_HOME", err);
 }
 
-/* `own_cache`, `own_database`: the user has named the place. */
+/* Makes the folders of cache and database. `own_cache`, `own_database`: the settings name the
+ * place, so it is no default. */
 static int start_make_folders(const struct config *c, bool own_cache, bool own_database,
                               struct error *err)
 {
@@ -190,11 +195,11 @@ static int start_make_folders(const struct config *c, bool own_cache, bool own_d
 enum {
     /* files kept for the database, locks, a runner's start, modules, and refused connections */
     FILES_RESERVED = 40,
-    FILES_LEAST = 24, /* files that gemmd needs to start and to serve a client */
+    FILES_LEAST = 24, /* open files that gemmd needs to start and to serve a single client */
 };
 
-/* Checks the limit of open files before any file is opened: with fewer files, loops and handles
- * fail later. */
+/* Checks the hard limit of open files at the very start: with fewer, libuv's loop and handles would
+ * fail later, with unclear errors. */
 static int check_files(struct error *err)
 {
     struct rlimit r;
@@ -230,9 +235,10 @@ static unsigned raise_files(unsigned connections)
 }
 
 enum {
-    ASKED_MAX = 1024,   /* a user's requests at the ledger: some tenths of a second of its work */
-    LEASES_MAX = 2048,  /* a user's leased keys: the ledger renews each every few seconds */
-    WAITING_MAX = 2048, /* a user's acquires that wait for leases */
+    /* a user's requests that wait for the ledger: some tenths of a second of its work */
+    ASKED_MAX = 1024,
+    LEASES_MAX = 2048,       /* a user's leased keys: the ledger renews each every few seconds */
+    WAITING_MAX = 2048,      /* a user's acquires that wait for leases */
     SUBSCRIPTIONS_MAX = 512, /* a user's subscriptions, each sent every new answer */
 };
 
@@ -275,8 +281,8 @@ int start_prepare(struct daemon_parts *p, struct config *c, struct config_source
     if (t) {
         family_stamp(f, t, &d->device, d->stamp);
     }
-    /* Only measurements on a real GPU disturb each other; a replayed device also calls itself
-     * cuda. */
+    /* Only measurements on a real GPU disturb each other, so only a real GPU is locked. `device` is
+     * the setting (cuda:0): a replayed GPU also has the kind cuda. */
     bool exclusive = strncmp(c->device, "cuda", 4) == 0 && !c->offline;
     status = server_lock(&p->server, c->socket, d->device.uuid, exclusive, err);
     p->server.own_name = status == 0 && c->offline && !own_socket;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hooks (life.h). */
+/* Connects the parts by their hooks (life.h). */
 #include "daemon/answers/learn.h"
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/tuning/tuning.h"
@@ -10,8 +10,8 @@
 static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
 {
     const struct cache_entry *e = cache_find_id(&p->daemon.cache, n->key, NULL);
-    /* A row that is saved late, or restored, has an older generation and is no news. A row that is
-     * not saved yet has the generation 0. */
+    /* A row that is saved late, or restored, has a generation that the cache's entry has reached
+     * already, and is no news. A row of generation 0 is not saved yet, and is news. */
     bool news = !e || n->best->generation == 0 || e->generation < n->best->generation;
     bool searched = news && learned_is_search(&p->daemon, e, n->best);
     learn_best(&p->daemon, n->best, n->saved);
@@ -38,7 +38,8 @@ static void forget_unmet(struct daemon_parts *p)
     }
 }
 
-/* News of a reload, for this daemon alone. Known rows are no news. */
+/* Handles the news of a reload: this daemon reads all bests again. Rows that the cache has already
+ * are no news for other parts. */
 static void hear_reloaded(struct daemon_parts *p, const struct ledger_news *n)
 {
     struct cache *c = &p->daemon.cache;
