@@ -16,7 +16,8 @@ static const char settings[] = "PRAGMA synchronous=FULL;"
                                "PRAGMA foreign_keys=ON;"
                                "PRAGMA mmap_size=0;"
                                "PRAGMA journal_size_limit=4194304;"
-                               "PRAGMA trusted_schema=OFF;" /* a copied file is data, not code */
+                               /* a copied file's schema may not call unsafe SQL functions */
+                               "PRAGMA trusted_schema=OFF;"
                                "PRAGMA cell_size_check=ON;" /* SQLite finds damage sooner */
                                "PRAGMA temp_store=MEMORY;"
                                "CREATE TEMP TABLE bad_row(tbl TEXT, row INTEGER,"
@@ -31,7 +32,8 @@ static int attach_settings(struct store *s, struct error *err)
     return db_exec(&s->db, settings, err);
 }
 
-/* Writes into the file, so the caller first checks that the file is gemmd's. */
+/* Sets up the write-ahead log. This writes into the file, so the caller first checks that the file
+ * is gemmd's. */
 static int attach_journal(struct store *s, struct error *err)
 {
     int on = 1;
@@ -78,7 +80,8 @@ static int attach_tables(struct store *s, struct error *err)
         row_select_sql(&tables[i], NULL, sql);
         r = db_query(&s->db, &st, err, sql, "");
         if (r == ERROR_STORE && sqlite3_errcode(s->db.h) == SQLITE_ERROR) {
-            /* each version has these columns, so the text of the schema is damaged */
+            /* a file of any schema version has these columns, so the text of the schema is
+             * damaged */
             s->db.damaged = true;
         }
         r = r ? r : db_step(&s->db, st, err);
@@ -87,7 +90,8 @@ static int attach_tables(struct store *s, struct error *err)
     return r;
 }
 
-/* Notes which database file and which log are open. The tables were read, so the log exists. */
+/* Notes which database file and which log are open. Call after tables were read: then SQLite has
+ * made the log. */
 static void remember_files(struct store *s)
 {
     struct stat st;

@@ -146,7 +146,8 @@ int store_best_of(struct store *s, const char *key, struct best *out, struct err
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
-/* is_gone(owner, boot) in SQL: true when the owner of a lease or wanted row has ended. */
+/* The SQL function is_gone(owner, boot): true when the owner of a row of `lease` or `wanted` has
+ * ended, or the host was booted since. */
 static void change_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args)
 {
     const struct store *s = sqlite3_user_data(ctx);
@@ -178,7 +179,7 @@ static int find_holder(struct store *s, const char *key, int64_t now, struct err
 int store_lease(struct store *s, const char *key, int64_t ttl_ms, struct error *err)
 {
     int64_t now = store_read_clock(CLOCK_BOOTTIME);
-    int r = s->db.depth == 0 ? find_holder(s, key, now, err) : 0; /* needs no lock */
+    int r = s->db.depth == 0 ? find_holder(s, key, now, err) : 0; /* reading needs no commit lock */
     r = r ? r : write_begin(s, err);
     if (r) {
         return r;

@@ -13,8 +13,8 @@ static int check_fail_damaged(struct store *s, struct error *err, const char *wh
     return error_set(err, ERROR_STORE, "database %s is damaged: %s", s->path, what);
 }
 
-/* integrity_check, because quick_check does not compare indexes with tables, and lookups depend on
- * the indexes. */
+/* Runs SQLite's integrity_check. quick_check would not compare indexes with tables, and lookups
+ * depend on the indexes. */
 static int check_pages(struct store *s, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -43,8 +43,9 @@ static int check_read_schema(struct db *db, sqlite3_stmt **st, struct error *err
     return r < 0 || sqlite3_column_text(*st, 0) ? r : db_fail(db, SQLITE_NOMEM, err);
 }
 
-/* A view with changed text shows wrong figures to readers. All files run the same migration steps,
- * so a new file has the same schema text. */
+/* Compares the text of the schema with that of a new file, since a view with changed text would
+ * show wrong figures to readers. All files run the same migration steps, so the texts are the
+ * same. */
 static int check_schema(struct store *s, struct error *err)
 {
     struct db fresh = {0};

@@ -36,7 +36,7 @@ enum { PID_LINE = 12, FILE_LINE = 44, NUMBER_LINE = 21, TEXT = PID_LINE + FILE_L
 
 /* ---- the file's text ------------------------------------------------------------------------- */
 
-/* Reads the lines of the lock file; those of a gemmd before schema 4 have any length. */
+/* Reads the lines of the lock file. A gemmd of before schema 4 has written lines of any length. */
 static void commit_read_text(struct store *s)
 {
     char text[PATH_MAX + 64] = "";
@@ -61,7 +61,7 @@ static void write_text(struct store *s)
     snprintf(text, sizeof(text), "%-11ld\n%-43s\n%020" PRId64 "\n", (long)getpid(), file,
              s->noted.given);
     if (!s->noted.whole && ftruncate(s->lock_fd, 0)) {
-        return; /* the disk is full; the database has the number, too */
+        return; /* the disk is full; the database has the highest generation, too */
     }
     s->noted.whole = pwrite(s->lock_fd, text, TEXT, 0) == TEXT;
 }
@@ -114,7 +114,8 @@ static bool lock_is_named(const struct store *s)
            named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
-/* The lock file names the last holder's pid; but another program may hold the lock now. */
+/* Sets the error that the lock is held, with the pid in the lock file. That is the last gemmd's
+ * pid; another program may hold the lock now. */
 static int say_held(const struct store *s, struct error *err)
 {
     char text[PID_LINE] = "", who[LOCKFILE_NAME_MAX];
@@ -127,7 +128,8 @@ static int say_held(const struct store *s, struct error *err)
                      s->path, s->path, lockfile_name(&h, who));
 }
 
-/* Time of the last commit: each commit ends with a write to the lock file. */
+/* Returns the time of the last commit by any gemmd: each commit ends with a write to the lock
+ * file. */
 static int64_t last_commit_ns(const struct store *s)
 {
     struct stat st;
@@ -204,8 +206,8 @@ void commit_unlock(struct store *s)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Reacts to commits of other connections: reads the row numbers again. Fails when a newer gemmd has
- * migrated the file. */
+/* Reads the next row numbers again when another connection has committed. Fails when a newer gemmd
+ * has migrated the file. */
 static int hear_others(struct store *s, struct error *err)
 {
     int64_t seen, version;
@@ -266,11 +268,12 @@ int write_end(struct store *s, int status, struct error *err)
         if (r >= 0) {
             int64_t given = s->next_id[TABLE_BEST] - 1;
             s->noted.given = given > s->noted.given ? given : s->noted.given;
-            /* this wakes the watchers of the lock file, who can now read the commit */
+            /* wakes the gemmds that watch the lock file: they can read the commit now */
             write_text(s);
             move_log(s);
         } else {
-            s->seen = -1; /* read the row numbers again: the numbers given since were undone */
+            /* the transaction's row numbers were undone: read the next numbers again */
+            s->seen = -1;
         }
         commit_unlock(s);
     }
@@ -288,7 +291,7 @@ void commit_attach(struct store *s)
 {
     s->seen = -1;
     s->log_pages = 0;
-    sqlite3_wal_hook(s->db.h, note_pages, s); /* replaces automatic checkpoints */
+    sqlite3_wal_hook(s->db.h, note_pages, s); /* instead of SQLite's automatic checkpoints */
     sqlite3_db_config(s->db.h, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 }
 

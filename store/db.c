@@ -69,10 +69,12 @@ static int db_fail_locked(const struct db *db, struct error *err)
 
 int db_fail(struct db *db, int rc, struct error *err)
 {
-    /* SQLite keeps the system's reason only for some faults; errno was 0 before the call. */
+    /* SQLite keeps the system's error number only for some faults. For others errno has it: the
+     * caller set errno to 0 before the call. */
     int e = errno;
     e = db->h && sqlite3_system_errno(db->h) ? sqlite3_system_errno(db->h) : e;
-    bool said = db->h && sqlite3_errcode(db->h) != SQLITE_OK; /* else gemmd found the fault */
+    /* else gemmd itself found the fault */
+    bool said = db->h && sqlite3_errcode(db->h) != SQLITE_OK;
     const char *text = said ? sqlite3_errmsg(db->h) : sqlite3_errstr(rc);
     if (disk_is_full(rc, e)) {
         return error_set(
@@ -136,7 +138,8 @@ int db_int(struct db *db, const char *sql, int64_t *out, struct error *err)
 
 /* ---- statements ------------------------------------------------------------------------------ */
 
-/* Makes room for another element. The capacity is the next power of two. */
+/* Makes room for another cached statement. The capacity is the number of statements, rounded up to
+ * a power of two. */
 static int cache_grow(struct db *db)
 {
     size_t n = db->n_cached;
@@ -256,7 +259,7 @@ static int db_run_savepoint(struct db *db, const char *verb, struct error *err)
 
 static void db_undo_transaction(struct db *db)
 {
-    /* the caller already has the fault that matters, so a fault of ROLLBACK is dropped */
+    /* a fault of ROLLBACK is dropped, since the caller already has the fault that led to it */
     struct error ignored;
     if (!db->h || sqlite3_get_autocommit(db->h)) {
         return;

@@ -25,22 +25,24 @@ struct db_cached {
 };
 
 struct db {
-    sqlite3 *h;     /* owned; NULL: closed */
-    char *path;     /* owned */
-    bool damaged;   /* SQLite met a damaged page (SQLITE_CORRUPT, SQLITE_NOTADB) */
-    unsigned depth; /* open transactions: 1 and its savepoints */
-    bool spoilt;    /* an inner transaction could not be undone: the outermost must not commit */
+    sqlite3 *h;   /* owned; NULL: closed */
+    char *path;   /* owned */
+    bool damaged; /* SQLite met a damaged page (SQLITE_CORRUPT, SQLITE_NOTADB) */
+    /* number of open transactions, each inside the one before: a transaction, then savepoints */
+    unsigned depth;
+    bool spoilt; /* an inner transaction could not be undone: the outermost must not commit */
     size_t n_cached;
     struct db_cached *cached; /* owned */
 };
 
 enum {
     DB_ROW = 1,
-    /* A person's sqlite3 shell holds the file for a moment (a checkpoint when the shell exits). */
+    /* wait for a lock of another program: a person's sqlite3 shell locks the file for a moment (it
+     * makes a checkpoint when it exits) */
     DB_PATIENCE_MS = 5000,
 };
 
-/* flags: as in sqlite3_open_v2. The caller makes the settings of docs/store.md. */
+/* flags: as in sqlite3_open_v2. The caller then runs the PRAGMAs of docs/store.md. */
 int db_open(struct db *db, const char *path, int flags, struct error *err);
 void db_close(struct db *db); /* may be called twice, and on a zeroed struct */
 
@@ -57,14 +59,15 @@ int db_query(struct db *db, sqlite3_stmt **out, struct error *err, const char *s
              const char *types, ...);
 int db_vquery(struct db *db, sqlite3_stmt **out, struct error *err, const char *sql,
               const char *types, va_list args);
-int db_step(struct db *db, sqlite3_stmt *st, struct error *err); /* 0 done, DB_ROW, fault */
+/* 0: no more rows; DB_ROW; fault */
+int db_step(struct db *db, sqlite3_stmt *st, struct error *err);
 /* db_query and db_step for statements that return no rows; *changes (may be NULL): rows changed. */
 int db_run(struct db *db, int64_t *changes, struct error *err, const char *sql, const char *types,
            ...);
 
 void db_stmt_done(sqlite3_stmt **st);
 #define DB_STMT_AUTO __attribute__((cleanup(db_stmt_done))) sqlite3_stmt
-/* call for statements that were prepared without the cache */
+/* ends a statement that was prepared without the cache */
 void db_stmt_finalize(sqlite3_stmt **st);
 #define DB_ONCE_AUTO __attribute__((cleanup(db_stmt_finalize))) sqlite3_stmt
 
@@ -111,8 +114,8 @@ int place_resolve(const char *path, char **out, struct error *err);
  * files beside the database. */
 void place_create(const char *path);
 
-/* Takes the rights of group and others away from a database and the files beside the database: a
- * user who can open these files for reading can lock them. */
+/* Takes the rights of group and others away from a database and the files that SQLite opens beside
+ * it: a user with the right to read these files can lock them. */
 void place_close_to_others(const char *path);
 
 enum { PLACE_LOCKER_MAX = 64 };
@@ -130,9 +133,9 @@ int place_create_like(const char *path, const struct stat *like);
 
 /* Makes all changes of names in the folder of `path` durable. Returns 0, or -1 with errno. */
 int place_sync_folder(const char *path);
-int place_sync(const char *path); /* the file, too */
+int place_sync(const char *path); /* makes the file's contents durable, too */
 
-/* For tests: fstatfs(2). */
+/* fstatfs(2), which tests replace. */
 extern int (*place_fstatfs)(int fd, struct statfs *out);
 /* stat(2) and unlink(2) of <path><suffix>. */
 int place_stat(const char *path, const char *suffix, struct stat *out);

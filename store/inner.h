@@ -25,9 +25,10 @@
 struct table {
     const char *name;
     const struct schema *schema;
-    const char *rowid;  /* the column that numbers the rows; "rowid" when no field does */
-    const char *parent; /* field that is the id of a row of the table of this name; may be NULL */
-    bool keyed;         /* rows are found by `key`; a row with a malformed key is bad */
+    const char *rowid; /* the column with the number of a row; "rowid" when no field has it */
+    /* a field with the id of a row in the table of the same name; NULL: no such field */
+    const char *parent;
+    bool keyed; /* rows are found by `key`; a row with a malformed key is bad */
 };
 
 enum table_id {
@@ -40,11 +41,12 @@ enum table_id {
     TABLE_EVENT,
     TABLES
 };
-extern const struct table tables[TABLES]; /* parents before their children */
+/* a table comes before the tables whose rows refer to it */
+extern const struct table tables[TABLES];
 
 /* SQL name of a field: "index" is cuda_index. */
 const char *row_column(const struct schema_field *f);
-/* The object's integer field with this name, which exists. */
+/* Returns the object's integer field of this name. The table must have such a field. */
 int64_t *row_int(const struct table *t, const char *name, void *object);
 
 /* What an insert of an existing row does: fail, or replace the row. ROW_UPDATE is not SQL's
@@ -72,11 +74,13 @@ const char *row_json(struct row_scratch *x, const struct record *r);
 int row_bind(struct db *db, sqlite3_stmt *st, const struct table *t, const void *object,
              struct row_scratch *x, struct error *err);
 
-enum { ROW_BAD = 1 }; /* the checksum, the key, or a value, is wrong */
-/* Checks the current row of a row_select_sql statement: 0, ROW_BAD, fault. */
+enum { ROW_BAD = 1 }; /* the row's checksum, key, or a value is wrong */
+/* Checks the current row of a row_select_sql statement against its checksum: 0, ROW_BAD, or a
+ * fault. */
 int row_check(struct db *db, sqlite3_stmt *st, const struct table *t, struct row_scratch *x,
               struct error *err);
-/* row_check, then fills the used fields of the object; the struct need not be zeroed. */
+/* As row_check; a good row fills the object. The struct need not be zeroed: text, lists and records
+ * are filled only as far as they are used. */
 int row_read(struct db *db, sqlite3_stmt *st, const struct table *t, void *object,
              struct row_scratch *x, struct error *err);
 /* Appends column `i` of the row as MessagePack: JSON columns as maps and arrays. `f` NULL: a
@@ -88,7 +92,8 @@ int row_put_wire(sqlite3_stmt *st, int i, const struct schema_field *f, struct w
 enum {
     STORE_TRIALS_PER_KEY = 4096,
     STORE_EVENTS_MAX = 10000,
-    /* A rebuild adds this gap to the generations: the numbers of the lost rows are not known. */
+    /* After a rebuild generations go on above a gap of this size: lost rows may have had higher
+     * numbers than the rows that were found. */
     STORE_GENERATION_GAP = 1000,
 };
 
@@ -96,9 +101,10 @@ struct store {
     struct db db;
     char *path; /* owned; absolute */
     unsigned flags;
-    int lock_fd;    /* the file of the commit lock; -1: read-only, or not open yet */
+    /* descriptor of the commit lock's file; -1: the store is read-only, or not open yet */
+    int lock_fd;
     unsigned locks; /* nesting depth of the commit lock; above 0: held */
-    struct {        /* text of the lock file (commit.c) */
+    struct {        /* the lock file's text as last read or written (commit.c) */
         dev_t dev;
         ino_t ino;
         int64_t given;
@@ -106,28 +112,32 @@ struct store {
         bool whole; /* each line of the text has its fixed length */
     } noted;
     int64_t seen;    /* SQLite's data_version when next_id was read; -1: read next_id again */
-    int log_pages;   /* pages of the log */
+    int log_pages;   /* pages of the log after the last commit */
     unsigned opened; /* how often this store has opened a file */
     char owner[STORE_OWNER_MAX];
     int64_t trials_per_key_max;
-    int patience_ms;  /* how long calls wait for locks of other programs */
-    int64_t stuck_ns; /* time of the last commit when the lock was found stuck */
+    int patience_ms; /* how long calls wait for locks of other programs */
+    /* time of the last commit of all gemmds, noted when the lock's holder was found stuck */
+    int64_t stuck_ns;
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
-    struct stat file; /* the open file */
-    struct stat log;  /* the open file's log; st_ino 0: there is no log */
+    struct stat file; /* the open file, as stat(2) shows it */
+    struct stat log;  /* the open file's log likewise; st_ino 0: there is no log */
     char boot[40];    /* this boot of the host: leases of other boots are over */
 
     int64_t next_id[TABLES]; /* next id of each table; checksums include ids */
     struct row_scratch scratch;
 
-    struct store_stats stats;       /* valid while SQLite's total_changes is stats_at */
-    int64_t stats_at, stats_others; /* and data_version is stats_others */
+    struct store_stats stats; /* counted when SQLite's total_changes was stats_at */
+    /* and data_version was stats_others; a change of either: count again */
+    int64_t stats_at, stats_others;
 
-    struct { /* the last listed portfolio, in temporary tables (portfolio.c) */
+    /* the portfolio that was listed last; its rows are in temporary tables (portfolio.c) */
+    struct {
         bool made;
         double bound_percent;
-        int64_t changes, version; /* of the database when the portfolio was made */
+        /* SQLite's total_changes and data_version when the portfolio was made */
+        int64_t changes, version;
     } portfolio;
 };
 
@@ -140,7 +150,7 @@ int store_index_damaged(struct store *s, struct error *err);
 /* Opens and prepares the database of s->path. After ERROR_STORE s->db.damaged says whether a
  * rebuild can help. (attach.c) */
 int store_attach(struct store *s, struct error *err);
-int store_attach_again(struct store *s, struct error *err); /* closed after a fault */
+int store_attach_again(struct store *s, struct error *err); /* after a fault the store is closed */
 void store_detach(struct store *s);
 /* Checks that s->path still leads to the open file, and to its log. Puts a removed file back,
  * unless a transaction is open. ERROR_STORE: another file has taken the place; or a fault of
@@ -160,28 +170,28 @@ struct rows {
 };
 int rows_begin(struct rows *r, struct store *s, enum table_id table, struct error *err,
                const char *from, const char *tail, const char *types, ...);
-int rows_next(struct rows *r, void *object, struct error *err); /* 0 end, DB_ROW, fault */
+int rows_next(struct rows *r, void *object, struct error *err); /* 0: no more rows; DB_ROW; fault */
 void rows_end(struct rows *r);                                  /* may be called twice */
 #define ROWS_AUTO __attribute__((cleanup(rows_end))) struct rows
 
-/* Reads the first good row: 0, STORE_MISS, fault. */
+/* Reads the first row that is not bad: 0, STORE_MISS, or a fault. */
 int rows_first(struct store *s, enum table_id table, void *object, struct error *err,
                const char *from, const char *tail, const char *types, ...);
 
-/* Writes a numbered row and its checksum. */
+/* Writes a row that has its number (rows_number), and its checksum. */
 int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, const void *object,
              struct error *err);
 void rows_number(struct store *s, enum table_id table, void *object);
-/* Notes that generations up to this number were given. New bests get higher numbers, also after the
- * file, or an older copy of the file, is opened again. */
+/* Notes that generations up to this number were given to rows. New bests get higher numbers, also
+ * after the file, or an older copy of the file, is opened again. */
 void rows_given(struct store *s, int64_t generation);
 /* Reports a bad row once; listings leave the row out from now on. */
 int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err);
-/* Checks the checksums of rows. Reports wrong rows and adds their number to *bad. */
+/* Compares rows with their checksums. Reports bad rows, and adds the number of bad rows to *bad. */
 int rows_check(struct store *s, enum table_id table, const char *from, const char *tail,
                int64_t *bad, struct error *err);
 
-/* Continues the numbers of a table above the highest number of the file. */
+/* Sets the table's next row number above the highest number that the file has had. */
 int rows_number_on(struct store *s, enum table_id table, struct error *err);
 
 /* ---- the commit lock (commit.c) -------------------------------------------------------------- */
@@ -189,10 +199,12 @@ int rows_number_on(struct store *s, enum table_id table, struct error *err);
 /* May be nested. ERROR_BUSY: another gemmd holds the lock and has not committed for two seconds. */
 int commit_lock(struct store *s, struct error *err);
 void commit_unlock(struct store *s);
-/* Notes the file at the path as the database in the lock file. The caller holds the lock. */
+/* Writes into the lock file that the file at the path is the database. The caller holds the
+ * lock. */
 void commit_note_file(struct store *s);
-bool commit_is_noted(const struct store *s); /* the file at the path is the noted file */
-void commit_attach(struct store *s);         /* call after each opening of a file */
+/* true when the lock file names the file at the path */
+bool commit_is_noted(const struct store *s);
+void commit_attach(struct store *s); /* call after each opening of a file */
 int commit_checkpoint(struct store *s, struct error *err);
 
 /* Each write of rows stands between write_begin and write_end; the calls may be nested. The
@@ -210,13 +222,14 @@ int write_delete(struct store *s, const char *const sql[2], const char *types, c
                  const char *kind, int64_t *n, struct error *err);
 /* Registers the SQL functions, after each opening of a file (change.c). */
 int change_attach(struct store *s, struct error *err);
-/* Sets a reference to 0 when its row is not in the store: the row was not written, or was lost in a
- * rebuild. (write.c) */
+/* Sets the object's reference to its parent row (table.parent) to 0 when the store lacks that row:
+ * the row was not written, or was lost in a rebuild. (write.c) */
 int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err);
 
 /* ---- the log (log.c) ------------------------------------------------------------------------- */
 
-/* Checks the log of a file that no process has open, and reports damage, which SQLite ignores. */
+/* Checks the log of a file that no process has open. Reports damage in the middle of the log, which
+ * SQLite would take for its end. */
 void log_look(struct store *s);
 
 /* ---- the list portfolio (portfolio.c) -------------------------------------------------------- */

@@ -27,7 +27,8 @@ struct list {
     const struct table *table;
     const char *from;  /* NULL: the table */
     const char *order; /* order of the rows when the filter has no `sort` */
-    bool by_one;       /* `order` is a single column, and unique */
+    /* `order` is a single column without equal values, so that `after` can page by it */
+    bool by_one;
     struct computed computed[16];
 };
 
@@ -153,7 +154,8 @@ static int column_sql(const struct list *l, const char *name, char out[256], enu
         }
         if (f->kind == SCHEMA_RECORD && dot && n == (size_t)(dot - name) &&
             strncmp(column, name, n) == 0) {
-            /* Names in a record have no character that could end the path or the SQL text. */
+            /* A record's names have no character that could end the JSON path or the SQL text
+             * here. */
             *kind = COLUMN_ANY;
             snprintf(out, 256, "json_extract(%s, '$.\"%s\"')", column, dot + 1);
             return 0;
@@ -184,7 +186,8 @@ static int add_condition(struct query_text *q, const char *name, struct value v,
     }
     q->values[q->n_values++] = part ? VALUE_OF_TEXT(v.text + 1) : v;
     char *end = q->where + q->n_where;
-    size_t room = sizeof(q->where) - q->n_where; /* suffices for all fields of a record */
+    /* the buffer suffices for all fields that a record may have */
+    size_t room = sizeof(q->where) - q->n_where;
     int n = part ? snprintf(end, room, " AND instr(lower(%s), lower(?%u))", sql, q->n_values)
             : kind == COLUMN_TEXT || kind == COLUMN_JSON
                 ? snprintf(end, room, " AND %s = CAST(?%u AS TEXT)", sql, q->n_values)
@@ -273,7 +276,7 @@ static int bind_values(struct store *s, sqlite3_stmt *st, const struct query_tex
     return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, err);
 }
 
-/* Does not cache the statement: the filters of clients would fill the cache. */
+/* Prepares a statement outside the cache of statements, which clients' filters would fill. */
 static int list_prepare_query(struct store *s, sqlite3_stmt **st, const struct query_text *q,
                               const char *sql, struct error *err)
 {

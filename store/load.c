@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads all current bests. Two sources tell the newest row of a key: the rows, and the index over
- * (key, generation). A key is served only where both agree. So the row before the newest never
- * comes back when the newest row, or its index entry, is damaged: a person may have replaced that
- * config.
+ * Reads the newest best of each key. Two sources tell which row is a key's newest: the rows
+ * themselves, and the index over (key, generation). A key is served only where both agree. So the
+ * row before the newest never comes back when the newest row, or its index entry, is damaged: a
+ * person may have replaced that config.
  *
  * Both sources are read first, by keys and generations only, which is quick. The temporary table
  * `newest` keeps the keys that may be served. Then any row may be returned, page by page or by key.
- * A newest row with a wrong checksum or key explains a disagreement and makes the key a miss. Any
- * other disagreement means a damaged file. Rows are read in file order, newest first: quicker than
- * a lookup through the index for each key.
+ * The sources may disagree since a newest row is bad (wrong checksum or key): then the key is
+ * missing. Any other disagreement means that the file is damaged. Rows are read in file order,
+ * newest first: quicker than a lookup through the index for each key.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ struct store_load {
     int64_t before;  /* generation of the row that was returned last */
 };
 
-/* Reads the row of a generation without an index: 0, STORE_MISS (missing, or reported as bad),
- * fault. */
+/* Reads the row of a generation without the index: 0; STORE_MISS: it is missing, or bad and
+ * reported; or a fault. */
 static int load_read_row(struct store *s, int64_t generation, struct best *out, struct error *err)
 {
     return rows_first(s, TABLE_BEST, out, err, "best NOT INDEXED", "WHERE generation = ?1", "i",
@@ -39,14 +39,16 @@ static int load_read_index(struct store *s, struct error *err)
                     "INSERT INTO newest SELECT key, max(generation) FROM best INDEXED BY best_key"
                     " GROUP BY key",
                     err);
-    /* a damaged index has NULL for a key, or a key twice because it is not in order */
+    /* SQLITE_CONSTRAINT: a damaged index gives NULL as a key, or a key twice, since its entries are
+     * not in order */
     return r < 0 && (sqlite3_errcode(s->db.h) & 0xff) == SQLITE_CONSTRAINT
                ? store_index_damaged(s, err)
                : r;
 }
 
-/* Judges the rows that a query finds to contradict the index: the row is bad (and reported), or the
- * file is damaged. The query tells whether an absent row is damage. */
+/* Judges each generation that the query returns, whose row contradicts the index. When the row is
+ * bad, that is the reason, and it is reported. Else the file is damaged. The query's second column
+ * tells whether a missing row is damage, too. */
 static int load_explain_rows(struct store *s, const char *sql, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -85,7 +87,8 @@ static int load_compare_sources(struct store *s, struct error *err)
                        err);
 }
 
-/* Makes `newest`, in a transaction: another process may be writing the file. */
+/* Makes the table `newest`. A transaction lets all queries see the same rows while another process
+ * writes the file. */
 static int load_read_newest(struct store_load *l, struct error *err)
 {
     struct error ignored;
@@ -95,7 +98,8 @@ static int load_read_newest(struct store_load *l, struct error *err)
         return r;
     }
     r = load_compare_sources(l->s, err);
-    int end = db_exec(db, "COMMIT", r ? &ignored : err); /* keeps the list of bad rows */
+    /* also after a fault: a rollback would empty the table of bad rows */
+    int end = db_exec(db, "COMMIT", r ? &ignored : err);
     if (end) {
         db_exec(db, "ROLLBACK", &ignored);
     }

@@ -25,7 +25,7 @@ enum { HEADER = 32, FRAME_HEADER = 24, PAGE_USUAL = 4096, PAGE_MAX = 65536 };
 
 struct log {
     FILE *f;
-    bool big_endian; /* byte order of the summed words */
+    bool big_endian; /* byte order of the words that the checksums add up */
     uint32_t page, salt[2], sum[2];
     uint8_t frame[FRAME_HEADER + PAGE_MAX];
 };

@@ -88,7 +88,7 @@ int store_overtaken(const struct best *now, const struct best *b, int64_t known,
     return 0;
 }
 
-/* Packs a best without generation, user and time. */
+/* Packs a best without its generation, user and time, to compare two bests. */
 static void offer_pack_best(struct wire_buf *out, const struct best *b)
 {
     struct best plain = *b;
@@ -116,7 +116,8 @@ static int offer_trim_key(struct store *s, const char *key, struct error *err)
                   "ti", key, (int64_t)STORE_IMPORTED_PER_KEY);
 }
 
-/* 0: b may be written. STORE_THERE: *now equals b. ERROR_CONFLICT: b comes too late. */
+/* Reads the newest row of b's key into *now, and decides about b. 0: b may be written. STORE_THERE:
+ * b is brought, and *now equals b. ERROR_CONFLICT: b comes too late. */
 static int offer_judge_best(struct store *s, const struct best *b, struct best *now,
                             struct error *err)
 {
@@ -142,8 +143,9 @@ static int offer_publish_best(struct store *s, struct best *b, struct error *err
     return r || !best_is_brought(b) ? r : offer_trim_key(s, b->key, err);
 }
 
-/* Handles a row that cannot be written now (`status`, *err). A row that comes too late is refused
- * at once: memory would serve the late row until the next save, in place of the row of the file. */
+/* Decides about a row that could not be written, because of `status` and *err. A row that comes too
+ * late anyway is refused now. Else the ledger would keep it as unsaved, and serve it until the next
+ * save in place of the file's row. */
 static int offer_unwritten(struct store *s, struct best *b, int status, struct error *err)
 {
     struct best now;
@@ -165,7 +167,7 @@ int store_offer(struct store *s, struct best *b, struct error *err)
     int r = write_begin(s, err);
     r = r ? offer_unwritten(s, b, r, err) : write_end(s, offer_publish_best(s, b, err), err);
     if (r < 0) {
-        b->generation = known; /* the next offer needs this number on entry */
+        b->generation = known; /* a fault has set it to 0; the caller may offer b again */
     }
     return r;
 }

@@ -15,7 +15,8 @@
 
 int (*place_fstatfs)(int fd, struct statfs *out) = fstatfs;
 
-/* f_type of statfs(2). FUSE is refused as well: sshfs and most cluster file systems use FUSE. */
+/* Values of f_type in statfs(2). FUSE is in the list, since sshfs and most cluster file systems use
+ * FUSE. */
 static const struct {
     unsigned long magic;
     const char *name;
@@ -28,7 +29,8 @@ static const struct {
     {0x01161970, "GFS2"}, {0x7461636f, "OCFS2"},   {0x786f4256, "VirtualBox shared folder"},
 };
 
-/* SQLite opens these files by name, and would block on a FIFO. */
+/* Suffixes of the files that SQLite opens beside a database. It opens them by name, and would block
+ * on a FIFO. */
 static const char *const parts[] = {"", "-wal", "-shm", "-journal"};
 
 static int check_parts(const char *path, struct error *err)
@@ -166,7 +168,9 @@ int place_refuse_network(const char *path, struct error *err)
 
 enum {
     WAL_LOCKS = 120,
-    WAL_LOCKS_END = 128, /* bytes of -shm: write, checkpoint, recover, readers (walformat.html) */
+    /* the bytes of <path>-shm that SQLite locks: write, checkpoint, recover, readers
+     * (sqlite.org/walformat.html) */
+    WAL_LOCKS_END = 128,
     READ_LOCKS = 123,
 };
 
@@ -196,8 +200,8 @@ static bool place_is_lock_of(const struct lock_line *l, const struct stat *st)
     return l->file == st->st_ino && l->major == major(st->st_dev) && l->minor == minor(st->st_dev);
 }
 
-/* Ordinary readers hold a shared lock on the file and on a reader's byte; these locks block
- * nobody. */
+/* True when the lock can block gemmd. Readers hold a shared lock on the file and on a reader's byte
+ * of -shm; these locks block nobody. */
 static bool is_in_the_way(const struct lock_line *l, const struct stat *file,
                           const struct stat *shm)
 {

@@ -3,8 +3,9 @@
  * The list `portfolio` (docs/store.md): for each group of shapes, a small set of configs, so that
  * no shape takes longer than its best time plus a bound in percent. A group shares device class,
  * op, mode, types, and the stamp (kernel version) of the trials: times of other kernel versions are
- * left out. The evidence is good trials, as time ratios to the reference kernel of the run; only
- * the newest trial of a key and config is used.
+ * left out. The evidence is trials of status ok, each as the ratio of its time to the time of the
+ * reference kernel in the same run; only the newest trial of a key and config is used. The *regret*
+ * of a config for a shape is its time / the shape's best time - 1.
  *
  * Finding the smallest set is set cover, which is hard. The greedy algorithm takes the config that
  * covers most uncovered shapes, again and again. Its set is at most 1 + ln(shapes) times larger.
@@ -20,7 +21,8 @@ enum { BOUND_PERCENT = 5, BOUND_PERCENT_MAX = 1000 };
 
 #define GROUP "class, op, mode, dtype_in, dtype_out, stamp"
 
-/* portfolio_good has the pairs within the bound, portfolio_open the uncovered shapes. */
+/* portfolio_good has the pairs of shape and config whose regret is within the bound, portfolio_open
+ * the shapes that no member covers yet. */
 static const char gather_sql[] =
     "DROP VIEW IF EXISTS temp.portfolio_trial;"
     "DROP TABLE IF EXISTS temp.portfolio_shape;"
@@ -102,8 +104,9 @@ static int portfolio_choose_members(struct store *s, double bound_percent, struc
     return r;
 }
 
-/* Checks only the checksums of the deciding trials, afterwards: each shape's fastest trial and its
- * member's. A database may have hundreds of thousands of trials. */
+/* Makes the portfolio, then checks the checksums of the trials that decided: each shape's fastest
+ * trial, and the trial of its member. To check all would take long: a database may have hundreds of
+ * thousands of trials. */
 static int portfolio_make_good(struct store *s, double bound_percent, int64_t *bad,
                                struct error *err)
 {
@@ -119,7 +122,7 @@ static int portfolio_make_good(struct store *s, double bound_percent, int64_t *b
                           bad, err);
 }
 
-/* Makes the portfolio in a read transaction. When a deciding trial is a bad row, makes the
+/* Makes the portfolio in a read transaction. When a trial that decided is a bad row, makes the
  * portfolio again without that row. */
 static int portfolio_make(struct store *s, double bound_percent, struct error *err)
 {
@@ -152,7 +155,8 @@ int portfolio_refresh(struct store *s, const struct record *filter, struct error
                          BOUND_PERCENT_MAX);
     }
     int64_t version;
-    int r = db_int(&s->db, "PRAGMA data_version", &version, err); /* changes by other connections */
+    /* the version changes with commits of other connections */
+    int r = db_int(&s->db, "PRAGMA data_version", &version, err);
     if (r || (s->portfolio.made && s->portfolio.version == version &&
               s->portfolio.changes == sqlite3_total_changes64(s->db.h) &&
               s->portfolio.bound_percent == bound)) {

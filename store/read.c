@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the trials and the quarantine of a key, and the modules of bests; load.c reads the current
- * bests. */
+/* Reads a key's trials, the quarantine, and the modules that bests name; load.c reads the bests. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +78,7 @@ int store_avoid(struct store *s, const char *class_, const char *driver, char (*
     return r;
 }
 
-/* Does not check the rows: a wrong id in the list does no harm. */
+/* Does not check the rows' checksums: a wrong id in the list does no harm. */
 int store_modules_of_bests(struct store *s, char (**out)[HASH_HEX], uint32_t *n, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;

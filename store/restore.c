@@ -5,8 +5,9 @@
  * into that file, which nobody can open again. So gemmd copies the file to a new file, which gets
  * the name.
  *
- * gemmd does the same when only the log was removed, which holds the latest rows. The copy replaces
- * the file: completing the old file from the log would lose rows if gemmd were killed half way.
+ * gemmd does the same when only the log was removed: the latest rows are only in the log. The copy
+ * replaces the file: completing the old file from the log would lose rows if gemmd were killed half
+ * way.
  *
  * A file that a person put in place is left alone: only people know which file they want. To begin
  * anew, stop gemmd first. A file that another gemmd put in place, or opened, is the database from
@@ -30,7 +31,7 @@ int store_is_named(struct store *s)
     if (st.st_dev != s->file.st_dev || st.st_ino != s->file.st_ino) {
         return -1;
     }
-    s->file = st; /* owner and mode may have changed */
+    s->file = st; /* a person may have changed owner and mode */
     return 1;
 }
 
@@ -44,14 +45,16 @@ static bool has_log(const struct store *s)
     return st.st_dev == s->log.st_dev && st.st_ino == s->log.st_ino;
 }
 
-/* Uses link(2) when the name is free, so that a file that appeared meanwhile stays. */
+/* Gives the copy its name. When no file has the name, uses link(2), which fails if a file has got
+ * the name meanwhile: that file stays. */
 static int give_name(const char *copy, const char *path, bool named)
 {
     int r = named ? rename(copy, path) : link(copy, path);
     return r ? r : place_sync_folder(path);
 }
 
-/* Removes the parts only after the copy is complete: until then the old file needs them. */
+/* Copies the open database to a new file in its place. Removes -wal and -shm only after the copy is
+ * complete: until then the old file needs them. */
 static int copy_to_its_place(struct store *s, bool named, struct error *err)
 {
     char copy[PATH_MAX + 16];

@@ -164,7 +164,8 @@ static const char *reals_json(struct row_scratch *x, const struct reals *r)
     return x->text;
 }
 
-/* Makes the cell of an object's field. The text may lie in the scratch until the next call. */
+/* Makes the cell of an object's field. The cell's text may lie in the scratch, and is valid until
+ * the next call. */
 static struct cell cell_of(const struct table *t, const struct schema_field *f, const void *object,
                            struct row_scratch *x)
 {
@@ -175,7 +176,7 @@ static struct cell cell_of(const struct table *t, const struct schema_field *f, 
     case SCHEMA_INT:
         c.integer = *(const int64_t *)at;
         if (c.integer == 0 && t->parent && strcmp(f->name, t->parent) == 0) {
-            c.type = CELL_NULL; /* a reference to no row */
+            c.type = CELL_NULL; /* the object refers to no row */
         }
         return c;
     case SCHEMA_FLAG:
@@ -283,7 +284,8 @@ int row_bind(struct db *db, sqlite3_stmt *st, const struct table *t, const void 
     return rc == SQLITE_OK ? 0 : db_fail(db, rc, err);
 }
 
-/* A malformed key makes a row bad, also with a right checksum: another program wrote the row. */
+/* True when the cell is a key that is no id. Such a row is bad even when its checksum fits: another
+ * program wrote it. */
 static bool is_bad_key(const struct table *t, const struct schema_field *f, const struct cell *c)
 {
     return t->keyed && strcmp(f->name, "key") == 0 &&
@@ -315,7 +317,7 @@ int row_check(struct db *db, sqlite3_stmt *st, const struct table *t, struct row
                : ROW_BAD;
 }
 
-/* Parses the JSON array of reals_json. */
+/* Parses a JSON array of numbers, as reals_json writes it. */
 static int read_reals(const struct cell *c, struct reals *out, size_t size)
 {
     const size_t room = (size - offsetof(struct reals, v)) / sizeof(double);

@@ -105,7 +105,8 @@ void rows_given(struct store *s, int64_t generation)
     *next = generation >= *next ? generation + 1 : *next;
 }
 
-/* sqlite_sequence remembers numbers of removed rows. */
+/* Finds the number for the table's next row: above all rows, and above removed rows, whose highest
+ * number sqlite_sequence has. */
 static int next_number(struct store *s, enum table_id table, int64_t *next, struct error *err)
 {
     const struct table *t = &tables[table];

@@ -6,8 +6,9 @@
  *
  * The table `change` names the changed keys. The snapshot is used only when the damaged file still
  * has the snapshot's last change and each later change: else an evicted key or an old pin would
- * come back. When tables cannot be found, the file's header or schema may be damaged. Both are
- * known, so a second pass reads a copy with header and schema replaced.
+ * come back. When tables cannot be found, the file's header or schema may be damaged. Each gemmd
+ * file has the same header and schema, so a second pass reads a copy of the file with both
+ * replaced.
  *
  * The steps are ordered so that a crash between any two loses nothing:
  *   1. <path>.rebuild is filled (found at open: removed, the damaged file is still in place)
@@ -35,11 +36,11 @@ struct salvage {
     const char *path; /* borrowed: of the damaged file */
     struct store to;  /* the new file: a store with only the members that rows_put needs */
     struct db from;
-    int64_t lost;     /* rows with a wrong checksum or key */
-    int64_t outdated; /* bests left out: a newer row of the key is lost */
+    int64_t lost;     /* number of rows with a wrong checksum or key */
+    int64_t outdated; /* number of bests left out since a newer row of their key is lost */
     bool holes;       /* some pages of the damaged file could not be read */
     bool unknown;     /* a table is missing in the file's schema */
-    bool heard;       /* all changes of the file were copied, so each changed key is known */
+    bool heard;       /* all rows of `change` were copied, so it is known which keys have changed */
     bool snapped;     /* the snapshot's rows were copied */
 };
 
@@ -106,7 +107,8 @@ int salvage_resume(const char *path, struct error *err)
 
 enum copy_end { COPY_END = 0, COPY_BAD_PAGE = 1, COPY_NO_TABLE = 2 };
 
-/* Judges a fault of reading. Lack of memory is no reason to leave rows out. */
+/* Decides about the result r of reading: COPY_END, or COPY_BAD_PAGE after a fault. Lack of memory
+ * and locks are no damage: they end the rebuild. */
 static int salvage_judge_fault(int r, const struct error *met, struct error *err)
 {
     if (r == ERROR_NO_MEMORY || r == ERROR_BUSY) {
@@ -128,7 +130,7 @@ static int salvage_copy_row(struct salvage *v, sqlite3_stmt *st, enum table_id t
     return r ? r : rows_put(&v->to, table, ROW_UPDATE, object, err);
 }
 
-/* Copies the rows after number *after, which becomes the last number that was read. */
+/* Copies the table's rows with numbers above *after, and sets *after to the highest number read. */
 static int salvage_copy_rows(struct salvage *v, enum table_id table, int64_t *after, void *object,
                              struct error *err)
 {
@@ -136,7 +138,8 @@ static int salvage_copy_rows(struct salvage *v, enum table_id table, int64_t *af
     struct error met = ERROR_NULL;
     char sql[2 * ROW_SQL_MAX];
     DB_STMT_AUTO *st = NULL;
-    row_select_sql(t, NULL, sql); /* fails for a missing column, also of an older version */
+    /* the statement fails when the table lacks a column, also in a file of an older version */
+    row_select_sql(t, NULL, sql);
     size_t n = strlen(sql);
     snprintf(sql + n, sizeof(sql) - n, "WHERE %s > ?1 ORDER BY %s", t->rowid, t->rowid);
     int r = db_query(&v->from, &st, &met, sql, "i", *after);
@@ -155,8 +158,8 @@ static int salvage_copy_rows(struct salvage *v, enum table_id table, int64_t *af
     return salvage_judge_fault(r, &met, err);
 }
 
-/* Skips row numbers behind a bad page, more at each try. The page costs its own rows, and at most a
- * quarter as many readable rows behind the page. */
+/* Copies a table. At a bad page skips row numbers, more at each further try. So a bad page costs
+ * its own rows, and at most a quarter as many readable rows behind it. */
 static int salvage_copy_table(struct salvage *v, enum table_id table, struct error *err)
 {
     int64_t after = 0, before = 0, skip = 0;
@@ -177,7 +180,8 @@ static int salvage_copy_table(struct salvage *v, enum table_id table, struct err
     return r < 0 ? r : 0;
 }
 
-/* writable_schema: makes tables with a valid description readable although others are broken. */
+/* Opens the damaged file. With writable_schema SQLite reads the tables with a valid description
+ * although others are broken. */
 static int salvage_open_source(struct db *db, const char *path, struct error *err)
 {
     int r = db_open(db, path, SQLITE_OPEN_READWRITE, err);
@@ -220,7 +224,8 @@ static int salvage_run(struct salvage *v, const char *sql, const char *types, co
 
 /* Removes the bests of each key whose newest row is lost: a person may have made that row to
  * replace an older row, which must not serve again. The index of the damaged file, if readable,
- * tells the newest generation. Generations that were never given are damage of the index. */
+ * tells each key's newest generation. A generation in the index above all that were given is
+ * damage, and is ignored. */
 static int salvage_drop_outdated(struct salvage *v, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -244,7 +249,8 @@ static int salvage_drop_outdated(struct salvage *v, struct error *err)
     return salvage_judge_fault(r, &met, err);
 }
 
-/* Copies the snapshot's rows of unchanged keys, if all changes since the snapshot are known. */
+/* Copies the snapshot's rows of keys that were not changed since, if all changes since the snapshot
+ * are known. */
 static int salvage_use_snapshot(struct salvage *v, const char *path, struct error *err)
 {
     static const char *const tables_of_keys[] = {"best WHERE key", "trial WHERE key",
@@ -262,7 +268,7 @@ static int salvage_use_snapshot(struct salvage *v, const char *path, struct erro
         return r < 0 ? r : 0;
     }
     r = salvage_copy_tables(v, path, err);
-    v->lost = 0; /* lost rows are counted for the damaged file only */
+    v->lost = 0; /* `lost` counts rows of the damaged file only */
     v->holes = v->unknown = false;
     for (size_t i = 0; r == 0 && i < 3; i++) {
         char sql[128];
@@ -276,7 +282,8 @@ static int salvage_use_snapshot(struct salvage *v, const char *path, struct erro
     return r;
 }
 
-/* Copies all rows of a file, over the rows that were copied before. */
+/* Copies all rows of a file into the new file. They replace rows of the same number that were
+ * copied before. */
 static int salvage_copy_file(struct salvage *v, const char *path, struct error *err)
 {
     char snapshot[NAME_MAX_];
@@ -353,9 +360,9 @@ int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX])
                : -1;
 }
 
-/* Copies the pages of a new file that are no root of a table or index: header and sqlite_schema. A
- * file of the same migration steps has its tables at the same pages. In any other file the
- * checksums reject the rows. */
+/* Overwrites header and sqlite_schema of the copy `mended` with those of a new file: all pages of
+ * the new file but the roots of its tables and indexes. A file that ran the same migration steps
+ * has its tables at the same pages. In other files the checksums reject the rows. */
 static int salvage_mend_pages(struct db *fresh, const char *path, const char *mended,
                               struct error *err)
 {
@@ -373,8 +380,8 @@ static int salvage_mend_pages(struct db *fresh, const char *path, const char *me
         off_t at = (off_t)(sqlite3_column_int64(st, 0) - 1) * PAGE;
         r = pread(in, page, PAGE, at) == PAGE ? 0 : io_fault("reading", path, err);
         if (at == 0) {
-            page[18] = page[19] = 2; /* WAL */
-            /* the real size of the file counts, not the size in the header */
+            page[18] = page[19] = 2; /* journal mode: WAL */
+            /* SQLite then uses the file's real size, not the size in the header */
             memset(page + 92, 0, 4);
         }
         if (r == 0 && pwrite(out, page, PAGE, at) != PAGE) {
@@ -422,7 +429,8 @@ static int salvage_copy_mended(struct salvage *v, struct error *err)
 
 /* ---- the new file ---------------------------------------------------------------------------- */
 
-/* Makes the new file; synced once, at the end. */
+/* Makes the new, empty file. It is not synced after each write, but once at the end
+ * (salvage_fill). */
 static int salvage_make_new(struct salvage *v, const char *path, struct error *err)
 {
     struct stat file;
@@ -443,9 +451,10 @@ static int salvage_make_new(struct salvage *v, const char *path, struct error *e
     return r;
 }
 
-/* Continues numbers above all known numbers. Generations get a gap, since jobs pin generations and
- * lost rows may have had higher numbers. When some changes are unreadable, their numbers get a gap,
- * too: then each gemmd of the file reads all bests again. */
+/* Lets the new file's row numbers go on above all numbers that the damaged files show. Generations
+ * go on above a gap, since jobs pin generations, and lost rows may have had higher ones. When some
+ * rows of `change` are unreadable, change numbers go on above a gap, too: then each gemmd of the
+ * file finds changes missed, and reads all bests again. */
 static int salvage_number_on(struct salvage *v, struct error *err)
 {
     enum { CHANGE_GAP = 1 << 20 };

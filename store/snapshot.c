@@ -15,7 +15,8 @@
 
 enum { PART_FRESH_S = 60 };
 
-/* Compares file times; a write in the same clock tick may be newer than the snapshot. */
+/* True when the database was last written before the snapshot began. With equal times the write may
+ * be newer, since a clock tick is long. */
 static bool snapshot_is_current(const struct store *s, const struct stat *made)
 {
     struct stat st;

@@ -43,8 +43,9 @@ static int32_t store_get_number(const unsigned char *head, size_t at)
     return (int32_t)be32toh(n);
 }
 
-/* An unreadable file is foreign (a text, named by mistake) unless the file looks like a database or
- * has gemmd's files beside it (SQLITE_FCNTL_PERSIST_WAL). */
+/* True when a file that SQLite cannot read is not gemmd's: for example a text, named by mistake. A
+ * file that looks like a database, or has gemmd's files beside it (the log stays there:
+ * SQLITE_FCNTL_PERSIST_WAL), is gemmd's and damaged. */
 static bool is_foreign(const char *path)
 {
     unsigned char head[HEAD];
@@ -97,7 +98,7 @@ static int store_rebuild_file(struct store *s, struct error *err)
         return r;
     }
     if (s->file.st_ino && store_is_named(s) < 0 && commit_is_noted(s)) {
-        r = store_attach_again(s, err); /* another gemmd has rebuilt it */
+        r = store_attach_again(s, err); /* another gemmd has rebuilt the file */
     } else {
         store_detach(s);
         r = salvage_rebuild(s, why.text, err);
@@ -114,7 +115,7 @@ int store_refresh(struct store *s, struct error *err)
 
 int store_repair(struct store *s, struct error *err)
 {
-    if (s->flags & STORE_READ_ONLY) { /* the writer repairs the file */
+    if (s->flags & STORE_READ_ONLY) { /* the writing store repairs the file */
         return store_attach_again(s, err);
     }
     error_set(err, ERROR_STORE, "damaged pages were met");
@@ -159,7 +160,7 @@ static void read_boot_id(char *out, size_t size)
 int store_open(const struct store_options *o, struct store **out, struct error *err)
 {
     struct error local = ERROR_NULL;
-    err = err ? err : &local; /* a rebuild quotes err */
+    err = err ? err : &local; /* the notice of a rebuild quotes err */
     struct store *s = calloc(1, sizeof(*s));
     if (!s) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to open database %s", o->path);
@@ -190,7 +191,7 @@ int store_open(const struct store_options *o, struct store **out, struct error *
         r = store_rebuild_file(s, err);
     }
     if (r == 0 && !(s->flags & STORE_READ_ONLY)) {
-        /* the file is a database; a file that is no database keeps its mode */
+        /* only now, when the file is known to be a database: other files keep their mode */
         place_close_to_others(s->path);
     }
     if (s->locks) {
@@ -250,7 +251,8 @@ int store_begin(struct store *s, struct error *err)
 
 int store_commit(struct store *s, struct error *err)
 {
-    /* A group takes a while: a file that was removed meanwhile would lose all rows of the group. */
+    /* Checks again that the file has its name: carrying out the group took a while, and the rows of
+     * the group would be lost with a file that was removed meanwhile. */
     return write_end(s, store_in_place(s, err), err);
 }
 
@@ -269,7 +271,7 @@ void store_interrupt(struct store *s)
 
 int store_backup(struct store *s, const char *path, struct error *err)
 {
-    store_is_named(s); /* reads owner and mode again */
+    store_is_named(s); /* reads owner and mode of the file again */
     return version_copy_to(&s->db, path, &s->file, err);
 }
 

@@ -3,9 +3,9 @@
  * The store: SQLite, synchronous. A single thread at a time owns a `struct store`. docs/store.md
  * describes tables, views and columns for readers: an interface.
  *
- * Each row that answers are made from has a checksum (hash64 over the columns in schema order). A
- * row with a wrong checksum is reported and treated as absent. Writes use WAL and synchronous=FULL:
- * after a call has returned 0, the row survives kill -9 and power loss.
+ * Each row from which gemmd makes answers has a checksum (hash64 over the columns in schema order).
+ * A row with a wrong checksum is reported and treated as absent. Writes use WAL and
+ * synchronous=FULL: after a call has returned 0, the row survives kill -9 and power loss.
  */
 #ifndef GEMMD_STORE_STORE_H
 #define GEMMD_STORE_STORE_H
@@ -29,18 +29,19 @@ enum store_flags {
 struct store_options {
     const char *path;
     unsigned flags;
-    const char *owner;          /* the writer (store_owner); NULL: this process */
-    int64_t trials_per_key_max; /* retention: 0 = 4096 */
+    /* name of this writer in leases and changes (store_owner); NULL: that of this process */
+    const char *owner;
+    int64_t trials_per_key_max; /* trials that a key keeps; 0: 4096 */
     /* Called with events for people: corrupt rows, a file set aside, a migration. May be NULL. */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
 };
 
-/* Opens or creates; migrates forward (after a backup "<path>.v<old>.bak"). A file that is no
- * database, or fails its header check, is renamed to "<path>.corrupt-<time>" and rebuilt from all
- * readable rows. ERROR_STORE: newer schema, unreadable, read-only place, network file system (each
- * with an error message of its own); ERROR_DISK_FULL; ERROR_BUSY: another gemmd holds the commit
- * lock and does not let go. */
+/* Opens the database, or makes a new one; migrates an older file to this schema version (after a
+ * backup "<path>.v<old>.bak"). A file that is no database, or fails its header check, is renamed to
+ * "<path>.corrupt-<time>" and rebuilt from all readable rows. ERROR_STORE: newer schema,
+ * unreadable, read-only place, network file system (each with an error message of its own);
+ * ERROR_DISK_FULL; ERROR_BUSY: another gemmd holds the commit lock and does not commit. */
 int store_open(const struct store_options *o, struct store **out, struct error *err);
 /* The highest generation that any gemmd has given; 0: no generation. */
 int store_generation(struct store *s, int64_t *generation, struct error *err);
@@ -52,14 +53,14 @@ int store_refresh(struct store *s, struct error *err);
 /* Sets how long a call waits for another program's lock on the file before ERROR_BUSY: 5 s by
  * default; stays set when the file is opened again. */
 void store_set_patience(struct store *s, int ms);
-struct store *
-store_close(struct store *s); /* makes a truncating checkpoint, and keeps the WAL file (PERSIST) */
+/* Moves the WAL into the file and truncates it, but keeps the WAL file. Returns NULL. */
+struct store *store_close(struct store *s);
 
-/* Puts several of the calls below into a transaction, which is durable when commit has returned
- * 0. After a fault of a call or of the commit: call rollback or nothing, and repeat the calls
- * singly. */
+/* Between begin and commit, the calls below are parts of one transaction, which is durable when
+ * commit has returned 0. After a fault of a call or of the commit: call rollback or nothing, and
+ * repeat the calls singly. */
 int store_begin(struct store *s, struct error *err);
-int store_commit(struct store *s, struct error *err); /* undoes all on a fault */
+int store_commit(struct store *s, struct error *err); /* after a fault all is undone */
 void store_rollback(struct store *s);
 
 /* Thorough check, for quiet moments: pages, indexes, schema and each row's checksum. ERROR_STORE:
@@ -72,29 +73,30 @@ void store_interrupt(struct store *s);
  * repeated. */
 bool store_damaged(const struct store *s);
 int store_repair(struct store *s, struct error *err);
-/* When idle: moves a WAL that has grown back into the file. */
+/* Moves the rows in a WAL that has grown into the file itself. Call in a quiet moment. */
 int store_tidy(struct store *s, struct error *err);
 /* Probes whether the file can be written, by a write without effect. ERROR_DISK_FULL, ERROR_BUSY,
  * ERROR_STORE. */
 int store_probe(struct store *s, struct error *err);
 
-/* Current bests, newest first. begin compares the rows and the index of each key (load.c):
- * ERROR_STORE with store_damaged when they disagree. page returns at most max bests; *n 0: the end.
- * find returns the best of a key (its id), in any order: 0 or STORE_MISS. A key whose newest row is
- * corrupt is skipped, or missing. Rows written after begin are left out. */
+/* Reads the newest best of each key, the newest of all first. begin compares the rows and the index
+ * of each key (load.c): ERROR_STORE with store_damaged when they disagree. page returns at most max
+ * bests; *n 0: the end. find returns the best of a key (its id), in any order: 0 or STORE_MISS. A
+ * key whose newest row is corrupt is skipped, or missing. Rows written after begin are left out. */
 struct store_load;
 int store_load_begin(struct store *s, struct store_load **out, struct error *err);
 int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32_t *n,
                     struct error *err);
 int store_load_find(struct store_load *l, const char *key, struct best *out, struct error *err);
-struct store_load *store_load_end(struct store_load *l); /* NULL in, NULL out */
+struct store_load *store_load_end(struct store_load *l); /* accepts NULL; returns NULL */
 
 int store_add_run(struct store *s, struct run *r, struct error *err); /* sets r->id */
 int store_end_run(struct store *s, const struct run *r, struct error *err);
 int store_add_trial(struct store *s, struct trial *t, struct error *err); /* sets t->id */
 /* STORE_THERE: the key has a client's trial of this config that did not crash or hang. */
 int store_add_trial_once(struct store *s, struct trial *t, struct error *err);
-/* When the row exists, add_module sets its used_s, and add_quarantine adds to its deaths. */
+/* When the row exists already, add_module sets the row's used_s, and add_quarantine adds q->deaths
+ * to the row's. */
 int store_add_module(struct store *s, const struct module *m, struct error *err);
 int store_add_quarantine(struct store *s, struct quarantine *q, struct error *err);
 int store_add_event(struct store *s, struct event *e, struct error *err);
@@ -103,9 +105,9 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
 /* A transaction that gives b->generation the next number and appends the row; durable on return (or
  * with the commit of the group). b->trial 0, unless imported: looks up the newest good trial of
  * that key, config and stamp (kernel version); a trial that is not in the store becomes 0. After a
- * fault b->generation is 0. store_publish_again writes a row that the file has lost, under its old
- * number, over a bad row if need be. STORE_THERE: the file has the row. ERROR_CONFLICT: another key
- * has the number. */
+ * fault b->generation is 0. store_publish_again writes a row that the file has lost, with its old
+ * generation, over a bad row of that generation if there is one. STORE_THERE: the file has the row.
+ * ERROR_CONFLICT: another key has that generation. */
 int store_publish(struct store *s, struct best *b, struct error *err);
 int store_publish_again(struct store *s, struct best *b, struct error *err);
 /* store_publish for a row that may come too late. On entry b->generation is the newest row of the
@@ -126,16 +128,17 @@ int store_overtaken(const struct best *now, const struct best *b, int64_t known,
 int store_outranked(const char *key, struct error *err);
 int store_belongs_to_another(const char *key, struct error *err);
 
-/* Trials of a key with this stamp (kernel version), oldest first; malloc'ed array. Only trials that
- * would end the same way again: ok, aborted, invalid, compile, resource, wrong_result. store_avoid
- * gives the variants that hung or crashed, until they leave quarantine. */
+/* Trials of a key with this stamp (kernel version), oldest first; malloc'ed array. Only trials
+ * whose config would end in the same way again: of status ok, aborted, invalid, compile, resource,
+ * wrong_result. store_avoid gives the variants that hung or crashed, until they leave
+ * quarantine. */
 int store_trials_of(struct store *s, const char *key, const char *stamp, struct trial **out,
                     uint32_t *n, struct error *err);
-/* Variants in quarantine on this device class and driver. */
+/* Reads the variants in quarantine on this device class and driver. */
 int store_avoid(struct store *s, const char *class_, const char *driver, char (**out)[HASH_HEX],
                 uint32_t *n, struct error *err);
 
-/* Ids of the modules that current bests name. */
+/* Reads the ids of the modules that the newest bests of all keys name. */
 int store_modules_of_bests(struct store *s, char (**out)[HASH_HEX], uint32_t *n, struct error *err);
 
 /* ---- other gemmds of the file (change.c) ----------------------------------------------------- */
@@ -143,7 +146,7 @@ int store_modules_of_bests(struct store *s, char (**out)[HASH_HEX], uint32_t *n,
 enum { STORE_OWNER_MAX = 64 };
 /* Names this process in leases and changes: "<pid>.<start time>.<pid namespace>". */
 void store_owner(char out[STORE_OWNER_MAX]);
-/* True when the process is known to have ended. */
+/* True when the owner's process has certainly ended. */
 bool store_owner_is_lost(const char *owner);
 
 /* A change by another gemmd. `name` by kind: "best" a key with another newest row, or without rows;
@@ -152,7 +155,7 @@ bool store_owner_is_lost(const char *owner);
 struct store_change {
     char kind[16], name[256];
 };
-/* The number of the last change. */
+/* Sets *seq to the number of the last change in the file. */
 int store_changes_begin(struct store *s, int64_t *seq, struct error *err);
 /* Changes of other gemmds after *after, at most max. *after becomes the last change that was
  * read; *n 0 and status 0: the end. STORE_MISSED: some changes are deleted already: read all
@@ -160,9 +163,9 @@ int store_changes_begin(struct store *s, int64_t *seq, struct error *err);
 enum { STORE_MISSED = 4 };
 int store_changes(struct store *s, int64_t *after, struct store_change *out, uint32_t max,
                   uint32_t *n, struct error *err);
-/* STORE_THERE: the key was changed after change `seq`; else 0. */
+/* Returns STORE_THERE when a change after number `seq` names the key, else 0. */
 int store_changed_since(struct store *s, const char *key, int64_t seq, struct error *err);
-/* The newest row of a key: 0, STORE_MISS. */
+/* Reads the newest best of a key: 0, or STORE_MISS. */
 int store_best_of(struct store *s, const char *key, struct best *out, struct error *err);
 
 /* Leases: a key has a single holder among the gemmds of a file. A lease ends after ttl_ms, or when
@@ -174,11 +177,13 @@ int store_unlease(struct store *s, const char *key, struct error *err);
 /* drop_gone deletes the rows of owners that have ended; leave deletes the rows of this owner. */
 int store_drop_gone(struct store *s, struct error *err);
 int store_leave(struct store *s, struct error *err);
-/* join registers this process as a daemon of the file; daemons counts. */
+/* join registers this process as a daemon of the file; store_daemons counts the registered
+ * daemons. */
 int store_join(struct store *s, struct error *err);
 int store_daemons(struct store *s, int64_t *n, struct error *err);
 
-/* A search that waits here, and that another device of the class may carry out. */
+/* A search that waits at a daemon, and that a daemon with another device of the class may carry
+ * out. */
 struct store_wanted {
     const char *key, *class; /* all pointers are borrowed */
     int64_t uid;
@@ -187,7 +192,8 @@ struct store_wanted {
 };
 int store_want(struct store *s, const struct store_wanted *w, struct error *err);
 int store_unwant(struct store *s, const char *key, struct error *err);
-/* The oldest search of another gemmd whose key is not leased; appended to *search. STORE_MISS. */
+/* Finds the oldest search that another gemmd offers and whose key is not leased. Appends the search
+ * to *search. STORE_MISS: there is none. */
 int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct wire_buf *search,
                       struct error *err);
 
@@ -204,19 +210,19 @@ enum { STORE_LIST_MS = 20000 };
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
                struct wire_buf *out, int64_t *total, struct error *err);
 
-/* These delete: all bests and trials of a key (evict), a row of quarantine, a pin. *n (may be
- * NULL): deleted rows. */
+/* evict deletes all bests and trials of a key; unquarantine deletes the quarantine's rows of a
+ * variant. *n (may be NULL): number of deleted rows. */
 int store_evict(struct store *s, const char *key, int64_t *n, struct error *err);
 int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct error *err);
-/* The newest best of the key that is not `manual` becomes current (a new generation). STORE_MISS:
- * no such row; the pin is deleted and no row serves the key. ERROR_NOT_FOUND: the current row is
- * not `manual`, or missing. */
+/* Removes a pin: the newest best of the key that is not `manual` is written again with a new
+ * generation. STORE_MISS: there is no such best; the pin is deleted, and no row serves the key.
+ * ERROR_NOT_FOUND: the current row is not `manual`, or missing. */
 int store_unpin(struct store *s, const char *key, struct best *now, struct error *err);
 
 /* Writes a complete copy as a single file, synced; ERROR_INVALID when path exists. */
 int store_backup(struct store *s, const char *path, struct error *err);
-/* Copies the database to <path>.snapshot, for rebuilds. Does nothing while the snapshot is younger
- * than age_s, or no write followed the snapshot. */
+/* Copies the database to <path>.snapshot, for rebuilds. Does nothing while the last snapshot is
+ * younger than age_s, or when the database was not written since. */
 int store_snapshot(struct store *s, int64_t age_s, struct error *err);
 
 struct store_stats {

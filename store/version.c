@@ -49,14 +49,16 @@ int version_copy_to(struct db *db, const char *path, const struct stat *like, st
 {
     char dir[PATH_MAX];
     snprintf(dir, sizeof(dir), "%s", path);
-    if (trust_folder(dirname(dir), 0, 0, NULL, err) < 0) { /* VACUUM goes by the name */
+    /* VACUUM opens the copy by its name, so nobody else may change its folder */
+    if (trust_folder(dirname(dir), 0, 0, NULL, err) < 0) {
         return error_prefix(err, "backup to %s", path);
     }
-    int made = place_create_like(path, like); /* SQLite accepts an empty file */
+    /* VACUUM INTO accepts an existing file if it is empty */
+    int made = place_create_like(path, like);
     if (made && errno == EEXIST) {
         return error_set(err, ERROR_INVALID, "backup to %s: it exists; give a new path", path);
     }
-    if (made) { /* the message of SQLite would name the database, not the copy */
+    if (made) { /* SQLite's own message would name the database, not the copy */
         return error_set(err, ERROR_IO, "backup to %s: gemmd's user %d cannot write there: %s",
                          path, (int)geteuid(), strerror(errno));
     }
@@ -124,7 +126,8 @@ int version_migrate(struct db *db, int64_t version, bool empty, struct error *er
         int r = back_up(db, version, err);
         return r ? r : version_run_steps(db, version, err);
     }
-    /* Makes a new file in a single transaction: a half-made file would look like an old version. */
+    /* A new file gets all steps in a single transaction: a half-made file would look like a file of
+     * an old version. */
     int r = db_begin(db, err);
     return r ? r : db_end(db, version_run_steps(db, version, err), err);
 }

@@ -4,10 +4,10 @@
  * a released step.
  *
  * The columns of version 1 are the fields of proto/message.h in order (a test compares), then
- * `checksum`. Columns of later versions follow; old rows hold the default there. docs/store.md
- * describes the columns. Ids are AUTOINCREMENT: a number is never given again, also after its row
- * was removed, because clients keep generations. Unknown text is stored as '', an unknown number as
- * 0; an unknown time and a reference to no row are stored as NULL.
+ * `checksum`. Columns of later versions follow; rows of before hold the default there.
+ * docs/store.md describes the columns. Ids are AUTOINCREMENT: a number is never given again, also
+ * after its row was removed, because clients keep generations. Unknown text is stored as '', an
+ * unknown number as 0; an unknown time and a reference to no row are stored as NULL.
  */
 #include "store/db.h"
 #include "store/store.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All writes. Each function is a transaction, or a part of the caller's group. A repeated call does
- * no harm beyond a second row, so the ledger may repeat a failed call.
+ * All writes. Each function is a transaction, or a part of the caller's group. The worst that a
+ * repeated call does is to write a second row, so the ledger may repeat a call that failed.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -12,7 +12,8 @@
 
 /* ---- runs, modules, devices, events ---------------------------------------------------------- */
 
-/* In a transaction. */
+/* Gives the object the table's next row number and writes it. The caller has begun a transaction.
+ */
 static int write_add_row(struct store *s, enum table_id table, void *object, struct error *err)
 {
     rows_number(s, table, object);
@@ -74,7 +75,8 @@ int store_add_event(struct store *s, struct event *e, struct error *err)
     }
     r = write_add_row(s, TABLE_EVENT, e, err);
     if (r == 0 && e->id % 256 == 0) {
-        /* The newest event of each kind stays: some kinds are written only once (bucket_scheme). */
+        /* Deletes old events, but not the newest of each kind: some kinds are written only once
+         * (bucket_scheme). */
         r = db_run(&s->db, NULL, err,
                    "DELETE FROM event WHERE id <= ?1 AND id NOT IN (SELECT max(id) FROM event GROUP"
                    " BY kind)",
@@ -96,8 +98,7 @@ int store_add_quarantine(struct store *s, struct quarantine *q, struct error *er
                    q->variant);
     q->deaths = deaths;
     if (r == 0) {
-        /* `q` may be a row that was kept in memory and comes late: then the text of the newer row
-         * stays */
+        /* `q` may be an older row that was kept in memory until now: then the file's text stays */
         *q = known.created_s > q->created_s ? known : *q;
         q->id = known.id;
         q->deaths = deaths + known.deaths;
@@ -131,8 +132,8 @@ int write_known_parent(struct store *s, enum table_id table, void *object, struc
     return r < 0 ? r : 0;
 }
 
-/* Keeps a key's trials below the limit. Deletes a sixteenth of the limit at once, so that a busy
- * key does not pay for a search with every trial. */
+/* Keeps a key's trials below the limit (trials_per_key_max). Deletes a sixteenth of the limit at a
+ * time, so that a key at the limit need not be searched for old trials with every new trial. */
 static int write_retain_trials(struct store *s, const char *key, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -182,8 +183,9 @@ int store_add_trial_once(struct store *s, struct trial *t, struct error *err)
 
 /* ---- bests ----------------------------------------------------------------------------------- */
 
-/* Finds the trial of a best whose caller left b->trial 0: a trial of this config with the same
- * time, else the newest. The trial's stamp may end with tolerances (" atol="). */
+/* Sets b->trial when the caller left it 0: to a trial of this key and config with the same time,
+ * else to the newest. The trial's stamp is the best's, or begins with it and names tolerances ("
+ * atol="). */
 static int find_trial(struct store *s, struct best *b, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -206,7 +208,8 @@ static int find_trial(struct store *s, struct best *b, struct error *err)
     return r < 0 ? r : 0;
 }
 
-/* In a transaction. */
+/* Writes a best that has its generation, and its row of `change`. The caller has begun a
+ * transaction. */
 static int write_publish_best(struct store *s, enum row_conflict conflict, struct best *b,
                               struct error *err)
 {
@@ -231,8 +234,8 @@ int store_publish(struct store *s, struct best *b, struct error *err)
     return r;
 }
 
-/* 0: the number is free, or its row is bad. STORE_THERE: the file has the row. ERROR_CONFLICT:
- * another key has the number. */
+/* Looks for the row with b's generation. 0: there is none, or it is bad. STORE_THERE: it is b's.
+ * ERROR_CONFLICT: it is of another key. */
 static int find_number(struct store *s, const struct best *b, struct error *err)
 {
     struct best row;
@@ -286,7 +289,8 @@ int store_evict(struct store *s, const char *key, int64_t *n, struct error *err)
     int r = write_begin(s, err);
     if (r == 0) {
         r = write_delete(s, sql, "t", key, NULL, n, err);
-        r = r ? r : change_add(s, "best", key, err); /* also tells daemons with an unsaved best */
+        /* also when no row was deleted: another daemon may have an unsaved best of the key */
+        r = r ? r : change_add(s, "best", key, err);
         r = write_end(s, r, err);
     }
     if (r < 0 && n) {
