@@ -191,9 +191,8 @@ static int open_ledger(struct daemon_parts *p, struct error *err)
         d->ledger = NULL;
         return status;
     }
-    d->generation =
-        /* the highest number given; the rows load later, and the newest may have been evicted */
-        ledger_generation(d->ledger);
+    /* the rows load later, and the newest may have been evicted */
+    d->generation = ledger_generation(d->ledger);
     ledger_put_device(d->ledger, &d->device);
     return scheme_settle(d, on_scheme, err);
 }

@@ -78,10 +78,10 @@ static void settle_publish(struct ledger *l, struct request *r)
 static int work_restore(struct ledger *l, struct request *r, struct error *err)
 {
     struct best *b = &l->object->best;
-    /* else no generation above it is left */
+    /* above INT64_MAX / 2 too few generations would be left for new bests */
     bool proper = b->generation > 0 && b->generation < INT64_MAX / 2;
+    /* STORE_THERE: the key was changed since, so its best is not lost */
     int status =
-        /* a changed key is not lost */
         proper ? store_changed_since(l->store, b->key, r->argument, err)
                : error_set(err, ERROR_CONFLICT, "a best of generation %lld cannot be restored",
                            (long long)b->generation);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds places in the queue by walking all of it (tuning.h). */
+/* Finds the place of a job in the queue of jobs by a walk over the whole queue (tuning.h). */
 #include <string.h>
 
 #include "daemon/tuning/tuning.h"
