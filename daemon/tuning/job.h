@@ -27,8 +27,8 @@ enum job_state {
 struct tuning;
 
 struct job {
-    struct list all;  /* scheduler.jobs */
-    struct list link; /* scheduler.queue, while queued */
+    struct list all;  /* node in scheduler.jobs */
+    struct list link; /* node in scheduler.queue, while queued */
     int64_t id;
     char key[HASH_HEX];
     uint64_t identity;      /* hash of search and pin */
@@ -86,14 +86,14 @@ struct job {
     uint64_t began_ms;        /* loop time at which the job first got the device */
     /* ms of this job's earlier orders until they were set aside: on the device; in all */
     double spent_device_ms, spent_ms;
-    /* what last disturbed the measurements of one of this job's orders; "": nothing has */
+    /* the last disturbance of measurements in this job's orders; "": none */
     char doubt[160];
 };
 
 struct waiter {
     struct ticket ticket; /* the first member: a pointer to the ticket is a pointer to the waiter */
     struct job *job;      /* borrowed */
-    struct list link;     /* job->waiters */
+    struct list link;     /* node in job->waiters */
     uint64_t deadline_ms; /* loop time; 0: no deadline */
     /* answers after the deadline: many waiters may expire at once, and each answer takes a while */
     struct chore expiry;

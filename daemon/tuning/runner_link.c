@@ -56,8 +56,8 @@ static void on_watchdog(uv_timer_t *timer)
 void runner_link_watch(struct runner_link *l, uint64_t limit_ms)
 {
     if (l->killed && !l->exited) {
-        /* a killed runner must end, whatever messages are still read from it: the watch for its end
-         * goes on */
+        /* a killed runner must end, also when its last messages are still read: the watch for its
+         * end goes on */
         return;
     }
     l->limit_ms = l->left_ms = limit_ms;

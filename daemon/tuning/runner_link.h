@@ -36,7 +36,7 @@ struct runner_link_hooks {
     void (*silent)(struct runner_link *l);
     /* The runner was killed and does not end. */
     void (*stuck)(struct runner_link *l);
-    void (*ended)(struct runner_link *l); /* another runner may be started */
+    void (*ended)(struct runner_link *l); /* the runner has ended, and another may be started */
     /* called after runner_link_close, when all handles are closed */
     void (*closed)(struct runner_link *l);
 };

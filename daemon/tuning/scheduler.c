@@ -166,8 +166,8 @@ void scheduler_queue(struct scheduler *s, struct job *j)
     scheduler_on_queued(s, j);
 }
 
-/* Moves a queued job forward if `user`, who joins the job, has an earlier turn. A job that was set
- * aside keeps its place: it has had its turn. */
+/* Moves a queued job forward if the joining `user` has an earlier turn. A job that was set aside
+ * keeps its place: it has had its turn. */
 static void scheduler_join_queue(struct scheduler *s, struct job *j, struct account *user)
 {
     struct list *place = rounds_place(&s->queue, s->running, j, user);

@@ -67,8 +67,8 @@ void tuning_on_error(struct tuning *x, const struct error *e)
     }
 }
 
-/* Lets the job avoid every quarantined variant that this daemon knows, also variants whose
- * quarantine is not in the database yet: the disk may be full. */
+/* Lets the job avoid every quarantined variant that this daemon knows, also variants that the
+ * database does not list as quarantined yet: the disk may be full. */
 static void avoid_quarantined(const struct daemon *d, struct job *j)
 {
     for (uint32_t i = 0; i < d->quarantine_set.n; i++) {

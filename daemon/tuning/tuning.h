@@ -85,7 +85,7 @@ struct supervisor {
 
     uint64_t deaths, starts;
     unsigned idle_starts; /* runners in a row that left without the order */
-    char disturbed[160]; /* what disturbed the measurements of the last tuning; "": nothing known */
+    char disturbed[160];  /* disturbance of the last tuning's measurements; "": none */
 };
 
 struct precompiler {
@@ -189,7 +189,7 @@ unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct err
 void scheduler_next(struct scheduler *s);
 /* Frees a job that does not run. The job may have begun, and been set aside. */
 void scheduler_drop(struct scheduler *s, struct job *j);
-/* Takes the device from the running job, whose key another daemon has leased (job_lease.c). */
+/* Takes the device from the running job, since another daemon has leased its key (job_lease.c). */
 void scheduler_step_aside(struct scheduler *s, struct job *j);
 /* Puts the running job back into the queue, behind the next few jobs with waiters, but before any
  * other job of the same key, since this job's winner may answer that job too. */
@@ -210,7 +210,7 @@ enum job_end {
     JOB_FAILED,
     JOB_DIED,
     JOB_CANCELLED,
-    JOB_SHARED, /* answered by another tuning */
+    JOB_SHARED, /* answered by the tuning of another job or daemon */
     JOB_PUT_OFF /* the job needed a quiet device, and other processes use the device */
 };
 void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how);
@@ -282,11 +282,11 @@ void job_lease_freed(struct tuning *x, const char *key);
 /* ---- offers.c -------------------------------------------------------------------------------- */
 
 /* Searches for idle devices. A search that has to wait is also a row of `wanted` in the database,
- * where another daemon of the same device class, whose device is idle, finds it. The search also
- * stays in the local queue. The first daemon to begin the search leases the key (job_lease.c), and
- * its answer is for all daemons. No daemon plans for others. */
+ * where another daemon of the same device class with an idle device finds it. The search also stays
+ * in the local queue. The first daemon to begin the search leases the key (job_lease.c), and its
+ * answer is for all daemons. No daemon plans for others. */
 
-void offers_ready(struct tuning *x);                  /* called when the daemon serves */
+void offers_ready(struct tuning *x);                  /* called when the daemon begins to serve */
 void offers_queued(struct tuning *x, struct job *j);  /* offers a search that must wait here */
 void offers_dropped(struct tuning *x, struct job *j); /* withdraws the offer */
 /* Takes the oldest search that another daemon offers, if this daemon is idle. Called when this
@@ -393,7 +393,7 @@ void tuning_leased(struct tuning *x, struct job *j);
 /* A job was queued: the running job may be set aside. */
 void tuning_others(struct tuning *x);
 
-/* The runner ended in mid-job. */
+/* Describes the end of a runner before it has answered its order. */
 struct death {
     int code; /* ERROR_CRASHED, ERROR_HUNG, ERROR_DEVICE_LOST */
     char reason[200];
