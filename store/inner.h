@@ -44,7 +44,7 @@ enum table_id {
 /* a table comes before the tables whose rows refer to it */
 extern const struct table tables[TABLES];
 
-/* SQL name of a field: "index" is cuda_index. */
+/* Returns a field's name in SQL: the same name, but "cuda_index" for the field "index". */
 const char *row_column(const struct schema_field *f);
 /* Returns the object's integer field of this name. The table must have such a field. */
 int64_t *row_int(const struct table *t, const char *name, void *object);

@@ -25,7 +25,7 @@ struct computed {
 struct list {
     const char *name;
     const struct table *table;
-    const char *from;  /* NULL: the table */
+    const char *from;  /* text behind SQL's FROM; NULL: the table itself */
     const char *order; /* order of the rows when the filter has no `sort` */
     /* `order` is a single column without equal values, so that `after` can page by it */
     bool by_one;

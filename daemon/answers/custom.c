@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ownership of rows and keys (custom.h). */
+/* Decides which rows are a user's, and whether a user may add a key (custom.h). */
 #include <unistd.h>
 
 #include "daemon/answers/custom.h"

@@ -36,7 +36,8 @@ struct learn_pages {
     void (*filter)(struct learn_pages *x, struct record *filter);
     /* gets each row; an error ends reading */
     int (*row)(struct learn_pages *x, const struct wire_obj *row);
-    void (*end)(struct learn_pages *x, int status, const struct error *err); /* once; may free */
+    /* called once, at the end; may free x */
+    void (*end)(struct learn_pages *x, int status, const struct error *err);
 };
 void learn_pages(struct learn_pages *x);
 

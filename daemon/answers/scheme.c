@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settles the database's bucket scheme (target.h). */
+/* Finds the bucket scheme of the database, or records it in a new database (target.h). */
 #include <string.h>
 
 #include "daemon/answers/target.h"

@@ -65,7 +65,7 @@ static const struct family_target *target_of_list(const struct daemon *d, const 
     return first ? first : own;
 }
 
-/* True when the key's entry is a pin whose config is of another target than `t`. */
+/* True when the key's entry is a pin with a config of another target than `t`. */
 static bool pinned_elsewhere(struct daemon *d, const struct cache_entry *e,
                              const struct family_target *t)
 {

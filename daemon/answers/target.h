@@ -18,7 +18,7 @@ int target_choose(const struct daemon *d, const struct problem *p, const char *l
 const char *target_stamp(struct daemon *d, const struct family *f, const struct family_target *t);
 /* True when the answer's stamp names the target `label`, or no target. Also true for label "". */
 bool target_is_of(const struct answer *a, const char *label);
-/* True when the stamp is that of today's kernels. */
+/* True when the stamp is the stamp of the kernels and the compiler that this daemon has. */
 bool target_is_of_today(struct daemon *d, const struct problem *p, const char *stamp);
 /* Settles a query's `target`: checks the name, or fills in the target of given configs. Clears the
  * target when the device chooses the same, so that the query equals a query without a target. A
@@ -26,8 +26,8 @@ bool target_is_of_today(struct daemon *d, const struct problem *p, const char *s
  * unrounded problem; e: the key's entry, or NULL. */
 int target_settle(struct daemon *d, struct request *r, const struct cache_entry *e,
                   struct error *err);
-/* Ranks an answer's row: whether it serves its key or is only a hint. A row whose variant is
- * quarantined for a fault at the row's own key is a hint. */
+/* Ranks an answer's row: whether it serves its key or is only a hint. A row is a hint when its
+ * variant is quarantined for a fault at the row's own key. */
 enum cache_rank target_rank(struct daemon *d, const struct answer *a, const struct problem *bucket);
 /* True when the answer's variant is quarantined for a fault at `key` (NULL: at any key). */
 bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,

@@ -36,7 +36,7 @@ struct lookup {
     const struct family *family;
     const struct family_target *target;
     int64_t uid;            /* the caller */
-    char *origin;           /* receives the id (HASH_HEX) of the key whose row answers */
+    char *origin;           /* receives the id (HASH_HEX) of the key of the row that answers */
     enum standard standard; /* state of scratch->standard, the analytic default */
     double standard_us;     /* predicted time of the default */
     char passed_over[112];  /* a clause for the note: the nearest row rejected as slower; or "" */

@@ -33,7 +33,7 @@ struct tiers {
  *   bucket  NULL: only the default, which depends on no measurement
  *   uid     the caller
  *   why     for people: the reason why no exact answer is given
- *   origin  may be NULL; receives the id of the key whose row answers, or "" for the default
+ *   origin  may be NULL; receives the id of the key of the row that answers, or "" for the default
  *
  * ERROR_NOT_FOUND: a custom op. ERROR_NO_CONFIG: no config is valid, or the device has no kernels.
  * ERROR_QUARANTINED: the default is in quarantine.

@@ -39,7 +39,7 @@ struct polled {
 
 struct poller {
     uv_loop_t *loop; /* borrowed */
-    int fd;          /* -1: not open */
+    int fd;          /* descriptor of the epoll; -1: not open */
 };
 
 int poller_init(struct poller *p, uv_loop_t *loop, struct error *err); /* ERROR_IO */

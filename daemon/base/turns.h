@@ -41,7 +41,7 @@ struct turns {
 };
 
 void turns_init(struct turns *t, uv_loop_t *loop);
-void turns_close(struct turns *t);         /* no turn or slice runs any more */
+void turns_close(struct turns *t);         /* afterwards no turn or slice runs */
 uint64_t turns_now(const struct turns *t); /* loop time, ms, never 0 */
 
 void turn_init(struct turn *t, bool (*take)(struct turn *t));

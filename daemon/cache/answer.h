@@ -40,7 +40,7 @@ void answer_note(struct answer *a, const char *format, ...) __attribute__((forma
 enum { DOUBTS_MAX = 8, DOUBT_MAX = 160 };
 
 struct confidence {
-    const char *level; /* static */
+    const char *level; /* static text: one of the words above */
     bool grave;        /* one of the doubts alone is enough for `low` */
     unsigned n;
     char doubts[DOUBTS_MAX][DOUBT_MAX];

@@ -23,7 +23,7 @@
 
 struct holding {
     uint32_t uid;
-    size_t n; /* never 0 */
+    size_t n; /* number of the user's keys, never 0 */
 };
 
 struct holdings {
@@ -168,7 +168,7 @@ const struct cache_entry *closest_find(const struct cache *c, const struct key *
 
 struct tried_key {
     struct id id;
-    uint32_t uid;   /* user of the first request */
+    uint32_t uid;   /* user of the first request for the key */
     unsigned asked; /* requests whose trials are still being written */
     bool kept;      /* the database has trials of the key */
 };

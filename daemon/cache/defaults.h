@@ -26,7 +26,7 @@ struct defaults {
     const struct quarantine_set *quarantine_set; /* borrowed */
     struct wire_doc *doc;                        /* borrowed: decodes the slots' configs */
     struct defaults_slot *slots;                 /* owned; made at the first use */
-    struct key key;                              /* scratch */
+    struct key key; /* scratch: the key of a problem that is looked up */
 };
 
 void defaults_init(struct defaults *x, const struct device_info *device,

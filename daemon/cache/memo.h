@@ -33,7 +33,7 @@ struct memo_slot {
 
 struct memo {
     struct memo_slot *slots; /* owned; made with the first hit; linear probing, at most half full */
-    size_t n, capacity;      /* a power of two, or 0 */
+    size_t n, capacity;      /* number of records; number of slots: a power of two, or 0 */
     size_t bytes;            /* bytes of all records */
 };
 

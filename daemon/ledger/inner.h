@@ -205,12 +205,12 @@ struct ledger {
     uv_mutex_t mutex;
     uv_cond_t more; /* signalled when a queue of work grew, or when the ledger stops */
     struct queue todo, done;
-    struct queue brief, patient; /* queues of turns (request.c) */
+    struct queue brief, patient; /* queues in which users take turns (request.c) */
     uint32_t trials, records;    /* number of VERB_TRIAL and VERB_RECORD requests in `todo` */
     /* number of times that the writer took all of `todo`; the last such time whose requests are
      * all done */
     uint64_t n_taken, n_carried;
-    uv_cond_t carried; /* n_carried grew */
+    uv_cond_t carried; /* signalled when n_carried grew */
     int64_t lost_trials;
     /* the list that this ledger's thread carries out now; NULL: none */
     const struct request *listing;
@@ -240,7 +240,7 @@ struct ledger {
     char *cache_dir, *database; /* owned; NULL: no cache directory to trim */
     int64_t cache_max_bytes;
     struct modules_usage cache; /* use of the cache directory, as last counted */
-    uint64_t cache_counted_at;  /* 0: never */
+    uint64_t cache_counted_at;  /* time of that count; 0: never counted */
     uint64_t trim_at;           /* the time when the cache is trimmed next */
 };
 

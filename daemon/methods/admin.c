@@ -54,7 +54,7 @@ int method_pin(struct call *c, struct error *err)
 struct administering {      /* a request while the ledger carries it out */
     struct pending pending; /* first member: its address is the struct's */
     const char *event;
-    char what[PATHS_MAX]; /* the key, variant or path */
+    char what[PATHS_MAX]; /* the key, variant or path that the request names */
 };
 
 static struct administering *admin_begin(struct call *c, const char *event, const char *what,

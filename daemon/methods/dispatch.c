@@ -10,7 +10,7 @@
 struct row {
     const char *name;
     method *run;
-    bool owner, early; /* methods.h */
+    bool owner, early; /* as in METHODS (methods.h) */
     const char *const *params;
 };
 

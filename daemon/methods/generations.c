@@ -153,7 +153,7 @@ int generations_key(struct generations *x, int64_t pinned, struct daemon *d, int
 
 struct reading {             /* a request while the rows of its keys are read, key by key */
     struct parked parked;    /* first member: its address is the struct's */
-    struct list link;        /* generations->parked */
+    struct list link;        /* node in generations->parked */
     struct generations *all; /* borrowed */
     struct learn_pages pages;
     struct moment *moment; /* owned: the answer of keys[next], from the rows read so far */

@@ -17,7 +17,7 @@
 enum { GENERATIONS_BYTES_MAX = 8 * 1024 * 1024 };
 
 struct moment {       /* a key's answer in a generation to queries with these tolerances */
-    struct list link; /* generations->used */
+    struct list link; /* node in generations->used */
     struct id id;     /* id of the key */
     double atol, rtol;
     int64_t generation;

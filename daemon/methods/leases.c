@@ -16,11 +16,11 @@ enum lease_state { LEASE_ASKING, LEASE_TAKEN, LEASE_CHECKING, LEASE_HELD };
 struct lease {
     struct ticket holder;  /* first member; while HELD it reports the holder's disconnect */
     struct leases *leases; /* borrowed */
-    struct list link;      /* leases->all */
-    struct list slot;      /* leases->slots */
+    struct list link;      /* node in leases->all */
+    struct list slot;      /* node in leases->slots */
     struct list shared_slot;
-    struct list passed;   /* leases->passed */
-    struct list answered; /* leases->answered */
+    struct list passed;   /* node in leases->passed */
+    struct list answered; /* node in leases->answered */
     struct list wanters;
     struct account *account; /* account charged for the lease: the holder's; NULL: no holder */
     enum lease_state state;
@@ -189,7 +189,7 @@ static bool may_give(const struct leases *l)
 
 static void turns_soon(struct leases *l)
 {
-    chore_cancel(&l->turns); /* queue at most once */
+    chore_cancel(&l->turns); /* it may be queued already */
     if (!l->stopping && (may_give(l) || !list_empty(&l->answered))) {
         turns_chore(&l->daemon->turns, &l->turns);
     }

@@ -46,7 +46,7 @@ struct lease;
 /* A client that wants to work at a key. The code that made the wanter answers `pending`. */
 struct wanter {
     struct pending pending; /* first member: its address is the struct's */
-    struct list link;       /* lease->wanters */
+    struct list link;       /* node in lease->wanters */
     struct lease *lease;    /* the lease that the wanter waits for, or NULL */
     char key[HASH_HEX];
     char shared[HASH_HEX]; /* key of the same problem for all users; "" when `key` is that */
@@ -66,7 +66,7 @@ struct wanter {
 
 struct leases {
     struct daemon *daemon;                 /* borrowed */
-    struct list all;                       /* struct lease */
+    struct list all;                       /* all leases */
     struct list slots[LEASE_SLOTS];        /* leases by key */
     struct list shared_slots[LEASE_SLOTS]; /* leases by shared key */
     unsigned n;

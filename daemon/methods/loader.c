@@ -14,7 +14,7 @@
 struct unloaded {
     struct parked parked;  /* first member: its address is the struct's */
     struct loader *loader; /* borrowed */
-    struct list link;      /* loader->parked, while the request waits for the end of loading */
+    struct list link; /* node in loader->parked, while the request waits for the end of loading */
     unsigned epoch;
 };
 

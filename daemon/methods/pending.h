@@ -46,7 +46,8 @@ struct parked {
     size_t len;
     uint8_t *message; /* lies behind the larger struct, in the same allocation */
 };
-void *call_park(struct call *c, size_t size, struct error *err); /* as call_later */
+/* as call_later, and keeps the message */
+void *call_park(struct call *c, size_t size, struct error *err);
 /* Frees p without an answer and handles the message again, which may park the request again. */
 void parked_begin_anew(struct parked *p);
 
@@ -78,7 +79,7 @@ struct listing {
     struct error error; /* error of the first list that failed */
     struct part {
         struct listing *listing;
-        struct wire_buf rows; /* owned: an array */
+        struct wire_buf rows; /* owned: the list's rows, a MessagePack array */
         int64_t total;        /* rows of the table that fit the list's filter */
     } parts[LISTED_ALL];
 };

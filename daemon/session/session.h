@@ -102,7 +102,7 @@ struct sessions {
     uint64_t spent_until_ns; /* the user of the current turn is charged for time up to this */
 
     uint64_t requests;
-    uint64_t errors[ERROR_SLOTS]; /* error answers by code */
+    uint64_t errors[ERROR_SLOTS]; /* number of error answers, by error code */
     bool open;                    /* the timer is open */
     void (*stopped)(struct sessions *x);
 };
@@ -139,7 +139,7 @@ struct session {
     struct list tickets;
     struct scan scan;
 
-    struct list link; /* all->all */
+    struct list link; /* node in all->all */
     uid_t uid;
     pid_t pid;       /* shown to people; another process may have this pid by now */
     char client[64]; /* name from `hello` */
@@ -148,7 +148,7 @@ struct session {
 /* A request that is answered later, or a client's lease, which gets no answer.
  * Embedded in the owner's struct. */
 struct ticket {
-    struct list link;        /* session->tickets */
+    struct list link;        /* node in session->tickets */
     struct session *session; /* borrowed; NULL after the end of the session */
     uint32_t id;
     bool owed; /* an answer is due, so the ticket counts towards TICKETS_MAX */
@@ -176,7 +176,7 @@ void session_tell(struct session *s, const void *news, size_t n);
 int session_subscribe(struct session *s, bool on, struct error *err);
 void session_charge(struct session *s);
 bool session_is_owner(const struct session *s); /* root or the daemon's user */
-void session_watch(struct session *s);          /* starts the sweep for a deadline */
+void session_watch(struct session *s);          /* starts the timer that checks deadlines */
 void session_count_error(struct session *s, int code);
 
 /* Gives a turn to every session of a user, after the user went over or under a limit. */
