@@ -25,7 +25,7 @@ void log_open(enum log_level level);
  * ERROR_INVALID: stderr is no file. ERROR_IO: the log goes on in the renamed file. */
 int log_reopen(struct error *err);
 /* Reads a level: "error" | "warning" | "notice" | "info" | "debug". The message of ERROR_INVALID
- * lists them. */
+ * lists the levels. */
 int log_level_parse(const char *name, enum log_level *out, struct error *err);
 bool log_wants(enum log_level level);
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -21,8 +21,8 @@
 #include "proto/hash.h"
 #include "proto/request.h"
 
-/* While the ledger reads trials, an acquire uses up the user's whole share of pending requests: it
- * may read thousands of trials (20 ms). */
+/* While the ledger reads trials, an acquire counts as all pending requests that a client may have:
+ * the ledger may read thousands of trials (20 ms). */
 enum { ASKED_AS = PENDING_MAX };
 
 /* ---- the caller's configs -------------------------------------------------------------------- */
