@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `pause`: a training job's GPU does nothing for a moment, which tunings may use. */
+/* The method `pause`: a training job says that its GPU does nothing for some ms, in which gemmd may
+ * tune. */
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/methods.h"
 

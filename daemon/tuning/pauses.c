@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tuning while the GPU of a training job pauses (tuning.h). */
+/* Tunes while the GPU of a training job pauses (tuning.h). */
 #include <stdlib.h>
 
 #include "daemon/tuning/tuning.h"
@@ -7,15 +7,15 @@
 
 /* A session that keeps jobs to its pauses, or a request `pause` that waits for the pause's end. */
 struct pausing {
-    struct ticket ticket; /* first */
+    struct ticket ticket; /* first member: its address is the struct's */
     struct list link;     /* pauses.sessions or pauses.requests */
     struct tuning *tuning;
 };
 
 /* ---- jobs bound to pauses -------------------------------------------------------------------- */
 
-/* True when the job may use the device only in pauses. Another queued job, which need not wait for
- * a pause, must not wait for this job's pauses either. */
+/* True when the tuning job may use the device only in pauses. False while a job is queued that need
+ * not keep to pauses: it would have to wait for the pauses of this job. */
 static bool pauses_bind(const struct tuning *x, const struct job *j)
 {
     if (!j->in_pauses || list_empty(&x->pauses.sessions)) {

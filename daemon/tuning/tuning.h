@@ -99,9 +99,10 @@ struct precompiler {
 };
 
 struct pauses {
-    struct list sessions; /* sessions that asked with wait=boundary: their GPU's steps go first */
+    /* sessions that asked with wait=boundary: their training steps go before tunings */
+    struct list sessions;
     struct list requests; /* requests `pause` that wait for the end of the open pause */
-    bool bound;           /* the running order waits for pauses */
+    bool bound;           /* the running order keeps to pauses */
     bool wanted;          /* the runner has work for the device and waits for a pause */
 };
 
@@ -297,29 +298,35 @@ void offers_take(struct tuning *x);
 
 /*
  * Tuning in pauses. A training job that asks with wait=boundary gets the best lower tier at once.
- * Its keys are tuned while the job's GPU has nothing to do: the job says so between two steps
- * (method `pause`), and waits for at most the time that it grants. Compilers work all the time. The
- * runner keeps the order, and waits before each step on the device until the next pause.
+ * gemmd tunes its keys while the training job's GPU has nothing to do: between two training steps
+ * the training job sends `pause`, and waits for at most the time that it grants. Compilers work all
+ * the time. The runner keeps its order, and waits before each step on the device until the next
+ * pause.
  *
- * A job is bound to pauses while all its askers want that and one of them is connected, and while
- * no other job waits for the device. Otherwise the job goes on as a background job.
+ * A job (of tuning) is bound to pauses while all requests that joined it have wait=boundary, a
+ * session that asked so is connected, and no other job waits for the device. Otherwise it goes on
+ * as a background job.
  */
 
 enum { PAUSES_LATER = 1 };
 
-/* The session's training job goes first on this device, until the session ends. */
+/* Adds the session to pauses.sessions until the session ends: the steps of its training job go
+ * before tunings of jobs with `in_pauses`. */
 void pauses_hold(struct tuning *x, struct session *s);
-/* Answers `pause` at once (0) when the runner has no work for a pause, else at the pause's end
- * (PAUSES_LATER). ERROR_BUSY, ERROR_NO_MEMORY. */
+/* Handles the request `pause` of a training job, which grants `ms`. Answers at once (0) when the
+ * runner has no work for a pause, else at the pause's end (PAUSES_LATER). ERROR_BUSY,
+ * ERROR_NO_MEMORY. */
 int pauses_ask(struct tuning *x, struct session *s, uint32_t id, int64_t ms, struct error *err);
-/* Called for each order: returns whether the order waits for pauses. */
+/* Called for each order of the runner: returns whether the runner must keep to pauses with this
+ * order. */
 bool pauses_bind_order(struct tuning *x, const struct job *j);
-/* Called when a job was queued or joined, or a session has ended: frees the running order that need
- * not wait for pauses any more. */
+/* Called when a job was queued or joined, or a session has ended. If the running order need no
+ * longer keep to pauses, tells the runner so. */
 void pauses_review(struct tuning *x);
-/* The runner's message `quiet`. */
+/* Handles the runner's message `quiet`: the runner does not use the device until the next pause.
+ * `wants`: it has work for that pause. */
 void pauses_on_quiet(struct tuning *x, int64_t job, bool wants);
-/* The order has ended, and with it the open pause. */
+/* Called when the running order has ended or is free of pauses: ends the open pause. */
 void pauses_end(struct tuning *x);
 
 /* ---- precompile.c ---------------------------------------------------------------------------- */
@@ -374,7 +381,8 @@ bool supervisor_cancel(struct supervisor *s, int64_t job);
 /* Tells the runner that other jobs wait for the device, so that it may set the order aside. The
  * call is ignored unless the order is under way. */
 void supervisor_others_wait(struct supervisor *s, int64_t job);
-/* Tells the runner that the device is free for its order, for `ms`; below 0: to the order's end. */
+/* Tells the runner that it may use the device for its order for `ms`; below 0: until the order
+ * ends. */
 void supervisor_pause(struct supervisor *s, int64_t job, int64_t ms);
 /* Tells the runner that a job that was set aside will not come back, so that the runner may drop
  * the job's state. */
