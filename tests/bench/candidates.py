@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The candidates for a row of moe.csv: the inputs, and the functions that compute the row. A
-function launches without waiting for the device.
+"""What moe_peers.py times for a row (a layer's GEMM and mode) of tests/data/shapes/moe.csv: the input
+tensors, and a function each for torch, cuBLAS and gemmd's kernel. A function launches without waiting
+for the device.
 
 A layer's own permute (gate_up permutes X, down permutes Y), with g the stable argsort of the flat
 (token, slot) choices by expert, means:
@@ -9,8 +10,8 @@ A layer's own permute (gate_up permutes X, down permutes Y), with g the stable a
     dX       permute_x  D[g[i]] = dY[i] W[e]              permute_y  D[i] = dY[g[i]] W[e]
     dW       permute_x  X's row is g[i] div topk          permute_y  dY's row is g[i]
 
-Where our kernel scatters, torch gathers by a given inverse permutation: index_select is torch's
-faster way.
+Where our kernel scatters rows, torch's function gathers them by the inverse permutation, which is
+computed beforehand: index_select is torch's faster way.
 """
 import functools
 
@@ -60,7 +61,7 @@ def torch_plain(torch, row, w, i):
 
 
 def torch_permuted(torch, row, w, i):
-    """The functions of torch_plain, with the layer's permute before or after the product."""
+    """As torch_plain, but each function also performs the layer's permute, before or after the product."""
     mm, wt, offs = torch._grouped_mm, w.transpose(-2, -1), i.offsets
     return {
         ("forward", "permute_x"): lambda: mm(i.x_own.index_select(0, i.tokens), wt, offs=offs),
@@ -77,7 +78,7 @@ def is_scattered(row):
 
 
 def torch_dense(torch, row, w, i):
-    """A dense product of all rows with the matrix of a single expert, in the mode's layouts."""
+    """A dense product of all rows with the matrix of a single expert, operands transposed as the mode needs."""
     a, b = {"forward": (i.x, w[0].t()), "dX": (i.dy, w[0]), "dW": (i.dy.t(), i.x)}[row.mode]
     out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
     return lambda: torch.mm(a, b, out=out)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """cublasLtMatmul by ctypes: out[M, N] = x[M, K] w[N, K]^T in bf16, with each algorithm that
 cuBLASLt's heuristic proposes. torch.mm takes the first proposal, or cuBLAS's own choice; a careful
-user could have the best proposal. The library is PyTorch's.
+user could time all proposals and take the fastest. The library is PyTorch's.
 
-cuBLASLt counts in columns: a row-major [R, C] is its C x R with leading dimension C. So out^T (N x
-M) = w^T^T (K x N, transposed) times x^T (K x M).
+cuBLASLt stores matrices by columns: a row-major [R, C] is for cuBLASLt a C x R matrix with leading
+dimension C. So it computes out^T (N x M) = w (its K x N matrix, transposed) times x^T (K x M).
 """
 import ctypes
 from ctypes import (POINTER, Structure, byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32,
@@ -75,8 +75,8 @@ class CublasLt:
             raise CublasLtError(f"{name}: status {status}")
 
     def plans(self, x, w, out, stream):
-        """Returns functions that compute the product, one per algorithm, in the heuristic's order. They keep
-        their operands alive."""
+        """Returns functions that compute the product, one per algorithm, in the heuristic's order. The
+        functions keep the operands alive."""
         return Matmul(self, x, w, out).plans(stream)
 
 

@@ -38,7 +38,7 @@ class Meter:
         return count
 
     def _to_step(self, op, count):
-        """Launches until the counter changes. Returns (reading, time, number of launches)."""
+        """Launches op until the energy counter changes. Returns (the counter, the time, number of launches)."""
         before, launches, until = self.read(), 0, self.clock() + STEP_S
         while (now := self.read()) == before:
             if self.clock() > until:
@@ -62,7 +62,8 @@ class Meter:
 
 
 def meter(torch, machine, seconds):
-    """{op: Meter.of's result}; None without --energy or a counter of NVML."""
+    """Returns a function that measures the energy of op's launches (Meter.of); None without --energy, or where NVML has
+    no counter."""
     n = machine.nvml
     if not n or not seconds:
         return None

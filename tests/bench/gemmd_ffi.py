@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python/gemmd, from this tree's sources, for programs that get the libgemmd.so of a build and must
-know that the library is of the daemon's sources."""
+"""Imports the Python package of this tree, for the benchmarks. They choose a build's libgemmd.so
+themselves, and check that library and daemon were built from the same sources."""
 import pathlib
 import sys
 

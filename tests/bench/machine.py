@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A record's facts about the machine: versions once, clocks and power over time. Read by NVML's
-Python binding if installed, else by nvidia-smi; facts that neither knows are left out."""
+"""The facts about the machine in a benchmark's JSON record: versions once, clocks and power over time.
+NVML's Python binding gives them if installed, else nvidia-smi; facts that neither has are left out."""
 import datetime
 import pathlib
 import platform

@@ -37,7 +37,7 @@ def skip(why):
 
 
 def torch_or_skip(device):
-    """Makes no context, because tuning needs its memory."""
+    """Returns torch, or exits with status 77. Makes no CUDA context: gemmd tunes first, and needs that memory."""
     try:
         import torch
     except ImportError as e:
@@ -54,7 +54,7 @@ def torch_or_skip(device):
 
 
 def torch_device(torch, device):
-    """Makes the context, current in this thread; gemmd's kernels are loaded into the context."""
+    """Makes PyTorch's CUDA context, current in this thread; gemmd's kernels are loaded into this context."""
     if device == "cpu":
         return torch.device("cpu")
     if not device.startswith("cuda:") or not device[5:].isdigit():
@@ -85,7 +85,7 @@ class DeviceClock:
         self.late = 0  # samples taken again
 
     def _sample(self, op, spin_us):
-        """(device us, host us from the spin's launch until all is queued)"""
+        """Returns (us that the device took for op, us that the host took to queue spin, events and op)."""
         cuda = self.torch.cuda
         self.dirty.fill_(1.0)
         self.clean.sum()
@@ -158,9 +158,9 @@ def make_clock(torch, device, options):
 # ---- floors --------------------------------------------------------------------------------------
 
 def floors(torch, device, clock, samples=7):
-    """The device's present bandwidth and matrix rate. `bandwidth` is the rate of a copy, bytes read
-    and written; `read` of a sum, `write` of filling with zeros, which is most of the work of dW
-    with few rows."""
+    """Measures the device's present rates. `bandwidth` is the rate of a copy, bytes read and written;
+    `read` of a sum, `write` of filling with zeros, which is most of the work of dW with few rows;
+    `matrix` of a large matrix product."""
     rehearsal = device.type == "cpu"
     elements, n = (1 << 14, 64) if rehearsal else (COPY_BYTES // 4, MATRIX)
     source = torch.empty(elements, dtype=torch.float32, device=device).normal_()
@@ -194,7 +194,7 @@ def energy_floors(torch, device, joules):
 
 
 def together(before, after):
-    """Returns the floors of a run: the mean of those measured before and after it."""
+    """Returns the device's rates for a run: means of the rates that floors() measured before and after the run."""
     return {name: (before[name] + after[name]) / 2
             for name in ("bandwidth", "read", "write", "matrix")}
 
@@ -240,7 +240,7 @@ def lost(torch, device):
 
 def difference(torch, ours, theirs):
     """Relative norms ||ours - theirs|| / ||theirs||: of the whole, and of the worst row (of the
-    last dimension). NaN or infinity in ours gives NaN or infinity here, so it passes no limit."""
+    last dimension). NaN or infinity in ours gives NaN or infinity here, which is within no limit."""
     a, b = ours.reshape(-1, ours.shape[-1]), theirs.reshape(-1, theirs.shape[-1])
     if a.shape != b.shape:
         raise ValueError(f"shapes differ: {tuple(ours.shape)} and {tuple(theirs.shape)}")
@@ -250,7 +250,7 @@ def difference(torch, ours, theirs):
     for at in range(0, a.shape[0], step):
         x, y = a[at:at + step].float(), b[at:at + step].float()
         d2, y2 = (x - y).square_().sum(1).double(), y.square().sum(1).double()
-        # A row of zeros has to be zeros.
+        # Where theirs is a row of zeros, the norm is 0 if ours is zeros, too, and infinite otherwise.
         rows = torch.where((y2 == 0) & (d2 == 0), d2, d2 / y2)
         apart, norm, worst = apart + d2.sum(), norm + y2.sum(), torch.maximum(worst, rows.max())
     whole = torch.where((norm == 0) & (apart == 0), apart, apart / norm)

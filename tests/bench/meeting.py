@@ -6,7 +6,7 @@ The cost for daemons of sharing a database. Prints three figures:
 
   news   from the answer to a put at a daemon until a second daemon answers the key, in ms;
   idle   wake-ups of an idle daemon in a second: its voluntary context switches;
-  old    a hit of a job that is pinned to an old generation, over a hit of another job.
+  old    latency of a hit of a job that asks at an old generation / latency of another job's hit.
 
 GEMMD_BUILD names the build. The machine should be idle otherwise."""
 import argparse

@@ -135,7 +135,7 @@ def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
     for kind, (name, torch_name, _) in verdicts.KINDS.items():
         asked = wanted.get((row.name, kind))
         if not asked:
-            if kind == "fused":  # plain torch is measured in any case, as the yardstick for recorded peers
+            if kind == "fused":  # plain torch stays: verdicts.py compares recorded times of peers through it
                 del ops[torch_name]
             continue
         result["tuned"][name] = asked.record()
@@ -160,7 +160,7 @@ def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
 
 
 def add_peer(torch, result, row, w, inputs, peer, ops):
-    """A peer's launch, compiled, tuned and checked like ours."""
+    """Adds a peer (another project's kernel) to `ops`: its launch, compiled, tuned and checked like ours."""
     yardstick = {"torch": candidates.torch_plain, "torch_fused": candidates.torch_permuted}[peer.yardstick]
     try:
         launch, read = peer.ready(torch, row, w, inputs)
@@ -180,7 +180,7 @@ def say(result):
 
 
 class Bench:
-    """All rows in turn, until the time is over or the device is lost."""
+    """Measures all rows in turn, until --seconds are over or the device is lost."""
 
     def __init__(self, torch, device, clock, record, options, rows, wanted):
         self.torch, self.device, self.clock = torch, device, clock
@@ -216,7 +216,7 @@ class Bench:
 
     def row(self, row, w, inputs):
         result, theirs = self.results[row.name], {}
-        for peer in self.peers:  # without the watchdog: a peer may compile for a minute
+        for peer in self.peers:  # before ours.watched, which ends a hanging run: a peer may compile for a minute
             if row.mode in peer.modes:
                 add_peer(self.torch, result, row, w, inputs, peer, theirs)
         try:
@@ -263,8 +263,8 @@ def probe_row(torch, device, row):
 
 
 def probe(torch, device):
-    """Tests that torch._grouped_mm takes these layouts and is right; returns a message
-    for each function that waits for the device."""
+    """Tests torch._grouped_mm on a small problem of each layer and mode; returns a message for each
+    function that waits for the device."""
     found = []
     for layer in shapes.LAYERS:
         for mode in shapes.MODES:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our side of a comparison: the options that both programs share, asking gemmd for the best
-kernels, and loading them.
+"""gemmd's side of the comparisons moe_peers.py and dense_peers.py: their common options, asking gemmd
+for the best kernels, and loading the kernels.
 
-All asking comes before all measuring, and gemmd is stopped in between: only the loaded kernels of
-ours are on the device while times are taken. A kernel that gemmd could not tune in time is left out
-with its reason, never replaced by a lesser kernel.
+The programs ask for all kernels, stop gemmd, and then measure: only gemmd's loaded kernels are on the
+device while times are taken. A kernel that gemmd could not tune in time is left out with its reason,
+never replaced by a lesser kernel.
 """
 import argparse
 import contextlib
@@ -198,7 +198,7 @@ def say_again(files, conclude):
 
 
 def run(torch, options, wanted, record, conclude, bench):
-    """The common part of both programs: tune, load, stop gemmd, bench(torch, device, record), then
+    """The common part of moe_peers.py and dense_peers.py: tune, load, stop gemmd, bench(torch, device, record), then
     conclude(record), which adds verdicts to the record and prints the record."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     wanted = list(wanted)

@@ -81,8 +81,8 @@ class Unsloth:
         self.facts = {"commit": _commit(checkout), "sha256": _digest(folder / "grouped_gemm"), "triton": triton.__version__}
 
     def ready(self, torch, row, w, i):
-        """Every output is allocated anew. Outputs of dX and dW are first filled with zeros, for
-        which their users wait, too."""
+        """Unsloth's functions allocate every output anew, and fill outputs of dX and dW with zeros. Both
+        are timed, because their users wait for both."""
         lib, permute = self.interface, {row.permute: True}
         launch = {
             "forward": lambda: lib.grouped_gemm_forward(i.x_own, w, row.topk, i.m_sizes, i.gather, autotune=True, **permute),
@@ -92,8 +92,8 @@ class Unsloth:
         return launch, lambda out: out
 
     def first(self, torch, row, launch):
-        """The first launch tunes. The tuner's key lacks the number of tokens, so the tuner forgets
-        between rows."""
+        """The first launch tunes. The key of Unsloth's tuner lacks the number of tokens, so its cache is
+        cleared before each row."""
         tuner = self.tuners[row.mode]
         tuner.cache.clear()
         seconds = _seconds(torch, launch)
@@ -140,8 +140,8 @@ class DeepGemm:
 
 
 def padded(m_sizes, align):
-    """The places of rows when each expert's rows are padded, and the expert of each padded row, or
-    -1."""
+    """Pads each expert's rows to a multiple of `align`. Returns the place of each real row, and for each
+    row its expert, or -1 for padding."""
     rows, layout = [], []
     for expert, m in enumerate(m_sizes):
         rows += range(len(layout), len(layout) + m)

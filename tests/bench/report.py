@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables for people. Ratios above 1 say that ours is faster."""
+"""Prints a benchmark's results as tables. A ratio above 1 says that gemmd's kernel is faster."""
 
 
 def cell(value, form):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gemmd of our own for a run: in a temporary folder, with its own socket, database and cache.
+"""Starts a gemmd for a benchmark's run: in a temporary folder, with its own socket, database and cache.
 
 A store hands answers to a later run, so that nothing is tuned twice: a .tar.gz with the database
 and the compiled kernels of its current answers. A bare database is allowed, too; its kernels are
-compiled again. If a store is of other kernel sources, its answers are hints, and are tuned anew.
+compiled again. Answers of a store from other kernel sources are only hints: gemmd tunes again.
 """
 import io
 import json

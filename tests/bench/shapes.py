@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of tests/data/shapes/moe.csv, and the routing of their tokens. Plain Python: no torch.
 
-The routing is the daemon's for the profile "uniform": every token goes to topk different experts,
-all equally likely, so rows per expert vary. Only the seed's numbers differ.
+The routing has the rule of the daemon's profile "uniform": every token goes to topk different experts,
+all equally likely, so rows per expert vary. Only the random numbers differ from the daemon's.
 """
 import csv
 import dataclasses
@@ -75,8 +75,8 @@ def read_rows(path=MOE_CSV):
 
 
 def by_inputs(rows):
-    """Groups the file's rows by W, and each group by activations. Returns lists of lists of rows, in the order of the
-    file."""
+    """Groups the file's rows by the layer that owns W, and each group by tokens and topk. Returns lists of lists of
+    lists of rows, in the order of the file."""
     layers = {}
     for row in rows:
         layer = layers.setdefault((row.model, row.layer, row.experts, row.n, row.k), {})
@@ -95,9 +95,9 @@ def in_shard(rows, index, count):
 class Routing:
     m_sizes: list  # rows of each expert
     offsets: list  # where each expert's rows end
-    gather: list   # row in expert order -> flat (token, slot): a stable argsort by expert
-    tokens: list   # gather div topk
-    inverse: list  # flat (token, slot) -> row in expert order
+    gather: list   # for each row in expert order: token * topk + slot (a stable argsort by expert)
+    tokens: list   # gather div topk: the token of each row in expert order
+    inverse: list  # for each token * topk + slot: its row in expert order
 
     @property
     def active(self):

@@ -29,7 +29,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 def test_the_table_and_its_floors():
     rows = shapes.read_rows()
     assert len(rows) == len({r.name for r in rows}) == 72
-    for r in rows:  # the table computes its floors from our flops and bytes
+    for r in rows:  # the file's floor_us is the longer of the times for flops and bytes at an H200's rates
         floor = max(r.flops / 788e12, r.bytes(r.experts) / 4.3e12) * 1e6
         assert math.isclose(floor, r.recorded["floor_us"], abs_tol=0.06), r.name
     own = next(r for r in rows if r.name == "qwen3-30b-a3b/gate_up/4096/forward")
@@ -94,7 +94,8 @@ def test_every_candidate_is_first_and_last_in_turn():
 
 
 class FakeCuda:
-    """Events that take the time of the last operation; counts the clock's calls."""
+    """Stands in for torch.cuda. `now` is the device's clock in ms, which tested operations advance and events record;
+    `spins` keeps the length in us of every spin kernel."""
 
     def __init__(self):
         self.spins, self.now = [], 0.0
@@ -319,7 +320,7 @@ def test_beside_a_torch_that_is_dense_already_a_row_may_be_two_per_cent_slower()
 
 
 def test_the_bound_says_which_rows_are_meant():
-    memory = {"flops": 7e9, "bytes": 4e8, "bytes_fused": 4e8}  # at the peak rates 10 us and 100 us
+    memory = {"flops": 7e9, "bytes": 4e8, "bytes_fused": 4e8}  # at the peak rates: 10 us of matrix work, 100 us of traffic
     rows = [moe_result("forward", 16384), moe_result("dW", 16384),
             moe_result("dX", 16384, i=1, us={"ours": 105.0, "torch": 110.0, "dense": 100.0}),
             moe_result("dX", 16384, i=2, **memory),
@@ -586,7 +587,8 @@ def test_without_what_it_needs_a_program_skips(program, tmp_path):
 
 @pytest.mark.parametrize("program", ["moe_peers", "dense_peers"])
 def test_recorded_results_are_said_again(program, tmp_path):
-    """Reads recorded rows of an H200, without samples. The program names rows that are wrong or took longer."""
+    """`--results` reads rows recorded on an H200 (without samples), and names rows that are wrong or took
+    longer."""
     recorded = HERE / "data" / f"{program}.json"
     record, changed = json.loads(recorded.read_text()), tmp_path / "changed.json"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking, launching and saving through a real daemon on the CPU; a gemmd of the test's own and its
-stores."""
+"""Tests the helpers of the benchmarks: cublaslt.py's declarations, and asking, launching and packing a
+store (service.py, ours.py) with a real gemmd on the CPU."""
 import ctypes
 import math
 import os

@@ -6,11 +6,11 @@ ours_fused, torch_fused, unsloth, deepgemm, dense), `flops`, `bytes`, `bytes_fus
 the peers' times of moe.csv. Contiguous ours is only compared with plain torch, fused ours with
 torch and its permute.
 
-A peer measured elsewhere is compared through torch: (theirs / torch there) x (torch / ours here),
-with plain torch as the yardstick on both sides. Its recorded times, of warm caches, serve only for
-this ratio. Unsloth's kernels have the permute fused: so for rows with the permute in the table, the
-ratio is also given with torch and its permute as the yardstick. If a peer's kernels were timed in
-the run itself (`us` has unsloth or deepgemm), their time over ours is given, too.
+A peer whose times are only recorded in moe.csv is compared through plain torch, timed there and here:
+(theirs / torch there) x (torch / ours here). The recorded times are of warm caches and
+serve only for this ratio. Unsloth's kernels have the permute fused: where moe.csv also has torch's time
+with the permute, the ratio is given through that time, too. If the run itself timed a peer's kernels
+(`us` has unsloth or deepgemm), their time over ours is given, too.
 """
 import math
 
@@ -73,7 +73,7 @@ def derive(result, floors):
 # ---- checks --------------------------------------------------------------------------------------
 
 def _check(name, wanted, rows, value_of, limit_of, mean):
-    """Checks a promise. `rows`: all rows that the promise is about, measured or not."""
+    """Checks a promise, such as a least ratio. `rows`: all rows that the promise is about, measured or not."""
     values = {r["name"]: value_of(r) for r in rows}
     known = {name: v for name, v in values.items() if v is not None}
     if mean:
@@ -125,7 +125,8 @@ def _kind_checks(results, kind):
 
 
 def moe_checks(results, floors):
-    """`results` of all rows that were asked for, measured or not (`us` empty). Adds `derived`."""
+    """Checks every promise for the MoE rows. `results`: all rows that the user selected, also rows that were not
+    measured (`us` empty). Adds `derived`, a row's ratios, to each result."""
     for r in results:
         r["derived"] = derive(r, floors)
     checks = [c for kind in KINDS for c in _kind_checks(results, kind)]

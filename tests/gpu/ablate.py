@@ -10,9 +10,8 @@ Then, on a GPU, for the figures of dW in docs/kernel-notes.md:
     DIR/build/tests/gpu/hopper_bench --cubins EMPTY_DIR --stages time --kind dW --tile "128x128 c1 s5 nb4 x2" \\
         --samples 7 --gap-ms 2 --shape "2048 5760 2880 32 4"
 
-Only some edits leave results right: evict_last, store_ends, rest_waits, apart, first_more,
-asks_nothing, row_by_row and first_rows_first (with by_sm if each SM has one thread block). The
-edits are for times.
+The times are what counts. Results stay right only with evict_last, store_ends, rest_waits, apart,
+first_more, asks_nothing, row_by_row, first_rows_first, and with by_sm if each SM has one thread block.
 """
 import pathlib
 import subprocess
@@ -39,7 +38,7 @@ LOAD_5D_LAST = """5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cac
                  " [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;"
                  :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(bar), "l"(policy_evict_last())
 """
-# Each edit: (file, lines, new lines).
+# {name of an edit: [(file of the Hopper kernels, lines of the file, the lines that replace them)]}
 EDITS = {
     "no_loads": [  # barriers complete, but TMA loads no data
         ("producer.cu", "barrier_expect(bar, part > WHOLE_PART ? last_bytes(p, x, part) : x->bytes);\n    if (!GATHER_A)\n"
@@ -49,9 +48,9 @@ EDITS = {
     "no_stores": [  # everything runs except dW's store
         ("epilogue.cu", "    if (MODE == MODE_DW)\n        send_sums(p, t, buffer, c, r);\n    else\n",
          "    if (MODE == MODE_DW && r < 0)\n        send_sums(p, t, buffer, c, r);\n    if (MODE != MODE_DW)\n")],
-    "one_place": [  # dW loads the first rows for all experts: they stay in L2
+    "one_place": [  # dW loads the same rows of x and dy for every expert, so that these rows stay in L2
         ("producer.cu", "z = t->first + t->rows, slab =", "z = t->rows, slab =")],
-    "evict_last": [  # dW's operands should stay in L2
+    "evict_last": [  # loads and prefetches carry a policy that keeps dW's operands in L2
         ("ptx.cu", "INLINE u64 policy_evict_first(void)\n", POLICY + "INLINE u64 policy_evict_first(void)\n"),
         ("ptx.cu", LOAD_5D, LOAD_5D_LAST),
         ("ptx.cu", 'prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) :',
@@ -66,12 +65,12 @@ EDITS = {
          '    if (to == 1)\n        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"')],
     "store_ends": [  # a staging buffer is reused after its store has written, not after it has only read the buffer
         ("ptx.cu", "cp.async.bulk.wait_group.read %0;", "cp.async.bulk.wait_group %0;")],
-    "rest_waits": [  # REST_LATE: a single consumer waits for a block before the next tile
+    "rest_waits": [  # without REST_LATE: dW's single consumer waits for a block of K before it seeks its next tile
         ("mainloop.cu", "#define REST_LATE (", "#define REST_LATE (0 && ")],
-    "apart": [  # the compiler does not see that a warp's lanes multiply together
+    "apart": [  # no barrier tells the compiler that a warp's lanes are together when they multiply
         ("mainloop.cu", "    if (SAY_TOGETHER)\n", "    if (0)\n"),
         ("scheduler.cu", "CALLED void order_experts(", "INLINE void order_experts(")],
-    "first_more": [  # swap_ab: odd experts, too, give their extra grains of rows to the first tiles
+    "first_more": [  # swap_ab: also an odd expert's wider tiles are its first, not its last
         ("scheduler.cu", "t->expert & 1 ? tiles - more : 0", "0")],
     "by_sm": [  # tiles are dealt by an SM's number; the hardware gives adjacent thread blocks to the SMs of a GPC
         ("scheduler.cu", "#define WALKER BLOCK\n",
@@ -79,7 +78,7 @@ EDITS = {
          "#define WALKER sm_id()\n")],
     "asks_nothing": [  # in kernels for one expert, consumers do not prefetch operands into L2
         ("one_expert.cu", "#define ASKS_FIRST (LOCATE_EARLY &&", "#define ASKS_FIRST (0 && LOCATE_EARLY &&")],
-    "row_by_row": [  # permute_copy does not copy by token
+    "row_by_row": [  # permute_copy reads a token's row for each of its topk copies, not once
         ("host/launch.c", "return v->gather_x && v->topk > 1 &&", "return v->gather_x && v->topk > 1 << 30 &&")],
     "first_rows_first": [  # permute_copy copies rows from the first to the last
         ("permute.cu", "int i = p.rows - 1 - PERMUTE_WARP; i >= 0; i -= PERMUTE_WARPS",

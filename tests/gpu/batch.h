@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiles many variants on all cores, each variant once. */
+/* Compiles many variants on all cores, each variant once. The compiled images keep their places. */
 #ifndef GEMMD_TESTS_GPU_BATCH_H
 #define GEMMD_TESTS_GPU_BATCH_H
 

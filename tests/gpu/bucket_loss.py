@@ -6,8 +6,8 @@ layers.
     bucket_loss.py --build build --out DIR [--device cuda:0] [--seconds 150] [--budget 32]
                    [--samples 4]
 
-Goes through LAYERS, whose models, GEMMs, modes and token counts are mixed, so that all are
-represented at any end. For each layer, token counts inside its bucket are answered under pow2 and
+Goes through LAYERS, whose models, GEMMs, modes and token counts are mixed, so that a run that ends
+early has some of each. For each layer, token counts inside its bucket are answered under pow2 and
 sqrt2 and tuned exactly; then each count is measured with all these configs. Begins no layer after
 --seconds. Writes all rows to DIR/bucket_loss.json and prints medians and maxima by scheme, mode and
 token count. `exact` is the control: the cost of a short tuning and of noise. --device cpu rehearses
@@ -59,7 +59,7 @@ def measure(daemon, row, options):
                      "--samples", options.samples, "--budget", options.budget, "--quiet", "--json",
                      check=False)
     if run.stderr:
-        print(run.stderr.strip())  # a failed shape does not end the run
+        print(run.stderr.strip())  # the run goes on with the next layer
     result = json.loads(run.stdout) if run.stdout else {"rows": [], "summary": []}
     seconds = round(time.monotonic() - began, 1)
     print(f"{row['model']:14} {row['layer']:8} {row['mode']:8} {row['tokens']:>5} tokens: " +

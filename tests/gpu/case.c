@@ -324,8 +324,8 @@ const void *case_fetch(struct gpu_case *c, bool wide)
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
-/* Returns the limit of the relative error of a row. With fuse_mul_post both roundings may differ
- * from the reference's by a unit, which is much in a short row. */
+/* Returns the limit of the relative error of a row. fuse_mul_post rounds twice, and each rounding
+ * may differ from the reference's by a unit in the last place, which is much in a short row. */
 static double norm_limit(const struct gemm *v)
 {
     double limit = v->out == DTYPE_FP32 ? 1e-4 : v->out == DTYPE_FP16 ? 1e-3 : 5e-3;

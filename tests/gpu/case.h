@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A grouped_gemm problem on the GPU with random operands, and its expected output: every row of the
- * output by the reference kernel. Launches may use the operands directly (dense, int32), or "wide":
- * the same values with gaps between rows (NaN), int64 indices, and weights of the input type. Both
- * must give the same bits.
+ * A grouped_gemm problem on the GPU with random operands, and its expected output, which the
+ * reference kernel computes. Launches may use the operands directly (dense, int32 indices), or
+ * "wide": the same values with gaps between rows (NaN), int64 indices, and weights of the input
+ * type. Both must give the same bits.
  */
 #ifndef GEMMD_TESTS_GPU_CASE_H
 #define GEMMD_TESTS_GPU_CASE_H
@@ -35,8 +35,8 @@ struct case_shape {
     int64_t experts, topk, n, k;
     const int64_t
         *rows; /* [experts]; the last count is raised until the sum is a multiple of topk */
-    /* dX and dW with permute_y: dy has a row for each token, which the token's topk rows all name.
-     * Further rows, which a permutation would read, are NaN. */
+    /* dX and dW with permute_y: gather_indices names one row of dy for all topk rows of a token.
+     * The rows of dy that a permutation would also name are NaN. */
     bool shared_dy;
 };
 

@@ -6,8 +6,8 @@ results.
     clusters.py --build build --out FILE [--device cuda:0] [--tokens 512,4096] [--models M,...]
                 [--seconds 240] [--tops 4] [--permutes own|none] [--wide] [--no-right]
 
-right   problems of ragged experts, tiles of every shape that can share, also an odd number of tiles; the
-        configs are given, and gemmd compares their results with the reference kernel's
+right   problems whose experts have uneven rows; given configs with tiles of every shape that can share an
+        operand, also an odd number of tiles; gemmd compares their results with the reference kernel's
 fast    each dW row of tests/data/shapes/moe.csv is tuned from an empty store; the best --tops configs are then
         measured alone and with either cluster, all in alternating blocks of one run; --wide: also
         clusters of every tile that can share, in two depths and six orders of tiles
@@ -30,7 +30,7 @@ from fresh_regret import text_of
 from tune_layers import SHAPES, Daemon, problem_options, rows_of
 
 SHARED = {"2x1": "BLOCK_SIZE_K", "1x2": "BLOCK_SIZE_N"}  # the field with the shared operand's tile size
-CONFIGS_MOST = 512  # of a request
+CONFIGS_MOST = 512  # configs in a request
 RAGGED = "0,1,15,16,17,48,63,64,65,0,129,1000,0"
 SIZES = [(384, 640), (320, 192), (1024, 128), (64, 64)]  # N, K
 TILES = [(128, 128, "pingpong", 12, 4), (64, 256, "pingpong", 12, 4), (256, 128, "cooperative", 12, 3),

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The limits of the Hopper kernels where they fall short of their targets: hardware counters (ncu)
-# of single launches of hopper_bench, with free clocks.
+# Shows what limits the Hopper kernels where they miss their target times: ncu's hardware counters for
+# single launches of hopper_bench. ncu leaves the clocks unlocked.
 #
 #   tests/gpu/counters.sh OUT BUILD CUBINS
 #

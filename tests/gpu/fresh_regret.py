@@ -12,12 +12,12 @@ For each landscape in DIR (or for one file), --rounds times: a fresh daemon with
 no compiled kernel tunes the problem. The winner is looked up in the recording. Then the winner and
 the recording's best are measured in alternating blocks of one run, --repeats times.
 
-    recorded the winner's recorded time / the least of the configs that the recording measured again with
-             many samples; a winner without these has the median of its few samples ("*")
-    regret   its time / the least of the recording's best --rivals and itself, in these runs, because a
-             recording is of another day and card. Each rival counts with the median over the runs of its
-             time to the winner's: the least of several varying times is too low for each of them. The
-             finals' alternating blocks have five seats; a rival 3 % behind has only a few samples
+    recorded the winner's recorded time / the least time of the configs that the recording measured again
+             with many samples. "*": the winner was not measured again, so its time is of few samples
+    regret   the winner's time / the least time of the winner and the recording's best --rivals, measured
+             anew, because a recording is of another day and card. Each rival counts with the median over
+             the runs of its time / the winner's, because the least of several noisy times is too low. At
+             most five configs get alternating blocks; a rival 3 % behind has only a few samples
     device   milliseconds of launches / the recording's
     compile  core-seconds of the variants that the tuner tried / core-seconds of all
 
@@ -39,7 +39,7 @@ from tune_times import SHAPES, Store, card_name, problem_options, rows_of
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
 import latest  # noqa: E402
 
-FRESH = SHAPES.parent / "fresh.csv"  # sizes of models without known times
+FRESH = SHAPES.parent / "fresh.csv"  # rows of models without recorded times of other projects' kernels
 LAUNCHES = ("time", "verify", "finals")
 
 
@@ -78,7 +78,7 @@ class Landscape:
             return None
 
     def time_us(self, point):
-        """(microseconds, True if of few samples only); None: never measured."""
+        """Returns (microseconds, True if the time is of few samples only); None: never measured."""
         if point in self.many:
             return statistics.median(self.many[point]) / 100, False
         return (statistics.median(self.few[point]) / 100, True) if point in self.few else None
@@ -101,7 +101,7 @@ def text_of(config):
 
 
 def measure_again(store, row, key, configs):
-    """Microseconds of each config, in alternating blocks; in few blocks for configs far behind."""
+    """Measures the configs again in alternating blocks, slow configs in fewer blocks. Returns microseconds of each."""
     before = max(trial["id"] for trial in rows_of(store.daemon.json("trials", key)))
     chosen = [word for config in configs for word in ("--config", text_of(config))]
     store.daemon.run("tune", *problem_options(row), "--again", "--strategy", "given", "--iters", 20, *chosen)

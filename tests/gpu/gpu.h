@@ -29,7 +29,7 @@ gpu_graph gpu_capture_end(gpu_stream stream);
 void gpu_graph_launch(gpu_graph graph, gpu_stream stream);
 void gpu_graph_free(gpu_graph graph);
 
-/* Time of day that only goes forward, seconds. */
+/* Seconds of the monotonic clock. */
 double seconds(void);
 
 #endif

@@ -35,7 +35,7 @@ class Gather(torch.autograd.Function):
 
 
 def weigh(y, weights):
-    """[tokens * topk, hidden] in token order to [tokens, hidden]"""
+    """Multiplies rows y [tokens * topk, hidden], in token order, by weights and sums each token's: [tokens, hidden]"""
     y = y.view(*weights.shape, y.shape[-1]) * weights.to(y.dtype).unsqueeze(-1)
     return y.sum(1)
 
@@ -85,7 +85,7 @@ def torch_early(layer, x):
 
 
 class Copies(torch.autograd.Function):
-    """x's rows, each topk times, in expert order; the gradient's sum is written out."""
+    """x's rows, each topk times, in expert order. The gradient sums a token's topk rows by sum_of_slots."""
 
     @staticmethod
     def forward(ctx, x, index, inverse, topk):
@@ -100,7 +100,7 @@ class Copies(torch.autograd.Function):
 
 
 class Sums(torch.autograd.Function):
-    """[tokens * topk, hidden] in token order to [tokens, hidden]"""
+    """Sums each token's topk rows: [tokens * topk, hidden] in token order to [tokens, hidden]"""
 
     @staticmethod
     def forward(ctx, rows, topk):
@@ -151,7 +151,7 @@ GRADS = ("x", "router", "gate_up", "down")
 
 
 def step(form, layer, x, upstream):
-    """(y, gradients of x and the parameters); nothing is accumulated."""
+    """Returns (y, gradients of x and the parameters); adds nothing to the parameters' .grad."""
     y = form(layer, x)
     wanted = [x, layer.router.weight, layer.gate_up, layer.down]
     return y, torch.autograd.grad(y, wanted, upstream.to(y.dtype))

@@ -219,7 +219,7 @@ def gradients(b, tokens):
 
 
 def leave_out(b, name, error):
-    """A torch form that this PyTorch cannot run; gemmd's form must run."""
+    """Notes a torch form that this PyTorch cannot run. gemmd's form must run: its error is raised."""
     if name.startswith("gemmd"):
         raise error
     b.left_out.append(name)
@@ -259,7 +259,8 @@ def loop_ms(b, tokens):
 
 
 def ratio(b, ms, suffix=""):
-    """The time of the fastest torch form / the time of gemmd's form, for this suffix; None if either is missing."""
+    """The time of the fastest torch form / the time of gemmd's form (suffix "_eager": uncompiled); None if one is
+    missing."""
     theirs = [ms[name + suffix] for name in b.forms.FORMS
               if name.startswith("torch") and name + suffix in ms]
     mine = ms.get("gemmd" + suffix)
@@ -329,7 +330,8 @@ def same_bits(b, got, right):
 
 
 def check_replay(b, what, got, right, limit):
-    """The router's product is cuBLAS', which may choose another kernel while capturing."""
+    """Checks the errors of a replayed step within `limit`. The bits may differ: the router's product is cuBLAS's, which
+    may choose another kernel while capturing."""
     worst = max(b.forms.errors(got, right).values())
     b.check(f"{what}: a replayed graph gives what the step gives "
             f"({'the same bits' if same_bits(b, got, right) else f'within {worst:.1e}'})",

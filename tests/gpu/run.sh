@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh OUTDIR BUILD_DIR: every GPU test, logs into OUTDIR, a short summary last. Exit 0 when all
 # passed, 77 without a GPU. GEMMD_TEST_ALL=1 takes every variant of the space (minutes more);
-# GEMMD_BENCH_SECONDS: seconds for recording a landscape (default 60). On a Hopper GPU the first set of
-# variants is checked and shortly soaked (hopper/main.c has further stages), then sanitize.sh runs;
-# on other GPUs both are skipped.
+# GEMMD_BENCH_SECONDS: seconds for recording a landscape (default 60). On a Hopper GPU hopper_bench checks
+# its first set of variants (hopper/cases.h), some in repeated launches; then sanitize.sh runs. On other
+# GPUs both are skipped.
 set -u
 out=$1 build=$2
 here=$(cd "$(dirname "$0")" && pwd)

@@ -11,8 +11,8 @@
 # Limits of the tools: memcheck sees reads and writes of threads, but not of TMA. TMA stays inside
 # its maps' bounds, and hopper_bench's guards and NaN check them. racecheck knows mbarriers and
 # cp.async.bulk.tensor, but does not see wgmma's reads. Kernels with split sums send them by
-# st.async: racecheck did not end in 70 s (CUDA 13.0), where other kernels take half a second, so it
-# skips these kernels.
+# st.async. On these kernels racecheck did not end in 70 s (CUDA 13.0), on others in half a second, so
+# this script leaves them out of racecheck.
 set -u
 out=$1 build=$2
 bench=$build/tests/gpu/hopper_bench
@@ -31,7 +31,7 @@ command -v compute-sanitizer > /dev/null || {
     exit 77
 }
 
-# First without a sanitizer: an error of its own is no finding. This run also compiles all variants.
+# First without a sanitizer: an error of hopper_bench alone is no finding. This run also compiles all variants.
 timeout -k 5 120 "$bench" --cubins "$cubins" --stages sample --sample 16 --seed "$seed" --fork no \
     > "$out/sanitize-plain.log" 2>&1
 code=$?

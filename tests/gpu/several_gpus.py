@@ -140,7 +140,7 @@ def worker(devices, sizes, rehearse):
 # ---- gemmd's -------------------------------------------------------------------------------------
 
 class Host:
-    """The folder that all share, and a gemmd for each device."""
+    """A gemmd for each device, and the folder with their common database and sockets."""
 
     def __init__(self, options, devices):
         self.options, self.devices, self.processes = options, devices, {}
@@ -281,7 +281,7 @@ def tune(host, device, problem):
 
 
 def check_alone(host, verdict):
-    """Checks the promise `alone` for the last device: code that mixes devices up takes the first."""
+    """Checks the promise `alone` on the last device, because code that confuses devices would use the first."""
     before = [mib for _, mib in gpus()]
     most = most_memory(lambda: tune(host, host.devices[-1], NEW))
     more = [a - b for a, b in zip(most, before)]

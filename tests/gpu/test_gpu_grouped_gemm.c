@@ -84,7 +84,7 @@ static const char compare_source[] =
     "    if (different) atomicAdd(p.out, different);\n"
     "}\n";
 
-/* Adds the bytes that differ to the counter; asynchronous. */
+/* Adds the number of bytes that differ to test.counter; asynchronous. */
 static void compare(const void *a, const void *b, size_t bytes, gpu_stream stream)
 {
     const struct {
@@ -352,7 +352,8 @@ static void test_all(void)
 
 /* ---- the same bits at every launch ---------------------------------------------------------- */
 
-/* A case, a candidate with its output as a golden copy on the GPU, and a second candidate. */
+/* A case, a candidate, a copy of the candidate's first (checked) output on the GPU, with which
+ * later outputs are compared, and a second candidate. */
 struct golden {
     struct gpu_case c;
     struct candidate candidate, other;

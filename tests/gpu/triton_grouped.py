@@ -56,7 +56,7 @@ def launch(kernel, x, w, y, sizes):
 
 
 def make_operands(rows, n, k, experts, device, dtype):
-    """x, w, y and uneven sizes."""
+    """Returns random x and w, an empty y, and uneven sizes of experts."""
     torch.manual_seed(1)
     x, w = torch.randn(rows, k, device=device, dtype=dtype), torch.randn(experts, n, k, device=device, dtype=dtype)
     sizes = torch.bincount(torch.randint(experts, (rows,)), minlength=experts).to(torch.int32)
@@ -70,6 +70,6 @@ def error_of(x, w, y, sizes):
 
 
 def make_product(rows, n, k, experts, device):
-    """The autotuner, a launch, and a function for the error of the launch's result."""
+    """Returns make()'s kernel, a function that launches it, and a function that computes the error of y."""
     operands, kernel = make_operands(rows, n, k, experts, device, torch.bfloat16), make()
     return kernel, lambda: launch(kernel, *operands), lambda: error_of(*operands)

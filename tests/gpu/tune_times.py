@@ -89,7 +89,7 @@ class Store:
                 "variants": sum(1 for _ in (self.path / "cache" / "variants").iterdir())}
 
     def take_kernels(self, other):
-        """The compiled kernels of another store, or of a folder: names are hashes of contents."""
+        """Copies the compiled kernels of another store's folder; equal names have equal contents, whose hash they are."""
         shutil.copytree(other / "cache", self.path / "cache", symlinks=True, dirs_exist_ok=True)
 
     def tune(self, row):
@@ -99,7 +99,8 @@ class Store:
         return time.monotonic() - began, answer
 
     def phases(self):
-        """By key: the last tuning's milliseconds in each phase, over all its orders."""
+        """Returns for each key the milliseconds in each phase of the last tuning. A tuning that was set aside took
+        several orders to the runner, whose times are summed."""
         found, ended = {}, set()
         for event in rows_of(self.daemon.json("list", "--what", "events", "--sort", "-id")):
             m = EVENT.fullmatch(event["text"]) if event["kind"] in ("tuned", "set_aside") else None
@@ -131,7 +132,7 @@ def measured(row, seconds, answer, phases):
 
 
 def add_kernels(source, target):
-    """Files and links of a cache directory that another does not have: copytree cannot replace links."""
+    """Copies the files and links of a cache directory that `target` lacks. (copytree cannot replace links.)"""
     for path in source.rglob("*"):
         to = target / path.relative_to(source)
         if path.is_dir() and not path.is_symlink():

@@ -21,8 +21,9 @@ struct exchange {
     size_t request_n, reply_n;
 };
 
-/* Each function returns a malloc'ed array of n exchanges; sizes are of whole messages. It ends the
- * program with an error message when the server's reply is unexpected. */
+/* Each function returns a malloc'ed array of n exchanges. `request_bytes` and `reply_bytes` are
+ * sizes of whole messages. An unexpected reply of the server ends the program with an error
+ * message. */
 struct exchange *exchanges_gemmd(int fd, int n);
 struct exchange *exchanges_many(int fd, int problems, int *n);
 struct exchange *exchanges_raw(int n, size_t request_bytes, size_t reply_bytes);

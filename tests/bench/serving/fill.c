@@ -23,7 +23,7 @@ static _Noreturn void fail(const struct error *err)
     exit(1);
 }
 
-/* Keeps the stamp of a single target, because each stamp hashes the whole source. */
+/* Remembers the stamp of the last target, because family_stamp hashes the target's whole source. */
 static const char *stamp_of(const struct family *f, const struct family_target *t,
                             const struct device_info *device)
 {

@@ -2,9 +2,10 @@
 /*
  * A training job's view, through gemmd.h alone. Each program prints a line of JSON.
  *
- *   job table SOCKET PROBLEMS ROUNDS    ns of a gemmd_get that the job's own table answers;
+ *   job table SOCKET PROBLEMS ROUNDS    ns of a gemmd_get that libgemmd answers from its table of
+ *                                       answers already received;
  *   job many SOCKET PROBLEMS ROUNDS     ms of one gemmd_get_many of all problems, no answer from
- *                                       the table;
+ *                                       this table;
  *   job storm SOCKET PROCESSES QUERIES  PROCESSES processes connect and ask at once.
  */
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measurements beside single messages. Each prints a line of JSON.
+ * Measures gemmd's start, and the memory of idle connections. Each command prints a line of JSON.
  *
  *   life start SOCKET PROBLEM GEMMD OPTION...   ms from exec to the first hello, to the right
  *                                               answer to PROBLEM, to the end of loading; then
@@ -67,7 +67,8 @@ static double cpu_ms(pid_t pid)
     return (double)(user + kernel) * 1e3 / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Waits until the process `pid` uses no more CPU time. */
+/* Waits until the process `pid` has used no CPU time for 0.3 s. Returns the ms from `began` (us) to
+ * the last use. */
 static double wait_quiet(pid_t pid, double began)
 {
     double quiet_since = now_us(), last = cpu_ms(pid);

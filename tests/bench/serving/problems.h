@@ -13,7 +13,7 @@ enum { PROBLEMS_MAX = 3 * 256 * 256 };
  */
 struct gemmd_problem bench_problem(int i);
 void bench_config(int i, struct record *out); /* has as many fields as a tuned config */
-double bench_time_us(int i);                  /* of no other number */
+double bench_time_us(int i);                  /* the answer's time, different for each number */
 /* The numbers 0..n-1 in an order without a pattern, the same on every run. malloc'ed. */
 int *bench_order(int n);
 

@@ -29,7 +29,7 @@ import latest  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 SYNTHETIC = HERE.parents[1] / "data" / "synthetic.jsonl"
 SERVER_CPU, CLIENT_CPU = 0, 1
-TARGETS = {  # name: (limit, the unit of the ratio, True: at least)
+TARGETS = {  # name: (limit, True: the result must be at least the limit, False: at most)
     "hit / ping-pong": (1.25, False), "hit / memcached": (1.0, False), "hit / redis": (1.0, False),
     "50 connections / memcached": (1.0, True), "50 pipelined / redis": (1.0, True),
     "get_many of 10,000, ms": (10, False), "the same through libgemmd, ms": (10, False),
@@ -151,9 +151,9 @@ def compile_load(args, gemmd):
 
 
 def beside_compiles(args, folder):
-    """p99 of 50 clients, quiet and while the CPU device compiles and measures, in turns."""
+    """p99 latency of 50 clients, in turns on a quiet machine and while a runner compiles and measures on the CPU."""
     gemmd = servers.Server("gemmd", folder, servers.gemmd_command(
-        args.build, folder, "cpu", fill(args, folder, "cpu", 1000)))  # default priority
+        args.build, folder, "cpu", fill(args, folder, "cpu", 1000)))  # without servers.in_front: default priority
     load = Load(argparse.Namespace(**vars(args) | {"realtime": False}), "gemmd", gemmd.socket, 1000)
     quiet, loaded = [], []
     try:

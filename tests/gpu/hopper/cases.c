@@ -9,7 +9,7 @@
 
 const struct device_info h200 = {H200_FIELDS};
 
-/* ---- the first set of tiles, and variations of these tiles */
+/* ---- the first set's tiles: configs chosen by hand, and variations of these */
 
 const struct tile tiles[] = {
     {"128x192 pp s4 nb2", 128, 192, 12, true, 4, 2, 1},
@@ -137,9 +137,9 @@ const struct tile tiles[] = {
     {"64x256 pp s4 nb2 x2", 64, 256, 12, true, 4, 2, 1, .slabs = 2},
     {"192x128 pp s3 nb2 x2 w3", 192, 128, 12, true, 3, 2, 1, .loaders = 3, .slabs = 2},
     {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1,
-     .slabs = 2}, /* only with fp32, where two slabs are 64 columns */
+     .slabs = 2}, /* legal only for fp32 output, where two slabs of 128 bytes are 64 columns */
     {"128x64 pp s4 nb4", 128, 64, 12, true, 4, 4,
-     1}, /* only with fp32, where two tiles fill four buffers */
+     1}, /* legal only for fp32 output, where two tiles fill the four staging buffers */
     {"128x64 c2 s6 nb4", 128, 64, 12, false, 6, 4, 1},
     {"64x64 c1 s8 nb4", 64, 64, 8, false, 8, 4, 1},
     {"160x256 df s4 nb1 swap", 160, 256, 12, false, 4, 1, 1, .swap = true, .deferred = true},
@@ -376,7 +376,7 @@ const struct shape variant_shapes[VARIANT_SHAPES + 1] = {
     {8, 584, 328, 1, ROWS(rows_soak), .nan = 5, .indices = INDICES_64, .weights_in = true},
     {8, 328, 584, 2, ROWS(rows_soak), .nan = 2, .strided = true, .shared_dy = true},
     {4, 1160, 1088, 1, ROWS(rows_long),
-     .nan = 2}, /* whole slabs of rows, for tiles that are only legal with them */
+     .nan = 2}, /* rows of dW's output are whole slabs of 128 bytes, which store_slabs=2 needs */
     {1, 1160, 1088, 1, ROWS(rows_thousand), .no_sizes = true},
 };
 

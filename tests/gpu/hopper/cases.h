@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cases of the Hopper bench: tiles (configs), kinds (modes with their flags and types),
- * shapes. */
+/* The cases of the Hopper bench: tiles (configs), kinds (modes with their flags and types), shapes.
+ * The "first set" is every tile in every kind; the stage "variants" launches the whole space. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_CASES_H
 #define GEMMD_TESTS_GPU_HOPPER_CASES_H
 
@@ -41,8 +41,8 @@ int kind_named(const char *name); /* -1: none */
  * TMA; -1: no kind. */
 int kind_of_problem(const struct gemm *v);
 bool kind_gathers(const struct kind *kind); /* by the producer's threads */
-/* True if the order of threads affects a launch more than usual: the case is launched more
- * often. */
+/* True if the kernel's threads copy operands or its consumers take turns: a missing wait then shows
+ * in only some launches, so the case is launched more often. */
 bool case_is_delicate(const struct kind *kind, const struct tile *tile);
 
 enum indices {
@@ -66,15 +66,16 @@ struct shape {
 };
 extern const struct shape shapes[];
 extern const int n_shapes;
-/* Shapes by [which][mode]: 0 has many short tiles per thread block, of any size; 1 has few tiles
- * with long sums, for configs that are illegal for 0; 2 has multiples of 64, for clusters. */
+/* The soak's shapes by [which][mode]: 0 has many short tiles per thread block, of any size; 1 has
+ * few tiles with long sums, for configs that are illegal for 0; 2 has multiples of 64, for
+ * clusters. */
 enum { SOAK_SHAPES = 3 };
 extern const struct shape soak_shapes[SOAK_SHAPES + 1][3]; /* the last row's shapes have one expert;
                                                               it has no shape for dW */
 /* Each variant of the space runs once, on one of two shapes, so that run-time types differ.
  * Variants that are not legal on the drawn shape run on a larger shape. */
 enum { VARIANT_SHAPES = 3 };
-extern const struct shape variant_shapes[VARIANT_SHAPES + 1]; /* likewise */
+extern const struct shape variant_shapes[VARIANT_SHAPES + 1]; /* the last shape has one expert */
 extern const struct shape sample_shape;
 
 /* Makes the problem of a kind and a shape. Returns 0, or -1 after printing the reason. */
@@ -83,8 +84,8 @@ void case_config(const struct gemm *v, const struct kind *kind, const struct til
                  struct record *config);
 /* True for a kernel for one expert (ONE_EXPERT in hopper/params.cu). */
 bool case_of_one_expert(const struct variant *v);
-/* Makes the config, and the variant of the config for the problem. Returns false with *why if it is
- * not legal. */
+/* Makes the config, and the variant of the config for the problem. Returns false with *why if the
+ * config is not legal. */
 bool case_variant(const struct kind *kind, const struct tile *tile, const struct problem *p,
                   const struct device_info *info, struct record *config, struct variant *out,
                   struct rejection *why);

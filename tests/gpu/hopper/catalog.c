@@ -17,7 +17,7 @@ int catalog_open(void)
     struct kinds_setup setup = {
         .target = "hopper",
         .arch = "sm_90a",
-        .compiler = "bench", /* any text: names in cubins.c do not depend on the compiler */
+        .compiler = "bench", /* as in cubin_hash, whose hashes do not depend on the compiler */
         .kind = options.variants,
         .seed = options.seed};
     if (order) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All compile-time variants of the Hopper target's space, each once, as in tests/compile. The
- * beginning of the order is a fair sample. */
+/* All compile-time variants of the Hopper target's space, each once, listed by
+ * tests/compile/kinds.c. The order is shuffled: its beginning is a fair sample. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_CATALOG_H
 #define GEMMD_TESTS_GPU_HOPPER_CATALOG_H
 
 #include "kernels/family.h"
 
 struct catalog_entry {
-    const char *hash;   /* as cubin_hash */
+    const char *hash;   /* cubin_hash's of the variant */
     const char *kind;   /* "forward-px.bf16" */
     const char *config; /* the config as text; run-time tunables have their first values */
 };

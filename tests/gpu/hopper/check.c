@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stage "check": every tile of the first set x kind x shape, against the reference. Without the
- * stage "soak", a short soak is done here: --soak launches on the first shape, four times as many
- * where threads copy or consumers take turns.
+ * Stage "check": every tile of the first set (cases.h) x kind x shape, against the reference. If
+ * the stage "soak" is not selected, this stage also repeats --soak launches on the first shape,
+ * four times as many where threads copy or consumers take turns.
  *
  * Steps go shape by shape, kind by kind, the tile fastest: tiles share a problem's buffers. --shard
  * deals out the shapes.

@@ -34,7 +34,7 @@ bool cubin_known(const struct variant *v)
     return access(path, R_OK) == 0;
 }
 
-/* Returns the text, ended by a zero; NULL if the file does not exist. */
+/* Returns the file's text, ended by a zero; NULL if the file does not exist. */
 static char *read_whole(const char *path)
 {
     FILE *f = fopen(path, "rb");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The folder of cubins: variants compiled once, here or on another machine. A name hashes source
- * and options, not the compiler: a folder belongs to a single compiler. A refused variant is a
- * file, too, "<hash>.refused" with the reason, so that no variant is compiled twice.
+ * The folder of cubins: variants compiled once, here or on another machine. A file's name hashes
+ * source and options, not the compiler: a folder belongs to a single compiler. A refused variant is
+ * a file, too, "<hash>.refused" with the reason, so that no variant is compiled twice.
  */
 #ifndef GEMMD_TESTS_GPU_HOPPER_CUBINS_H
 #define GEMMD_TESTS_GPU_HOPPER_CUBINS_H
@@ -11,7 +11,7 @@
 
 enum cubin {
     CUBIN_HERE,
-    CUBIN_REFUSED, /* compiles, but spills or serialises: never launched */
+    CUBIN_REFUSED, /* compiles, but spills registers or serialises its wgmmas: never launched */
     CUBIN_BROKEN   /* does not compile */
 };
 

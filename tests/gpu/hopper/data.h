@@ -56,14 +56,15 @@ void data_free(struct data *d);
 void data_workspace(
     struct data *d,
     int64_t bytes); /* allocates at least so many bytes, and puts the workspace into args */
-/* Poisons the workspace: its content before a launch is undefined. */
+/* Fills the workspace with ones in all bits, because a kernel may not rely on its content. */
 void data_poison_workspace(struct data *d);
 void data_poison(
     struct data *d); /* fills the output with NaN, or with the values that accumulate adds to */
 void data_compare(struct data *d, struct gpu_module *tools, struct findings *f);
 void data_save(struct data *d, int which);
 /* Compares the output with the saved output `which`, then restores the output as before a launch.
- * Asynchronous: data_differed() waits, and returns the number of different units of 16 bytes. */
+ * Asynchronous: data_differed() waits, and returns how many units of 16 bytes differed since
+ * data_again_begin(). */
 void data_again(struct data *d, struct gpu_module *tools, int which);
 void data_again_begin(struct data *d);
 uint32_t data_differed(struct data *d);

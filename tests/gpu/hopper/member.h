@@ -22,8 +22,8 @@ struct member {
 
 /* Returns 0, or -1 if kinds[] lacks the member's kind, which is a fault of kinds[]. */
 int member_at(int i, struct member *m);
-/* Makes the member's config for a problem of its kind. Returns false with *why if it is not legal.
- */
+/* Makes the member's config for a problem of its kind. Returns false with *why if no such config is
+ * legal. */
 bool member_config(const struct member *m, const struct problem *p, const struct device_info *info,
                    struct record *config, struct rejection *why);
 

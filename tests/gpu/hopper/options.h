@@ -20,7 +20,7 @@ struct options {
     const char *shapes_file;
     const char *free_shapes[FREE_SHAPES_MAX];
     int n_free_shapes;
-    const char *kind, *tile; /* names from the first set, with commas between; NULL: all */
+    const char *kind, *tile; /* names of kinds and tiles (cases.c), commas between; NULL: all */
     const char *variants;    /* pattern for names of the space's kinds; NULL: all kinds */
     const char *with;        /* stage time: fields added to each config; NULL: none */
     int shard, shards;

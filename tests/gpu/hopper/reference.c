@@ -30,8 +30,9 @@ static void fill_weights(struct data *d, int64_t expert)
     fill_rows(&d->w, expert * d->v.n, d->v.n);
 }
 
-/* Number of an expert's rows to fill with NaN. If experts share a token's row, only the first row.
- * In dW no shared row: it would be a NaN in all of the token's experts. */
+/* Returns how many of an expert's rows to fill with NaN: all, unless topk experts share a token's
+ * row. Then only the first; in dW none, because a shared NaN would reach all of the token's
+ * experts. */
 static int64_t rows_to_fill(const struct gemm *v, int64_t rows, bool shared)
 {
     return !shared ? rows : v->mode != GEMM_DW && rows > 0 ? 1 : 0;
@@ -52,7 +53,7 @@ static void fill_expert(struct data *d, int64_t e)
     }
 }
 
-/* Poisons the weights of experts without rows, and all of one expert. */
+/* Fills the weights of experts without rows with NaN, and all data of the expert shape->nan. */
 void reference_poison(struct data *d, const struct shape *shape)
 {
     const struct gemm_state *s = d->workload.state;

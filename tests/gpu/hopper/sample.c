@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stage "sample": --sample variants of the first set for a run under compute-sanitizer
+ * Stage "sample": --sample variants of the first set (cases.h) for a run under compute-sanitizer
  * (sanitize.sh). The sanitizer makes launches a hundred times slower, so problems are small, with a
  * few thread blocks. A variant's name is printed before its first launch, and the stage waits for
  * the GPU afterwards: messages between two names belong to the first. Buffers have no guards,
@@ -33,8 +33,7 @@ static int sample_steps(void)
 }
 
 /* True if a tile fits a step. Ping-pong and cooperative tiles take turns. Two steps of four are
- * dynamic and one splits sums, if a legal tile exists; otherwise (`any`) tiles with usual
- * values. */
+ * dynamic and one splits sums. `any`: no such tile was legal, so tiles that do neither fit, too. */
 static bool may_be(const struct tile *tile, int step, bool any)
 {
     if (!any && step % 4 == 3 && options.splits) {
@@ -76,7 +75,7 @@ static enum tally judge(struct lab *lab, struct data *d, const struct record *co
     return t;
 }
 
-/* The step's kind among the wanted kinds; -1: no kind is wanted. */
+/* Returns the step's kind: those of order[] that --kind selects, in turn; -1: it selects none. */
 static int kind_at(int step)
 {
     int wanted[ORDER], n = 0;

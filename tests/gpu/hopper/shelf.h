@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers of small problems, kept while a stage goes through many variants of each. */
+/* Keeps the buffers of small problems while a stage runs many variants on each problem. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_SHELF_H
 #define GEMMD_TESTS_GPU_HOPPER_SHELF_H
 

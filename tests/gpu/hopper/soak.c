@@ -72,7 +72,7 @@ static bool make_case(const struct item *it, const struct problem *p,
            hopper_variant(p, config, "sm_90a", v, NULL) == 0;
 }
 
-/* True if the item is legal for this problem; sets the hash. */
+/* True if the item is legal for problem `which` of soak_shapes; sets the item's hash. */
 static bool fits(struct item *it, int which)
 {
     struct problem p;
@@ -87,7 +87,7 @@ static bool fits(struct item *it, int which)
     return case_of_one_expert(&v) == (which == SOAK_SHAPES);
 }
 
-/* Chooses the first legal problem; `one`: the problem with one expert. */
+/* Chooses the first problem for which the item is legal; `one`: only that with one expert. */
 static bool fit(struct item *it, bool one)
 {
     bool done = one && fits(it, SOAK_SHAPES);
@@ -114,7 +114,8 @@ static void add_item(const struct item *it)
     launches_in_all += it->launches;
 }
 
-/* Includes unwanted tiles and kinds, because the rest of the space excludes the whole first set. */
+/* Adds the first set's items that --kind and --tile select. Returns the hashes of the whole set,
+ * which the rest of the space excludes. */
 static char (*add_first_set(int *n))[HASH_HEX]
 {
     char(*hashes)[HASH_HEX] = calloc((size_t)(2 * n_kinds * n_tiles), sizeof(*hashes));

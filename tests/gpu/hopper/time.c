@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stage "time": layers, a step each. First every tile in the mode's plain kind. Then other run-time
- * values for the best tile. Then the kinds that perform the layer's own permutes, with the tiles
- * near the best. A sample is a single launch:
+ * Stage "time": each step times a layer. First every tile in the mode's kind without permutes. Then
+ * other run-time values for the best tile. Then the kinds that perform the layer's own permutes,
+ * with the tiles near the best. A sample is a single launch:
  * - after an idle gap, so that power is no limit;
  * - behind a kernel that spins, so that the launch itself does not show;
  * - with L2 full of other data.
@@ -73,9 +73,9 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Writes other memory and then reads more. Lines that were only written would have to be stored by
- * the timed launch, some 50 MB. The amount depends on the launch: a launch that leaves such lines
- * in L2 would seem faster. */
+/* Pushes the operands out of L2: writes other memory, then reads more. Without the reads the timed
+ * launch would have to store the written lines, some 50 MB, and a launch that leaves such lines in
+ * L2 would seem faster. */
 static void empty_l2(struct lab *lab)
 {
     const struct {
@@ -158,8 +158,8 @@ static void say_time(const struct layer *l, const struct timed *t)
         t->least, layer_flops(l) / t->us * 1e-6);
 }
 
-/* Turns store_evict_first off in the config. False: it is off by default (other modes, stores by
- * threads), so the config has been measured that way. */
+/* Turns store_evict_first off in the config. False: it is off by default (in other modes, and for
+ * stores by threads), so the config was already measured without. */
 static bool store_first_off(const struct problem *p, struct record *config)
 {
     struct gemm v;
@@ -254,8 +254,8 @@ static void time_run_times(struct lab *lab, struct data *d, const struct layer *
     }
 }
 
-/* Times the tiles of a kind: all, with times into us[] (plain), or the tiles near the best plain
- * time. *best gets the best. */
+/* Times the tiles of a kind. `plain` (no permutes): all tiles, with times into us[]; otherwise the
+ * tiles whose time in us[] is near the best. *best gets the fastest. */
 static void time_kind(struct lab *lab, const struct layer *l, int k, bool plain,
                       double us[TILES_MAX], struct timed *best)
 {

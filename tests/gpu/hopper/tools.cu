@@ -159,9 +159,9 @@ static __device__ float rounded(float v, int dtype)
     return widen(narrow(v, dtype), dtype);
 }
 
-/* The op's two roundings. The first may go either way if the sum lies nearer to the middle of two numbers than single
- * precision is exact. Then the middle is the reference: either number could be a whole step wrong in a row of only 8
- * elements. */
+/* fuse_mul_post: rounds the sum, and rounds its product with the weight. A sum in single precision may be rounded up or
+ * down if it lies close to the middle between two numbers. Then the mean of both results is the reference: with either
+ * result alone, a right kernel could be a whole step off, which is much in a row of 8 elements. */
 static __device__ double fused(double v, double weight, int dtype)
 {
     const double slack = 1e-6 * (1 + fabs(v));
@@ -286,7 +286,7 @@ struct again_params {
     const uint4 *saved;
     const uint4 *fresh; /* NULL: all ones */
     i64 n;
-    u32 *differ; /* units of 16 bytes, added */
+    u32 *differ; /* the number of units of 16 bytes that differ is added here */
 };
 
 extern "C" __global__ void tool_again(const struct again_params p)

@@ -23,7 +23,8 @@ struct stage {
     bool resumes; /* a new child repeats the step of a dead child, without the fatal variant */
     /* The number of steps; called once, before any child exists. Negative: the stage cannot run. */
     int (*steps)(void);
-    /* The variant that a step needs, for the pool; NULL: steps compile for themselves. */
+    /* Gives the variant that a step needs, so that pool.c compiles ahead; NULL: steps compile
+     * themselves. */
     bool (*variant)(int step, struct variant *out, char *name, size_t size);
     void (*step)(struct lab *lab, int step);
     void (*end)(struct lab *lab); /* called after the stage's last step in this child */
