@@ -25,7 +25,7 @@ WHO = re.compile(r"\b(what|who|whose|whom|whoever|whatever)\b", re.I)
 VAGUE = re.compile(r"\b(it|its|those|others|one|ones|none|there|such)\b", re.I)
 INVERTED = re.compile(r"(What|Who|Whose|Of|Whether|Nor|Such|Those|That)\b")
 LONG_WORDS = 30
-LIMITS = {"who": 3, "vague": 30, "inverted": 3, "long": 1}  # per 1,000 words, and per cent of sentences
+LIMITS = {"who": 3, "vague": 30, "inverted": 3, "long": 1}  # who, vague: in 1,000 words; others: per cent of sentences
 SKIPPED = ("tests/data/", "tests/fuzz/corpus/", "LICENSE")
 C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The owner's methods, denied to others; lists; the daemon's options."""
+"""The methods that only gemmd's owner may call (`shutdown`, `evict`, `pin`, ...), lists, and the daemon's options."""
 import os
 import pathlib
 import subprocess
@@ -159,7 +159,8 @@ def test_a_put_does_not_push_out_what_was_measured(daemon):
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_put_at_the_last_moment_does_not_push_out_what_was_measured(host, n):  # noqa: F811
-    """The runner has reported the winner, and the row is on its way to the database or a daemon."""
+    """The put comes when the runner has reported the winner, but its row is not yet in the database, or not yet known
+    to the daemon of the put."""
     members = host(n)
     d = members[0]
     problems = [gemm(n=64 * i) for i in range(1, 11)]

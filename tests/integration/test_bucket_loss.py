@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verify --exact`, and the query field `bucket` that it uses."""
+"""`gemmctl verify --exact`, which measures the loss by rounding sizes, and the query field `bucket` that it uses."""
 import pathlib
 import subprocess
 import sys

@@ -66,7 +66,7 @@ def test_results_of_a_nearly_equal_device_are_tried_first(results, folder, chang
 
 
 def test_results_of_a_nearly_equal_device_in_the_database_are_tried_first(results, folder):
-    """The daemon tries them also after a restart, and changes no rows for that."""
+    """A daemon of the other class tries the pinned config without a change of its row, so also after a restart."""
     d, config, _ = results
     (folder / "results.db").rename(d.database)
     d.device = device(folder, "other", power_limit_w=300)

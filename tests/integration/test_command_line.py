@@ -19,7 +19,7 @@ SIZE = ["--m", "256", "--n", "256", "--k", "256"]
 
 
 def ctl(d, *args, code=0, env=None, **more):
-    """gemmctl with these words, as raw bytes."""
+    """Runs gemmctl and checks its exit status. Returns (stdout, stderr), where bad UTF-8 in stdout is replaced."""
     result = subprocess.run([GEMMCTL, *args], capture_output=True, timeout=60 * PATIENCE,
                             env={**d.env, "GEMMD_SOCKET": str(d.socket), **(env or {})}, **more)
     said = result.stderr.decode(errors="replace")
@@ -137,7 +137,7 @@ def test_no_row_of_a_table_becomes_another(daemon_of_module, folder, table, opti
 
 
 def test_what_never_ends_is_not_read_to_its_end(daemon_of_module, folder):
-    """A mistake in a shell must not use up the machine's memory."""
+    """`import` stops reading an endless file, a mistake in a shell, before the file fills the machine's memory."""
     at_most = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))}
     if "sanitize" in os.environ.get("GEMMD_BUILD_KIND", ""):  # sanitizers reserve terabytes
         at_most = {}
@@ -187,7 +187,7 @@ def test_nothing_is_verified_of_no_tokens(daemon_of_module, args, said):
 @pytest.mark.parametrize("words,lacks,give", [([], "N and K", "--n and --k"), (["--n", "512"], "K", "--k"),
                                               (["--k", "256"], "N", "--n")], ids=str)
 def test_a_file_of_aiters_whose_name_says_no_sizes_is_named(daemon_of_module, folder, words, lacks, give):
-    """gemmctl names the file also among several files. The name of the first file has its sizes."""
+    """gemmctl names the file whose name lacks the sizes, also among several files: the first file's name has them."""
     source = DATA / "exchange" / "GEMM-A16W16-N=512-K=256.json"
     path = folder / "DEFAULT.json"
     path.write_bytes(source.read_bytes())
@@ -239,7 +239,7 @@ def test_a_deadline_holds_for_a_daemon_that_hangs(folder):
         result = subprocess.run([GEMMCTL, "get", *SIZE, "--deadline-ms", "200", "--socket",
                                  str(folder / "s")], capture_output=True, text=True)
         took = time.monotonic() - began
-    # The deadline of a command is at least a second; the message names the rest of it after connecting.
+    # The deadline of a command is at least a second; the message names the time that is left after connecting.
     said = re.search(r"did not answer `hello` within (\d+) ms", result.stderr)
     assert result.returncode == 3 and said and 0 < int(said[1]) <= 1000, result
     assert 1 <= took < 3 * PATIENCE
@@ -293,7 +293,8 @@ STUBS = BUILD / "tests" / "cuda_stub"
 @pytest.mark.skipif(not (STUBS / "libstub_cuda.so").exists(), reason="built without cuda")
 @pytest.mark.parametrize("unit", [False, True], ids=["by itself", "as a unit"])
 def test_a_gpu_is_found_by_every_spelling_of_its_uuid(folder, unit):
-    """Upper case and prefixes, as in CUDA_VISIBLE_DEVICES. A unit's instance names the socket."""
+    """A UUID may be in upper case or cut short, as in CUDA_VISIBLE_DEVICES. A unit's gemmd has the spelling of the
+    unit's instance in its socket's name."""
     first = os.getpid()  # unique among concurrent test runs
     whole = f"MIG-{first.to_bytes(4, 'little').hex()}-0405-0607-0809-0a0b0c0d0e0f"
     short = whole[:9].upper()

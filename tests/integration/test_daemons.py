@@ -212,8 +212,8 @@ def run_ranks(members, ranks, wanted):
 
 @pytest.mark.parametrize("daemons", [1, DAEMONS])
 def test_ranks_cold(host, daemons, record_property):
-    """8 ranks query the same keys, cold: as many tunings as keys. tests/bench/cold_ranks.py times
-    200."""
+    """8 ranks query the same keys of an empty database: as many tunings as keys. tests/bench/cold_ranks.py
+    measures the time for 200 keys."""
     members = host(daemons, env={"GEMMD_REPLAY_SPEED": "20"})
     wanted = problems(KEYS)
     run_ranks(members, 8, wanted)
@@ -274,8 +274,8 @@ def put(m, n, a):
 
 
 def look_and_tune(one, two):
-    """`one` verifies the known config for a tighter tolerance, `two` must tune meanwhile. Returns
-    both answers and the phases of the second."""
+    """`one` verifies its best config for a tighter tolerance; meanwhile `two` is asked to tune the key.
+    Returns both answers, and the phases that `two` reported."""
     one.call("evict", problem=gemm())
     assert one.call("get", problem=gemm(), budget=10)["measured"] == 10
     eventually(lambda: two.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
@@ -289,12 +289,12 @@ def look_and_tune(one, two):
 
 
 def test_a_tune_that_waits_for_another_daemon_is_a_search(host):
-    """The other daemon may only verify the known config."""
+    """`two` searches after the wait, because `one` only verified its config and did not search."""
     one, two = host(2, options=["--linger-ms", "0"])  # so that the verification includes a runner's start
     one.call("get", problem=gemm(), budget=10)
     phases = set()
     for _ in range(9):
-        if "elsewhere" not in phases:  # repeated while the verification ends before `two` asks
+        if "elsewhere" not in phases:  # repeats while `one` has verified before `two` is asked to tune
             looked, tuned, phases = look_and_tune(one, two)
             assert looked["tier"] == "exact" and tuned["measured"] == 40 and "measure" in phases
     assert "elsewhere" in phases and two.status()["jobs"]["shared"] == 0
@@ -363,7 +363,7 @@ def test_who_heard_nothing_for_a_while_forgets_what_is_gone(host):
 
 
 def test_more_changes_than_are_kept(host):
-    """A daemon that missed deleted changes reads all keys again."""
+    """A daemon is stopped until rows of the table `change` that it has not read are deleted. Then it reads all keys."""
     away, other = host(2)
     gone = put(other, 0, 0)["key"]
     eventually(lambda: answers(away, 0))
@@ -402,7 +402,7 @@ def test_what_one_could_not_save_the_others_hear_when_it_can(host):
 
 @contextlib.contextmanager
 def commit_lock(m):
-    """Holds the lock like a daemon stopped in the middle of a commit."""
+    """Holds the commit lock (the lock file beside the database), like a daemon stopped in the middle of a commit."""
     with open(f"{m.database}.lock", "r+") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield

@@ -26,7 +26,8 @@ def put_many(d, n=MANY):
 
 
 def leaf_pages(database):
-    """Moves the log into the file, so that readers read again; returns the leaf pages of `best`."""
+    """Moves the write-ahead log into the database file, so that readers read the file. Returns the leaf pages of
+    `best`."""
     with sqlite3.connect(database) as db:
         eventually(lambda: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
         return [n for n, in db.execute("SELECT pageno FROM dbstat WHERE name = 'best' AND"
@@ -75,7 +76,7 @@ def flip(database, text):
 
 
 def freeze(member):
-    """Stops the daemon, but not during a read: a read keeps the log from being emptied."""
+    """Stops the daemon by SIGSTOP, but not while it reads the database: a read keeps the log from being emptied."""
     def is_frozen():
         os.kill(member.process.pid, signal.SIGSTOP)
         with sqlite3.connect(member.database, timeout=0) as db:
@@ -178,7 +179,7 @@ def test_a_rebuild_without_room_is_made_when_there_is_some(daemon):
     """The rebuild needs no query, and also saves a best that waited for room."""
     d = daemon()
     put_many(d)
-    time.sleep(6)  # the single check of an idle file has run and found nothing
+    time.sleep(6)  # the daemon has checked its idle database, which it does once, and found nothing
     lose_bests(d.database)
     limit_file(d, 40000)
     read_all(d)
@@ -241,7 +242,7 @@ def test_who_missed_news_believes_a_damaged_file(host, page):  # noqa: F811
 
 
 def test_a_start_takes_what_is_lost_from_the_snapshot(daemon):
-    """The snapshot is from the last clean stop, without later changes."""
+    """gemmd restores damaged rows from the snapshot of its last clean stop, except rows evicted or replaced since."""
     d = daemon()
     keys = [a["key"] for a in put_many(d)]
     before = [answers(d, n) for n in range(MANY)]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A full disk, and readers of the database, without privileges. (test_life.py fills a real file
-system, where mounting is allowed.)"""
+"""A full disk, which a limit of file sizes imitates without privileges, and other readers of the
+database. (test_life.py fills a real file system, where mounting is allowed.)"""
 import json
 import os
 import resource

@@ -93,7 +93,7 @@ def test_unsloths_csv(tuned, mode):
     assert rows and speedups == sorted(speedups, reverse=True)
     trials = [t for t in tuned.ctl_json("trials", *args) if t["status"] == "ok"]
     assert 0 < len(rows) <= len(trials)
-    assert speedups[0] in [t["speedup"] for t in trials]  # a config of the finals has its speedup from the finals
+    assert speedups[0] in [t["speedup"] for t in trials]  # of a config with a trial in the finals, that trial counts
     for r in rows:
         assert r["permute_x"] == "True" and r["permute_y"] == "False" and r["flatten"] == "True"
         assert float(r["torch_time"]) / float(r["triton_time"]) == pytest.approx(float(r["speedup"]))
@@ -182,7 +182,7 @@ def test_a_hint_is_tried_first_and_not_trusted(daemon):
         lower = c.call("get", problem=problem, wait="cached")
         assert lower["tier"] == "default", "nobody measured the hint, and the model prefers another"
         assert hint["key"][:6] in lower["note"] and "not expected to be faster" in lower["note"]
-        # In the order of compiling: a budget of two only has room for the default and the hint.
+        # a budget of two has room only for the default and the hint, which are compiled first
         answer = c.call("get", problem=problem, budget=2)
         assert (answer["tier"], answer["source"]) == ("exact", "tuned")
         tried = [t["config"] for t in c.list("trials", key=answer["key"])]

@@ -137,7 +137,7 @@ def test_sglangs_files_come_back_as_they_were(daemon, folder):
 
 
 def triton_problem(m):
-    """As of gemmd.triton, for vLLM's kernel: N is of the first product, 2 * 14336."""
+    """A problem as gemmd.triton asks it for vLLM's fused_moe_kernel. N is the width of the first product, 2 * 14336."""
     return {"op": "custom:triton", "kernel": "fused_moe_kernel", "source": "5f0c", "triton": "3.4.0",
             "backend": "cuda:80", "constants": "top_k=2,use_fp8_w8a8=False",
             "arguments": f"N=28672,K=4096,num_valid_tokens={2 * m},a_ptr.dtype=bfloat16"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program with another list of families tunes the op of tests/family, and knows the first family."""
+"""A gemmd linked with a second family (tests/family, op `transpose`) tunes this op as well as grouped_gemm's."""
 import pytest
 
 import conftest
@@ -26,7 +26,7 @@ def test_a_second_family_is_tuned_like_the_first(second):
         bucket = c.call("show", key=answer["key"])["problem"]
         assert bucket["rows"] > 200 and bucket["cols"] == 96, "its own rounding"
         assert c.call("get", problem=dict(reversed(bucket.items()))) == answer
-        # A neighbour's config answers only if expected to be no slower than the default: the default's config is.
+        # A neighbour's config answers only if it is expected to be no slower than the default. So pin the default's.
         c.call("pin", problem=problem, config=default["config"])
         near = c.call("get", problem={**problem, "rows": 4096}, wait="cached")
         assert near["tier"] == "near" and near["config"] == default["config"]

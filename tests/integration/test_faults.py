@@ -20,12 +20,12 @@ def faults(folder, *rules):
 
 
 def compiled(config):
-    """The compile-time part: identifies a module, and a quarantined variant."""
+    """Returns the config's compile-time part as text: configs with equal texts share a module and a quarantine."""
     return json.dumps({k: v for k, v in config.items() if k != "GROUP_SIZE_M"}, sort_keys=True)
 
 
 def candidates(d, n):
-    """Configs of n modules that a ranked search measures, without the reference's."""
+    """Returns configs of the first n modules that a ranked search measures, without the reference kernel's."""
     with d.connect() as c:
         key = c.call("tune", problem=gemm(), budget=30)["key"]
         trials = c.list("trials", key=key, stage="measure", sort="id")

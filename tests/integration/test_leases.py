@@ -450,7 +450,7 @@ def test_who_records_while_the_database_takes_nothing_is_told(daemon):
 
 
 def test_a_stop_while_trials_are_read_for_a_lease(daemon):
-    """The daemon reads trials for two waiters of one key. They arrive after the stop has ended all leases."""
+    """The daemon reads a key's trials for two waiters. The trials arrive after the stop has ended all leases."""
     for pause in range(4):
         d = daemon()
         key = {"op": "custom:mine", "n": 3}

@@ -141,7 +141,7 @@ def test_a_stop_while_it_compiles_leaves_no_folders(daemon, folder):
 
 
 def test_a_sighup_makes_it_reopen_its_log_and_go_on(daemon):
-    ours = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # gemmd inherits this; nohup ignores SIGHUP
+    ours = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # gemmd inherits this; under nohup it would ignore SIGHUP
     d = daemon()
     signal.signal(signal.SIGHUP, ours)
     old = d.log.rename(d.log.with_name("log.1"))
@@ -418,7 +418,7 @@ def test_a_removed_database_is_put_back(daemon):
     new = d.call("get", problem=gemm(n=512), budget=4)
     assert new["tier"] == "exact" and new["saved"] is True and "put back" in d.text()
     assert {r[0] for r in d.sql("SELECT key FROM best")} == {known["key"], new["key"]}
-    (d.folder / "cache.db").unlink()  # from now on nothing is written
+    (d.folder / "cache.db").unlink()  # no write follows, so the daemon must put the file back when it stops
     assert d.stop() == 0
     d.start()
     assert d.call("get", problem=gemm(), wait="cached") == known

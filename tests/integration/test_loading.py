@@ -87,7 +87,7 @@ def test_what_needs_the_whole_waits_for_it(large):
 
 def test_the_generation_is_right_while_the_rows_are_still_loaded(large):
     newest, i = large.sql("SELECT generation, (time_us - 100) * 8 FROM best ORDER BY 1 DESC LIMIT 1")[0]
-    spoil(large, int(i))  # the row with the newest generation is damaged: only a number beside the rows tells it
+    spoil(large, int(i))  # damages the row with the newest generation, so only the database's counter has the number
     large.start()
     with large.connect() as c:
         requests = [c.send("hello"), c.send("subscribe"), c.send("status")]

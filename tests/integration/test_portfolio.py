@@ -10,7 +10,7 @@ SIZES = [(256, 256), (1024, 256), (256, 512), (4096, 512)]
 
 
 def tune_all(d, configs=None, **more):
-    """Tunes each shape; by default with all configs of the first search, so that shapes compare."""
+    """Tunes each shape, then measures `configs` at every shape; by default all configs of the first shape's search."""
     with d.connect() as c:
         first = c.call("tune", problem=gemm(m=SIZES[0][0], n=SIZES[0][1], **more), budget=12)
         configs = configs or [t["config"] for t in c.list("trials", key=first["key"], status="ok")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A variant that crashed a runner does not answer there, or at keys where it was not measured."""
+"""A variant that crashed a runner does not answer the key of the crash, nor keys where it was not measured."""
 import os
 import signal
 import sqlite3
@@ -30,7 +30,7 @@ def crash_it_unsaved(c, problem, config):
 
 
 def crash_it(c, problem, config):
-    """A user tries the config, and the quarantine row is saved."""
+    """Tries the config, whose variant crashes, and waits until the variant's quarantine row is saved."""
     crash_it_unsaved(c, problem, config)
     return c.list("quarantine")[-1]["variant"]
 

@@ -88,7 +88,7 @@ def test_near_is_the_nearest_bucket_checked_for_validity(daemon):
 
 
 def test_a_neighbour_that_is_slower_than_the_default_does_not_answer(daemon):
-    """No kind of query gets it: with M=65536 the best config of M=64 takes twice the default's time."""
+    """No kind of query gets the neighbour's config: with M=65536 M=64's best config takes twice the default's time."""
     sizes = {"n": 4096, "k": 4096, "experts": 64, "topk": 4}
     far = gemm(m=65536, **sizes)
     few = {"num_stages": [3, 4]}
@@ -210,7 +210,7 @@ def test_the_same_restricted_query_is_not_searched_again(daemon):
         c.call("tune", **narrow)
         assert d.status()["jobs"]["done"] == jobs + 2
 
-        # stored beside the key's own answer, until that changes
+        # the restricted search's answer is stored beside the key's own answer, until the own answer changes
         best = c.call("get", problem=gemm(), budget=8)
         breaks, _ = others(best["config"])
         apart = c.call("get", problem=gemm(), restrict=breaks, budget=4)
@@ -446,7 +446,8 @@ def test_module_in_chunks(daemon):
 
 
 def test_import_takes_no_times_of_other_sizes(daemon):
-    """Rows of `verify --exact` and of databases with other buckets: this daemon rounds them."""
+    """Rows of `verify --exact`, or of a database with other buckets, have sizes that this daemon rounds. Their times are
+    of the exact sizes, so `import` drops the times."""
     d = daemon()
     with d.connect() as c:
         fits = c.call("get", problem=gemm(m=1024), budget=4)

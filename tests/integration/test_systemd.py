@@ -71,7 +71,7 @@ def test_a_restart_loses_no_client(manager, folder):
 
 
 def test_a_stop_does_not_start_the_next_one(manager, folder):
-    """A connection to the manager's socket starts a gemmd."""
+    """A connection to the manager's socket starts a gemmd, so `gemmctl stop` must not connect again after the stop."""
     d, _ = manager()
     d.call("hello")
     stop = subprocess.Popen([GEMMCTL, "stop", "--socket", str(folder / "unit.sock")], env=d.env,
@@ -80,7 +80,7 @@ def test_a_stop_does_not_start_the_next_one(manager, folder):
     assert stop.communicate(timeout=10 * PATIENCE)[0] == "gemmd has stopped\n" and stop.returncode == 0
     d.killed = True
     left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    left.connect(str(folder / "unit.sock"))  # waits in the queue of the socket
+    left.connect(str(folder / "unit.sock"))  # this connection waits in the socket's queue for the next gemmd
     next_one, _ = manager()
     assert next_one.status()["connections"] == 1 + 1, "whoever asks, and the one that was left"
 
@@ -172,7 +172,7 @@ READ = "import sqlite3, sys; print(sqlite3.connect(f'file:{sys.argv[1]}?mode=ro'
 
 
 def test_readers_get_a_copy_and_no_right_on_the_database(daemon, folder):
-    """The commands of gemmd-copy@.service, in this folder, with an existing group."""
+    """Runs the commands of the unit gemmd-copy@.service, with this test's folder and a group that exists here."""
     group = 54321 if os.geteuid() == 0 else os.getegid()
     (folder / "gemmd-copy").mkdir(mode=0o750)
     os.chown(folder / "gemmd-copy", -1, group)

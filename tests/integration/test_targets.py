@@ -66,7 +66,7 @@ def test_a_forced_winner_is_partial_and_answers_nobody_else(hopper):
         assert c.call("get", problem=gemm()) == own
         def lower():
             return c.call("get", problem=gemm(), target="portable", wait="cached")
-        # the target's best trial, when the portfolio has it
+        # the forced target's best trial answers as soon as the portfolio has it
         eventually(lambda: lower()["tier"] == "portfolio")
         assert lower()["config"] == again["config"] and not is_hopper(again["config"])
 
@@ -368,7 +368,8 @@ def test_the_command_line(hopper):
 
 
 def test_a_forced_target_in_get_many(hopper):
-    """Also on a pinned connection; a known result of a forced search is not searched again."""
+    """get_many answers with the forced target's config, also on a pinned connection. After a search with the forced
+    target it gives that search's answer, without another search."""
     problem = gemm(m=1024, n=192)
     tuned = hopper.call("get", problem=problem, budget=6)
     with hopper.connect() as c, hopper.connect() as job:

@@ -55,7 +55,7 @@ def stub_library(folder):
 
 
 def use_stub(folder):
-    """Every call gets a kernel of the stub's."""
+    """Makes gemmd.torch take the stub's kernel for every call."""
     from gemmd.kernel import Kernel
     from gemmd.torch import ops, plans
     library = stub_library(folder)

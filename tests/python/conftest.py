@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python/gemmd from the sources, the libgemmd.so of the build, and a real daemon on the CPU: the
-one of tests/integration/conftest.py, with fixtures for these tests."""
+"""Fixtures of these tests: python/gemmd from the sources, the libgemmd.so of the build, and a real daemon
+on the CPU, started by the fixtures of tests/integration/conftest.py."""
 import contextlib
 import importlib.util
 import os
@@ -33,7 +33,7 @@ daemon, folder = integration.daemon, integration.folder
 
 
 def pytest_collection_modifyitems(items):
-    """A Python without sanitizers cannot load a library with them."""
+    """Skips tests that load libgemmd in a build with sanitizers: this Python cannot load a library with them."""
     for item in items:
         if (not LIB or SANITIZED) and "no_library" not in item.keywords:
             item.add_marker(pytest.mark.skip(reason="this build has no libgemmd.so that a Python "
@@ -65,12 +65,12 @@ def cpu(daemon):
 
 
 class Refused(Exception):
-    """The answer of a strange daemon: an error's name and code."""
+    """Raised by strange_daemon()'s `result`: the daemon answers with the error of this name and code."""
 
 
 def strange_daemon(path, result):
-    """Answers every request with result(method, params), or refuses the request, or hangs up (OSError). A
-    listening socket, to be closed."""
+    """A daemon that answers every request with result(method, params), refuses it if that raises Refused, and hangs up
+    on OSError. Returns the listening socket, which the caller closes."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()

@@ -14,7 +14,7 @@ except ImportError as e:
 import gemmd.torch as gt  # noqa: E402
 
 TOKENS, TOPK, HIDDEN, INTER, EXPERTS = 32, 2, 72, 48, 4
-ROUTED = TOKENS * TOPK * HIDDEN  # elements of a tensor [T, hidden]; no other tensor has as many
+ROUTED = TOKENS * TOPK * HIDDEN  # elements of a tensor [tokens * topk, hidden]; no other tensor has as many
 
 
 @pytest.fixture(scope="module")

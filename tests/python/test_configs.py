@@ -30,7 +30,7 @@ def kinds(config):
 
 
 def as_daemon_reads(g):
-    """The kept config, as the daemon's JSON has it."""
+    """Returns the config that the daemon keeps for PROBLEM, as the daemon sends it."""
     return g.call("get", {"problem": PROBLEM, "wait": "cached"})["config"]
 
 
@@ -61,7 +61,7 @@ def test_what_is_typed_is_read_as_the_daemon_reads_it(cpu):
     taken = 0
     with gemmd.Client(cpu.socket) as g:
         for given in WORDS + WRONG + lines:
-            line = f"p=0 {given}"  # p=0: put() refuses an empty config
+            line = f"p=0 {given}"  # with p=0 the config is never empty, because put() refuses an empty config
             try:
                 g.put(KEY, line)
             except gemmd.Invalid:

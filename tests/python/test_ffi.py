@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structs against the header, and finding libgemmd.so."""
+"""Checks the ctypes structs of gemmd.ffi against client/gemmd.h, and how gemmd finds libgemmd.so."""
 import ctypes
 import os
 import pathlib
@@ -24,7 +24,7 @@ def cc():
 
 
 def layout():
-    """The layout that layout_source()'s program prints."""
+    """The sizes and offsets of gemmd.ffi's structs, as lines; layout_source()'s program prints those of gemmd.h."""
     out = [f"{name} {value}" for name, value in CONSTANTS.items()]
     for s in ffi.STRUCTS:
         out.append(f"{s.c_name} {ctypes.sizeof(s)}")
@@ -34,7 +34,7 @@ def layout():
 
 
 def layout_source():
-    """A C program over gemmd.h that prints the result of layout()."""
+    """A C program that prints the lines of layout() for the structs of gemmd.h."""
     lines = ['#include <stdio.h>', '#include "client/gemmd.h"', "int main(void)", "{"]
     lines += [f'    printf("{name} %d\\n", (int){name});' for name in CONSTANTS]
     for s in ffi.STRUCTS:

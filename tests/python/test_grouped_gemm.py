@@ -189,11 +189,11 @@ def test_the_gradient_of_b_is_added_to_main_grad(tuned, layout, dtype):
     exact = torch.autograd.grad(right(layout, a, b).sum(), [a, b])
     assert b.grad is None and error(a.grad, 2 * exact[0]) < 2e-2
     assert error(main_grad, 0.5 + 2 * exact[1].double()) < 2e-2
-    assert of_kernels() == [("dW", 2), ("dX", 2), ("forward", 2)]  # dW is tuned for the sum alone
+    assert of_kernels() == [("dW", 2), ("dX", 2), ("forward", 2)]  # the only dW is the one that adds to main_grad
 
 
 def test_small_gradients_are_not_lost_in_main_grad(tuned):
-    """In bf16, 1 + 1/1024 is 1."""
+    """main_grad is fp32, and each product adds 1/1024 to 1. A sum in bf16 would remain 1."""
     a, b = torch.ones(E, K, dtype=torch.bfloat16), torch.ones(E, N, dtype=torch.bfloat16) / 1024
     main_grad, ones = torch.ones(E, K, N), torch.ones(E, dtype=torch.int64)
     for _ in range(3):
@@ -202,7 +202,7 @@ def test_small_gradients_are_not_lost_in_main_grad(tuned):
 
 
 def test_main_grad_under_a_forward_that_was_recomputed(tuned):
-    """torch.utils.checkpoint runs forward twice, and backward once."""
+    """torch.utils.checkpoint runs forward twice and backward once: main_grad gets the gradient once."""
     from torch.utils.checkpoint import checkpoint
     a, b = operands("a b")
     main_grad = torch.zeros(b.shape)

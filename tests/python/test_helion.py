@@ -35,7 +35,7 @@ def start(socket, cache, ranks=1, **env):
 
 
 def run(*args, **kwargs):
-    """(the result of each process, stderr)."""
+    """Runs helion_job.py. Returns (the result of each process, stderr)."""
     job = start(*args, **kwargs)
     out, said = job.communicate()
     assert job.returncode == 0, said

@@ -25,7 +25,7 @@ JOB = pathlib.Path(inductor_job.__file__)
 
 
 def run(socket, ranks=1, work="tune", **env):
-    """({kernel: result} of each process, stderr)."""
+    """Runs inductor_job.py. Returns ({kernel: result} of each process, stderr)."""
     job = subprocess.run([sys.executable, "-W", "always", JOB, str(ranks), work], capture_output=True, text=True,
                          env=environment(GEMMD_SOCKET=socket, **env))
     assert job.returncode == 0, job.stderr
@@ -84,7 +84,7 @@ def test_a_timing_that_fails_frees_the_kernel(cpu, here, monkeypatch):
 
 
 def test_a_cache_of_a_process_without_gemmd_is_completed(cpu, here, monkeypatch):
-    """As in a graph that Inductor's own cache has kept."""
+    """A tuner that Inductor's own cache has kept from a process without gemmd has no remote cache: it gets gemmd's."""
     monkeypatch.setattr(CachingAutotuner, "bench", inductor_job.bench)
     for timed in ([32, 128], []):
         tuner = inductor_job.load("one")

@@ -197,8 +197,8 @@ def test_ctrl_c_while_another_one_holds_the_key(cpu):
 
 
 def run_closing_at(n):
-    """A call of a Client that its own thread closes, as by a signal's handler, before the n-th
-    bytecode of the guarding code. Returns the outcome of the call, and whether n bytecodes ran."""
+    """Calls a Client, and closes it in the same thread, as a signal's handler might, before the n-th
+    bytecode of Client._use and close. Returns the outcome of the call, and whether n bytecodes ran."""
     client, seen, outcome = gemmd.Client("/none/gemmd.sock", lazy=True), [], []
 
     def trace(frame, event, _):

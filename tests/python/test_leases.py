@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Custom kernels through gemmd.Client: a holder, waiters, the known result of each config."""
+"""Users' own kernels through gemmd.Client: a client gets the lease and measures, others wait for its answer, and the
+daemon tells a new holder which configs earlier holders measured."""
 import os
 import threading
 

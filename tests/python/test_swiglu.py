@@ -108,7 +108,8 @@ def test_what_cannot_be_meant():
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_clamped_gate_with_a_bias(weighted):
-    """gpt-oss: against PyTorch's own derivatives, with values on both sides of the limit."""
+    """Checks the activation of gpt-oss (clamped, with a bias) and its gradients against PyTorch's own derivatives, with
+    values on both sides of the clamp's limit."""
     torch.manual_seed(3)
     sizes, kind = torch.tensor([4, 0, 9, 3]), activation.Kind(True, 1.702, 0.7)
     expert = torch.repeat_interleave(torch.arange(4), sizes)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmd.texts: values of other tuners' caches, in one row or in parts, with a lease; without a daemon, with
-a daemon that dies and with rows that are gone."""
+"""gemmd.texts, which keeps values of other tuners' caches in the daemon, each in one row or in several, under a lease.
+Also without a daemon, with a daemon that dies, and with rows that are gone."""
 import random
 import threading
 import warnings
@@ -76,7 +76,7 @@ def test_waiters_get_the_text_and_the_lease_of_a_dead_holder_is_free(make):
     assert holder.acquire("other", lease_ms=60000) is None
     waiter = threading.Thread(target=lambda: got.append(make().acquire("other", lease_ms=60000)))
     waiter.start()
-    del holder  # like the end of its process
+    del holder  # closes the holder's connection, as the end of its process would
     waiter.join()
     assert got == [None]
 

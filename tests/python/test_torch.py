@@ -890,7 +890,7 @@ def test_a_daemon_started_when_none_answers(folder, monkeypatch):
 
 
 def test_kernels_of_a_gpu_stay_loaded(tuned, monkeypatch):
-    """A CUDA graph that was captured before configure() launches them still."""
+    """Kernels stay loaded after configure(), because a CUDA graph captured before may still launch them."""
     monkeypatch.setattr(plans, "_may_be_captured", lambda device: True)
     freed, real = [], gemmd.Kernel.free
     monkeypatch.setattr(gemmd.Kernel, "free", lambda k: freed.append(k) or real(k))

@@ -58,7 +58,7 @@ def launches():
 # ---- the op --------------------------------------------------------------------------------------
 
 def operands(layout, dtype=torch.bfloat16):
-    """Two leaves, and the operands as views of them."""
+    """Returns two leaf tensors, which get gradients, and the operands a and b, which are views of them."""
     a = torch.randn(T, K, dtype=dtype, requires_grad=True)
     if layout == "rows":
         b = torch.randn(E, K, N, dtype=dtype, requires_grad=True)
@@ -148,7 +148,7 @@ def test_the_op_s_registrations_are_consistent(tuned):
 
 @pytest.fixture
 def titan():
-    """The real torchtitan with gemmd's override registered, and an experts config in a tree."""
+    """The real torchtitan with gemmd's override of its experts registered."""
     pytest.importorskip("torchtitan", reason="torchtitan is not installed for this Python")
     import torch.distributed.fsdp as fsdp
     for name in ("DataParallelMeshDims",):  # of newer PyTorch; torchtitan's experts do not use it
@@ -162,7 +162,7 @@ def titan():
 
 
 def tree_of(cfg):
-    """A routed-experts config around the experts."""
+    """Wraps a config of experts in torchtitan's config of routed experts, where the override must find it."""
     from torchtitan.models.common.moe import RoutedExperts
     from torchtitan.models.common.token_dispatcher import LocalTokenDispatcher
     return RoutedExperts.Config(inner_experts=cfg, token_dispatcher=LocalTokenDispatcher.Config(

@@ -261,7 +261,7 @@ READERS = {f.__name__: f for f in OF_TEXT + OF_JSON}
 
 
 def add(bench, card, said, date=None):
-    """`said`: the bench's record or text, for its reader above."""
+    """Adds the figures of a run to the bench's CSV file. `said`: the bench's JSON record, or the text that it printed."""
     append(bench, card, list(READERS[bench](said)), date)
 
 
