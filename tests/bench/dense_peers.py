@@ -8,7 +8,7 @@
 
 4096^3 and 8192^3, and M from 16 to 4096 with (N, K) of (1024, 1024) and (4096, 1024). Ours is
 grouped_gemm with one expert and no m_sizes. The peer is the faster of torch.mm and the best
-proposal of cuBLASLt's heuristic (cublaslt.py), each tried beforehand. Small kernels take
+proposal of cuBLASLt's heuristic (cublaslt.py), each timed beforehand. Small kernels take
 microseconds, so samples are many, and the time of two events around an empty kernel is printed.
 
 --store begins with the answers of an earlier run's --out-store. Exit status: 0 all rows measured; 1 a

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiles many variants on all cores, each variant once. The compiled images keep their places. */
+/* Compiles many variants on all cores, each variant once. batch_add numbers the variants;
+ * batch_image returns the compiled image of a number. */
 #ifndef GEMMD_TESTS_GPU_BATCH_H
 #define GEMMD_TESTS_GPU_BATCH_H
 

@@ -372,7 +372,7 @@ static void plan_golden(struct golden *g, const struct form *form, const char *d
     space_deinit(&s);
 }
 
-/* Launches the candidate once. False: a failure ends this test. */
+/* Launches the candidate once, checks and keeps its output. False: a failure ends this test. */
 static bool finish_golden(struct golden *g)
 {
     g->launcher = load(&g->c, &g->candidate);

@@ -112,7 +112,7 @@ def test_tighter_tolerances_verify_a_pin_once(pinned):
         assert answer["source"] == "manual" and answer["config"] == pin["config"]
         before = trials(d)
         assert c.call("get", problem=gemm(), atol=1e-3) == answer
-        # atol and rtol each keep the tightest value: earlier requirements still hold
+        # the row keeps the tightest atol and the tightest rtol that its config was verified for
         answer = c.call("get", problem=gemm(), rtol=1e-3)
         assert answer["source"] == "manual"
         after = trials(d)

@@ -112,7 +112,7 @@ def test_no_memory_is_no_refusal(cache):
 
 @needs_stub
 def test_several_at_once_share_the_work(cache):
-    # slow, so that they often want the same variant
+    # slow compiles (5 ms each), so that the three processes often want the same variant at once
     children = [cache.start(*PROBLEM, "--jobs", "2", GEMMD_STUB_MS="5") for _ in range(3)]
     outcomes = [json.loads(c.communicate(timeout=400 * PATIENCE)[0]) for c in children]
     assert [c.returncode for c in children] == [0, 0, 0]

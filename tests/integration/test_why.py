@@ -112,7 +112,8 @@ def test_a_key_of_a_bucket_of_its_own(daemon):
 
 
 def test_a_search_of_other_kernels_that_was_made_before(daemon):
-    """`why` shows the earlier search's answer, which the same query gets, with or without a row of the key."""
+    """A query that forces a target gets the answer of an earlier search with this target. `why` shows that answer for
+    the query, whether the key has a row of its own or not."""
     d = daemon(f"replay:{DATA / 'synthetic-hopper.jsonl'}")
     for own in (False, True):
         if own:
@@ -122,7 +123,7 @@ def test_a_search_of_other_kernels_that_was_made_before(daemon):
         assert d.call("get", problem=BASE, target="portable", wait="cached") == forced
         w = why(d, BASE, target="portable")
         assert (w["verdict"], w["action"], w["answer"]) == ("restricted", "none", forced)
-        assert (w["row"] is None) == own  # the key keeps its own row
+        assert (w["row"] is None) == own  # a key with a row of its own keeps that row
         assert own or w["row"]["config"] == w["trial"]["config"] == forced["config"]
         assert why(d, BASE, target="portable", atol=1e-3)["verdict"] != "restricted"
 

@@ -21,7 +21,7 @@ def test_every_file_of_the_package_is_installed():
 
 @pytest.mark.no_library
 def test_the_wheel_and_the_build_are_of_one_version():
-    """pyproject.toml takes meson's version; ffi.py binds functions that this header declares."""
+    """pyproject.toml takes meson's version; gemmd/ffi.py binds only functions that client/gemmd.h declares."""
     project = (ROOT / "pyproject.toml").read_text()
     assert 'dynamic = ["version"]' in project and 'build-backend = "mesonpy"' in project
     header = (ROOT / "client" / "gemmd.h").read_text()

@@ -219,7 +219,7 @@ def test_a_holder_that_dies_leaves_what_it_timed(cpu):
 
 
 def test_a_child_of_a_fork_does_not_inherit_a_held_lock():
-    """Another thread decides while the process forks: the child lacks this thread."""
+    """A process forks while another thread holds the lock. The child lacks that thread, but must get the lock."""
     import gemmd.triton
     cache, exits = gemmd.triton.SharedCache(None, None, 0), []
 

@@ -54,8 +54,8 @@ def test_a_benchmark_of_the_user_s_times_each_config_once(triton, cpu):
 
 
 def test_a_clock_that_falls_during_the_first_samples_does_not_choose_the_winner(triton, cpu):
-    """4 is timed before the clock falls by a fifth, and leads; in turns the faster config wins, and its row is
-    faster, too."""
+    """BLOCK 4 is timed before the clock falls, and so seems faster than 8. The race then times both in turns: 8, which
+    is faster, wins, and its row has the shorter time."""
     def speed():
         return 1.0 if len(clock.began) < 2 else 1.2
 
@@ -118,7 +118,7 @@ def test_the_winner_is_within_the_bound_of_the_fastest(triton, error, margin):
 
 @pytest.fixture
 def claims(triton, tmp_path):
-    """claims(): the same file, opened as by one more process."""
+    """claims() opens the same file of claims once more, as another process would."""
     from gemmd.triton_compilation import Claims
     opened = []
 

@@ -30,7 +30,7 @@ class Launching(Driver):
 
 
 driver.set_active(Launching())
-gemmd.triton._device = lambda: None  # the tests' daemon tunes for the CPU
+gemmd.triton._device = lambda: None  # names no GPU to gemmd, because the tests' daemon tunes for the CPU
 timed = []
 
 

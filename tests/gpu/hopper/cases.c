@@ -231,7 +231,8 @@ int tile_named(const char *name)
 
 /* ---- kinds */
 
-/* Every mode x permute x fusion x type; then variants of copies and of stores by threads. */
+/* Every mode x permute x fusion x type; then kinds with permute_copy ("copy"), and kinds whose
+ * output threads store instead of TMA ("st"). */
 const struct kind kinds[] = {
     {"fwd", GEMM_FORWARD, .soak = true},
     {"dX", GEMM_DX, .soak = true},

@@ -15,7 +15,7 @@ struct options {
     const char *cubins;  /* folder */
     const char *out;     /* a copy of the output goes to this file */
     const char *json;    /* file with a record for each measured time */
-    const char *journal; /* file with a line per variant's verdict; a resumed run reads it */
+    const char *journal; /* file with a line per variant's verdict; a later run skips these */
     const char *stages;  /* names of stages, with commas between */
     const char *shapes_file;
     const char *free_shapes[FREE_SHAPES_MAX];

@@ -53,7 +53,8 @@ static bool variants_variant(int step, struct variant *out, char *name, size_t s
     return catalog_variant(todo[step], out) == 0;
 }
 
-/* Makes the problem for a member. NULL: no shape is legal for the member; `finding` says why. */
+/* Makes a problem for a member (a variant of the space). NULL: the member is legal for none of the
+ * shapes; `finding` says why. */
 static struct data *make_case(struct lab *lab, const struct member *m, struct record *config,
                               struct variant *v, char *finding, size_t size)
 {
