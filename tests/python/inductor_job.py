@@ -76,6 +76,7 @@ def rank(number, together):
 
 def compile_on_gpu(number, together):
     """Runs a compiled function. Kernels have the same names in all processes."""
+    gemmd.inductor.install()
     os.environ["TORCHINDUCTOR_CACHE_DIR"] += f"/{number}"
     out, bench, run = {}, CachingAutotuner.bench, CachingAutotuner.run
 
@@ -100,14 +101,14 @@ def compile_on_gpu(number, together):
 
 
 def main():
-    if WORK != "plain":
+    if WORK not in ("plain", "compile"):
         gemmd.inductor.install()
     if WORK != "compile":
         CachingAutotuner.bench, CachingAutotuner._precompile_config = bench, lambda self, config: Launcher(config)
-    fork = multiprocessing.get_context("fork")
-    together = fork.Barrier(RANKS)
+    start = multiprocessing.get_context("spawn" if WORK == "compile" else "fork")  # CUDA forbids a fork
+    together = start.Barrier(RANKS)
     work = compile_on_gpu if WORK == "compile" else rank
-    processes = [fork.Process(target=work, args=(n, together)) for n in range(RANKS)]
+    processes = [start.Process(target=work, args=(n, together)) for n in range(RANKS)]
     for process in processes:
         process.start()
     for process in processes:
