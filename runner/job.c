@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Beginning and end of a job. */
+/* Beginning and end of a job: everything before the search, and after the search and its finals. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,8 @@ static int job_find_target(struct job *j, struct error *err)
     return j->family->workload_init(&j->workload, p, j->seed, err);
 }
 
-/* Records a failed trial, with the reason, for a config of a list that cannot be measured. */
+/* Records a failed trial, with the reason, for a config of the request's list (`configs`) that
+ * cannot be measured. */
 static void job_refuse_config(struct job *j, const struct record *config,
                               const struct rejection *why)
 {
@@ -50,7 +51,8 @@ static void job_refuse_config(struct job *j, const struct record *config,
     free(c);
 }
 
-/* Reports the configs of the given list that the plan left out. An error when it left out all. */
+/* Reports the configs of the request's list that the plan refused. An error when the plan refused
+ * all. */
 static int job_refuse_listed(struct job *j, struct error *err)
 {
     const struct request *q = &j->order->request;
@@ -66,8 +68,9 @@ static int job_refuse_listed(struct job *j, struct error *err)
     return j->plan.n_ranked ? 0 : error_set(err, first.code, "%s", first.text);
 }
 
-/* Chooses the reference: the analytic default, or on a recorded device that lacks it the recorded
- * reference. When it fails to run, the first config that works is the reference. */
+/* Chooses the reference: the analytic default. On a replay device whose recording lacks the
+ * default: the recording's reference. When the reference fails to run, the first config that works
+ * replaces it. */
 static bool choose_default(struct job *j, struct record *config)
 {
     const struct problem *p = &j->order->request.problem;
@@ -99,8 +102,8 @@ static int set_reference(struct job *j, struct error *err)
     return found ? plan_add(&j->plan, &config, &j->reference, err) : 0;
 }
 
-/* True when an earlier run measured the config and this job may measure it. False for configs that
- * the compiler or the device refused: in a given list they are reported as refused. */
+/* True when an earlier run has a trial of the config and this job may measure the config. False for
+ * configs that plan_check() refuses: job_refuse_listed() has counted these. */
 static bool counts_as_done(const struct job *j, uint32_t id)
 {
     struct record config;
@@ -138,8 +141,9 @@ static int job_begin(struct job *j, struct error *err)
     struct runner *r = j->runner;
     const struct tune_order *o = j->order;
     timeline_enter(&r->timeline, PHASE_PLAN);
-    /* A search that goes on must make the same choices as before. Which variants were compiled
-     * but not measured before it stopped is chance, so `present` is not used. */
+    /* A search with earlier trials must make the same choices as before. Which variants its earlier
+     * orders compiled but did not measure is chance. So the plan then does not look into the cache
+     * directory. */
     const char *present = o->n_done == 0 ? r->opt.mode.cache_dir : NULL;
     int status = job_find_target(j, err);
     status = status ? status : helpers_want(&r->helpers, j->target, err);
@@ -217,7 +221,8 @@ static int job_conclude(struct job *j, struct tune_result *out, struct error *er
     return status;
 }
 
-/* After a lost device, the device is not touched. */
+/* Releases everything of the job. After ERROR_DEVICE_LOST nothing on the device is released: any
+ * call could hang. */
 static void job_finish(struct job *j, int status)
 {
     struct device *d = j->runner->device;

@@ -17,9 +17,10 @@
  *
  * The reference is the first of these configs that works: the config that an earlier run of this
  * key used as its reference, the analytic default, the first config that works. Times are compared
- * within this run. A resumed job uses the ratios of earlier trials to their reference, so the job
- * measures the reference again, as a trial of stage "reference". This trial is no new evidence
- * about the config. A winner with old evidence is measured again in the finals.
+ * within this run. A job that goes on after another run compares by ratios: time / time of the
+ * reference in the same run. So the job measures the reference again, as a trial of stage
+ * "reference", which does not count as a measured config. A winner that only earlier runs measured
+ * is measured again in the finals.
  *
  * The winner is never slower than the default: the reference competes like any other config, unless
  * a restriction or a given list excludes the reference.
@@ -35,7 +36,7 @@
 enum {
     ITERS_DEFAULT = 20,
     WARMUP_DEFAULT = 1,
-    VISIT_USUAL = 5, /* samples of a candidate each time that a GPU measures it */
+    VISIT_USUAL = 5, /* most samples of a candidate each time that a GPU measures it */
     /* samples of a winner; with fewer the answer's confidence is lower
      * (daemon/cache/confidence.c) */
     SAMPLES_ENOUGH = 5,
@@ -49,11 +50,11 @@ struct outcome {
     bool known;       /* the config has had its trial */
     bool ok;          /* the config was measured, and its result is right */
     bool measured;    /* the config has a time, also when its trial was stopped early */
-    bool here;        /* the trial is of this run */
+    bool here;        /* the trial is of this run, not from the order's earlier trials */
     bool eligible;    /* allowed by the restrictions and the given list */
     bool out_of_race; /* the config may not win, or failed in the finals */
-    double time_us, ratio, spread;
-    uint32_t samples;
+    double time_us, ratio, spread; /* ratio: time / reference's time; spread: answer.spread */
+    uint32_t samples;              /* number of timed launches */
     double max_error, rel_norm;
     char module[HASH_HEX];
 };
@@ -66,13 +67,14 @@ struct candidate {
     double predicted_us;
     struct variant variant;
     char hash[HASH_HEX];
-    struct build *build; /* with a reference of ours */
-    double due_ms;       /* recorded compilers: when the build is done, in runner_now_ms */
+    struct build *build; /* counted: job_release() gives it back; NULL: not begun */
+    double due_ms;       /* replay: when the recorded compile ends, by runner_now_ms() */
 };
 
+/* A trial that is not sent yet, since its ratio is not known (outcomes.c). */
 struct held_trial {
     struct held_trial *next;
-    uint32_t id; /* plan id */
+    uint32_t id; /* the config's number in the plan (strategy/plan.h), as everywhere below */
     struct trial trial;
 };
 
@@ -93,13 +95,13 @@ struct job {
     /* true for the strategy `given`: measures the list in its order, without early stops */
     bool given;
     struct prepared *prepared; /* owned by the device */
-    uint64_t seed;             /* of the inputs (base/conditions.h) */
+    uint64_t seed;             /* draws operands and routing (base/conditions.h) */
     char doubt[160];           /* what disturbed the measuring; "": nothing (base/conditions.h) */
     struct strategy *strategy; /* owned */
     uint32_t n_outcomes;
-    struct outcome *outcomes; /* owned, by plan id, with room for all configs that may come */
+    struct outcome *outcomes; /* owned, by plan id, with room for all configs of the job */
     uint32_t reference;       /* plan id, or PLAN_NONE */
-    bool reference_again;     /* an earlier run has measured the reference */
+    bool reference_again;     /* an earlier run has measured the reference too */
     uint32_t former;          /* plan id of the key's former best (gate.c), or PLAN_NONE */
     char gate[GATE_TEXT_MAX]; /* says if the former best stays, and why */
     double reference_us;      /* the reference's last time in this run; NaN: unknown */
@@ -108,20 +110,22 @@ struct job {
     /* Owned list: the trials that came before the reference's trial, the oldest first. They are
      * sent to gemmd when their ratios are known. */
     struct held_trial *held;
-    struct scatter scatter; /* of this run's launches */
+    struct scatter scatter; /* how much the times of a config's launches differ (base/stats.h) */
     bool warm;              /* the device has been warmed up (measure.c) */
     /* true on a GPU: the device idles before each launch (measure.c) */
     bool idles;
     uint32_t total, done, failed; /* numbers of configs, for `progress` */
     uint32_t done_before;         /* configs done by earlier orders of this job */
-    /* the order ends and a later order goes on with the search (aside.h) */
+    /* the order ends without an answer, and a later order goes on with the search (aside.h) */
     bool set_aside;
     double device_ms, compile_ms;
-    /* core time in ms and effort of all compiles, also of earlier runs */
+    /* sums over the modules of this job, also modules that the cache had: core time of the compile
+     * in ms, and effort (job_effort). Their quotient predicts further compiles. */
     double took_ms, took_effort;
-    /* when the job began, in runner_now_ms, less the time of earlier orders */
+    /* start of this order, less the time that earlier orders of the job took: so runner_now_ms()
+     * less began_ms is the age of the job */
     double began_ms;
-    double order_began_ms; /* start of this order, in runner_now_ms */
+    double order_began_ms; /* start of this order, by runner_now_ms() */
     double turn_began_ms;  /* when the order's problem had been prepared */
     double reference_rate; /* multiply-adds per us of the independent reference; 0: unknown */
     /* build of the last announced compile; only its address is compared */
@@ -135,15 +139,17 @@ struct job {
 /* candidates.c */
 /* Handles messages on the socket. Returns ERROR_CANCELLED when the job must stop. */
 int job_poll(struct job *j, struct error *err);
-/* Fills a candidate and starts its build. ERROR_*: the config has no variant, or no memory. */
+/* Fills a candidate and starts its compile. ERROR_*: the target builds no variant for the config,
+ * or no memory. */
 int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error *err);
-/* Compile effort of a config; the mean of the space is 1. */
+/* Predicted compile time of a config; the unit is the mean of the space. */
 double job_effort(const struct job *j, uint32_t id);
-void job_release(struct job *j, struct candidate *c); /* gives the build back */
+void job_release(struct job *j, struct candidate *c); /* gives the build back to the pool */
 /* For a candidate that is not worth the wait: gives its build back, and adds the build's whole
  * compile time to compile_ms. */
 void job_drop(struct job *j, struct candidate *c);
-/* Sends the module of a ready build, unless a trial of this job names the module. */
+/* Sends the module of a ready build, unless a trial of this run names the module: then the module
+ * was sent before that trial. */
 void job_module(struct job *j, struct candidate *c);
 
 /* aside.c: the longest wait for the queue's builds, in ms, before the next call. 0: set the
@@ -154,27 +160,29 @@ bool job_turn_is_over(const struct job *j);
 
 /* outcomes.c: records a finished trial as its config's outcome, and sends the trial. */
 void job_record(struct job *j, const struct candidate *c, struct trial *t);
-/* Records a trial of this run or an earlier run as the outcome of its config, and counts a
- * failure. */
+/* Records a trial as the outcome of its config, and counts a failure. `here`: the trial is of this
+ * run. */
 void job_book(struct job *j, uint32_t id, const struct trial *t, bool here);
 void job_count_failure(struct job *j, const struct trial *t);
-/* Lower is better; comparable among outcomes of this run and earlier runs. */
+/* Lower is better: time / time of the reference in the same run, so that outcomes of all runs
+ * compare. Microseconds while the reference has no time. */
 double job_score(const struct job *j, const struct outcome *o);
 /* Plan id of the best outcome that may win and is not in `ids`; PLAN_NONE: there is none. */
 uint32_t job_best_but(const struct job *j, const uint32_t ids[], uint32_t n);
 /* Sets ERROR_NO_CONFIG, with counts and the most common reason. */
 int job_nothing_works(const struct job *j, struct error *err);
 
-/* The reference has no trial and will get none: another config becomes the reference. */
+/* Call when no further config will be measured. When the reference has no trial, the first held
+ * trial that is ok becomes the reference. Sends the held trials. */
 void job_without_reference(struct job *j);
 
 /* search.c */
 int job_search(struct job *j, struct error *err);
-/* finals.c: finds the winner among the outcomes; returns its plan id and an up-to-date outcome.
- * ERROR_NO_CONFIG: no config is left. */
+/* finals.c: finds the winner among the outcomes; returns its plan id. The winner's outcome is then
+ * of this run. ERROR_NO_CONFIG: no config works. */
 int job_finals(struct job *j, uint32_t *winner, struct error *err);
 
-/* gate.c: finds the former best, after the plan was made. */
+/* gate.c: sets j->former from the order. plan_init() must have made the plan. */
 int gate_begin(struct job *j, struct error *err);
 /* Decides if the former best stays, and writes the reason to j->gate. `former_us` and `other_us`
  * are medians (us) of the same rounds of the finals. `other_us` is of the winner or, when the
@@ -189,20 +197,20 @@ void trial_begin(struct trial *t, const struct job *j, const struct candidate *c
 void trial_fail(struct trial *t, const struct error *e);
 void trial_reject(struct trial *t, const struct rejection *why);
 void trial_samples(struct trial *t, double reference_us, const double *samples, uint32_t n);
-/* Measures a candidate with a finished build. Returns 0 with the outcome in the trial,
- * ERROR_DEVICE_LOST, or ERROR_CANCELLED. A candidate much slower than best_us is
- * stopped early; best_us 0: never. */
+/* Measures a candidate whose build has ended. Returns 0 with the outcome in the trial (a failure
+ * too), ERROR_DEVICE_LOST, or ERROR_CANCELLED. A candidate slower than best_us is stopped early, as
+ * the head of measure.c says; best_us 0: never. */
 int measure_candidate(struct job *j, struct candidate *c, const char *stage, double best_us,
                       struct trial *t, struct error *err);
-/* Idle time before a launch of `expected_us` (NaN: unknown): the time of `launches` launches,
- * within bounds. */
+/* Idle time in ms before a launch of `expected_us` (NaN: unknown): as long as `launches` launches
+ * take, counted with at most 4 ms each, and at least 0.3 ms. 0 on a host. */
 double measure_gap_ms(const struct job *j, double expected_us, double launches);
 /* Long launches need no warm-up: the first launch costs some 20 us more, a warm-up a whole
  * launch. */
 bool measure_is_long(double expected_us);
 /* The steps of measure_candidate(), for finals.c. 0: the trial goes on. MEASURE_FAILED: the trial
- * has failed and has the reason. ERROR_DEVICE_LOST. ERROR_CANCELLED: the step was not begun; the
- * trial does not count. */
+ * has failed and says why. ERROR_DEVICE_LOST. ERROR_CANCELLED: the step was not begun, and the
+ * trial is not recorded. */
 enum { MEASURE_FAILED = 1 };
 int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct trial *t,
                  struct error *err);

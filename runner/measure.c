@@ -4,27 +4,30 @@
  *
  *   load     the image, once.
  *   warm up  before the job's first kernel: launches until two agree within 1 %, at most 16.
- *   look     a warm-up, then a sample. A sample above 1.25 x best, or two above 1.04 x best, end
- *            the candidate: `aborted`. Where the scatter of launches is known (base/stats.h), a
- *            sample far behind needs no second sample. Launches of half a millisecond or more
- *            need no warm-up: the first launch costs 20 us more.
+ *   look     a warm-up, then a sample. A sample above 1.25 x the best time so far, or two above
+ *            1.04 x, end the candidate: `aborted`. Once the scatter of launches is known
+ *            (base/stats.h), a sample above 1.04 x (1 + 8 standard deviations) needs no second.
+ *            Launches of half a millisecond or more need no warm-up: the first costs 20 us more.
  *   verify   before the candidate counts as ok. A wrong result is a failed trial, and its reason
  *            names the error.
  *
- * Then the candidate is timed by more single launches, 3 ms in all, at most 20. On a GPU, when a
- * launch and its idle time take over a millisecond: until the error of the mean is below a tie, but
- * at most three launches, and three while the scatter is unknown. With --iters: that number, or as
- * many as take a second, but at least three. Finals take more.
+ * Then the candidate is timed by more single launches. Samples in all, the look's included:
  *
- * On a GPU, the device idles before a launch for the time of the launch (0.3 to 4 ms), in finals
- * twice as long. So each launch finds the same clocks, and no launch is slowed by the previous
- * launch.
+ *   GPU      as many as take 3 ms with their idle times, at most 5. When that is less than three:
+ *            until the error of the mean is below a tie (0.3 %), or three while that is unknown.
+ *   host     as many as take 100 ms, from 3 to 20.
+ *   --iters  that number, or as many as take a second when that is less, but at least three.
  *
- * Each step is announced with its longest silence. A load has 20 s. Other steps have 10 s, or 50
- * times the expected time of all launches when that is longer, but at most 10 minutes. A launch is
- * expected to take the time of this candidate's earlier launches, or the prediction times the
- * largest error of the model in this run. Before the first launch of a run, a step may take as long
- * as the slow reference would need for the whole problem. prepare and each compile have 120 s.
+ * Finals (finals.c) take more. On a GPU, the device idles before a launch for the time of the
+ * launch (0.3 to 4 ms), in finals twice as long. So each launch finds the same clocks, and no
+ * launch is slowed by the previous launch.
+ *
+ * Each step is announced with its longest silence, after which gemmd kills the runner. A load has
+ * 20 s. Other steps have 10 s, or 50 times the expected time of all launches when that is longer,
+ * but at most 10 minutes. A launch is expected to take the time of this candidate's earlier
+ * launches, or the prediction times the largest error of the model in this run. Before the first
+ * launch of a run, a step may take as long as the slow reference would need for the whole problem.
+ * The step `prepare` and each compile have 120 s.
  *
  * Long series of launches are timed in pieces; messages on the socket are handled between
  * pieces.
@@ -100,7 +103,7 @@ void trial_samples(struct trial *t, double reference_us, const double *samples, 
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Decides if a failed device call ends the process, or only this candidate. */
+/* Fails the trial with the error of a device call. ERROR_DEVICE_LOST: the process must end, too. */
 static int measure_judge_error(struct trial *t, const struct error *e)
 {
     trial_fail(t, e);
@@ -112,7 +115,7 @@ static double device_clock(const struct job *j)
     return j->runner->device->ops->clock_ms(j->runner->device);
 }
 
-/* Time of the whole problem at the speed of the reference; 0: unknown. */
+/* Time in ms that the slow, independent reference would need for the whole problem; 0: unknown. */
 static double reference_ms(const struct job *j)
 {
     double flops, bytes;
@@ -120,7 +123,8 @@ static double reference_ms(const struct job *j)
     return j->reference_rate > 0 ? flops / 2 / j->reference_rate / 1e3 : 0;
 }
 
-/* The silence limit of `launches` launches. seen_us: an earlier launch; NaN: unknown. */
+/* The longest silence in ms of a step with `launches` launches. seen_us: the time of an earlier
+ * launch of this candidate; NaN: none. */
 static int64_t step_limit(const struct job *j, const struct candidate *c, double seen_us,
                           double launches, double gap_ms)
 {
@@ -235,7 +239,8 @@ static double samples_needed(const struct job *j)
     return j->idles ? fmin(fmax(ceil(part * part), 1), SAMPLES_MIN) : SAMPLES_MIN;
 }
 
-/* Samples to take in all, for launches of `us`. GPU events are more exact than a host's clock. */
+/* Samples to take in all, for launches of `us`. GPU events are more exact than a host's clock, so a
+ * GPU takes fewer. */
 static uint32_t sample_count(const struct job *j, double us)
 {
     const int64_t iters = j->order->request.query.iters;
@@ -255,9 +260,9 @@ bool measure_is_long(double expected_us)
     return expected_us >= WARM_US;
 }
 
-/* Runs the warm-up launches of the query, for a second at most, in pieces of a tenth of a second.
- * In a single step, ten thousand launches would be silent for longer than a kernel may be, and the
- * kernel would be quarantined. */
+/* Runs the query's `warmup` launches, for a second at most, in pieces of a tenth of a second. In a
+ * single step, ten thousand launches would be silent for longer than the step's limit, and gemmd
+ * would quarantine the variant. */
 static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
                          struct error *err)
 {
@@ -276,7 +281,7 @@ static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, s
 }
 
 /* Before the job's first kernel the device was idle, and its clocks rise during the first launches.
- * Launches until two agree or the time is over. */
+ * Launches until two successive times agree within 1 %, or 16 launches or 20 ms are over. */
 static int measure_warm_up(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
                            struct error *err)
 {
@@ -293,13 +298,15 @@ static int measure_warm_up(struct job *j, struct candidate *c, struct kernel *k,
     return r;
 }
 
-/* A sample above this multiple of the best time ends the candidate without a second sample. */
+/* A first sample above this multiple of the best time ends the candidate without a second
+ * sample. */
 static double measure_hopeless_ratio(const struct job *j)
 {
     return fmin(HOPELESS, BEHIND * (1 + FAR * scatter_of(&j->scatter)));
 }
 
-/* Takes a sample, or two where the first does not decide. */
+/* Takes a sample, or two when the first does not decide. *slow: the candidate is too slow to go
+ * on. */
 static int measure_take_look(struct job *j, struct candidate *c, struct kernel *k, double best_us,
                              double samples[], uint32_t *n, bool *slow, struct trial *t,
                              struct error *err)
@@ -328,7 +335,7 @@ static void abort_slow(struct trial *t, const struct job *j, const double sample
              n > 1 ? "samples" : "sample", t->time_us, best_us);
 }
 
-/* Takes samples up to `wanted` in all. */
+/* Takes samples until there are `wanted` in all, in pieces of a tenth of a second. */
 static int measure_take_samples(struct job *j, struct candidate *c, struct kernel *k,
                                 uint32_t wanted, double samples[], uint32_t *n, struct trial *t,
                                 struct error *err)
@@ -344,7 +351,7 @@ static int measure_take_samples(struct job *j, struct candidate *c, struct kerne
     return r;
 }
 
-/* Takes the first samples of a loaded kernel, verifies it, and takes the other samples. */
+/* Takes the first samples of a loaded kernel, verifies its result, and takes the other samples. */
 static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, double best_us,
                           struct trial *t, struct error *err)
 {

@@ -10,7 +10,7 @@
  *                                              first tune opens the device.
  *   gemmd   request tune {tune_order}          one order at a time; a second order is ERROR_BUSY.
  *   runner  notify  device {device_info}       once, when the device has been opened.
- *           notify  attempt {attempt}          before each risky step.
+ *           notify  attempt {attempt}          before each step that may hang or crash.
  *           notify  module {module}            a variant's image, before any trial that names it.
  *           notify  trial {job, trial}         the outcome of each candidate, failures included.
  *           notify  progress {job, progress}   after each trial, and when the phase changes.
@@ -27,12 +27,12 @@
  *   gemmd   request ping                       answered by true between two steps.
  *   runner  notify  bye                        before exit with 0: idle for --linger-ms (at least
  *                                              half a minute before the first tune), or a compiler
- *                                              never ended and holds a thread. A tune that crosses
- *                                              the bye is not answered.
+ *                                              never ended and holds a thread. A tune that gemmd
+ *                                              sends before it reads the bye is not answered.
  *
  * The order of messages on the socket shows which candidate ended the runner: the last
- * `attempt` names the candidate. Compilers run in processes of their own (compile/apart.h). A cut
- * message at the end of the stream means nothing.
+ * `attempt` names the candidate. Compilers run in processes of their own (compile/apart.h). gemmd
+ * ignores a message that the runner's death has cut off.
  *
  * Threads: only the main thread touches the device and the socket; pool threads compile
  * (compile/pool.h).
@@ -61,13 +61,13 @@ struct runner_options {
     int64_t fd;             /* the socket */
     struct mode_order mode; /* the runner itself uses device, cache_dir and threads */
     const char *expect;
-    struct device_info expected; /* known before the device is opened; kind "": unknown */
+    struct device_info expected; /* from `expect`: the device as gemmd knows it; kind "": unknown */
     int64_t linger_ms;
     int64_t nice;
-    int64_t memory_percent; /* share of the device's free memory to use; 0: the device decides */
+    int64_t memory_percent; /* of the device's free memory, for tunings; 0: the device decides */
     int64_t lock_mhz;       /* lock the clocks while the device is open; 0: never */
     int64_t hold_mhz;       /* run as the child that locks the clocks at these MHz; 0: no */
-    int64_t hang_limit_ms;  /* upper bound of every attempt's limit; 0: default limits */
+    int64_t hang_limit_ms;  /* upper bound of attempt.limit_ms; 0: only the limits of each step */
     bool probe, version, precompile, compile, no_baseline;
     struct precompile_order precompile_order; /* with `precompile` */
     struct landscape_order landscape;         /* when `landscape.path` is set */
@@ -80,10 +80,11 @@ struct pauses {
     double until_ms; /* end of the open pause, on the host's clock */
 };
 
-enum { RUNNER_LOOK_MAX = 64 }; /* candidates in the compile queue at once */
+enum { RUNNER_LOOK_MAX = 64 }; /* most candidates that a search's compile queue holds at once */
 
 /* Times of a vendor's library for tuned keys, measured when the runner is idle, so that no answer
- * waits for them. Each baseline is a trial of stage and status `baseline`, and no candidate. */
+ * waits for them. gemmd gets each baseline as a trial of stage and status `baseline`. A baseline
+ * never wins a search. */
 enum { BASELINES_MAX = 64 };
 
 struct baseline_key {
@@ -108,17 +109,17 @@ struct runner {
     struct helpers helpers;
     struct aside *aside; /* owned list: searches that were set aside */
     struct baselines baselines;
-    struct timeline timeline; /* of the running job */
+    struct timeline timeline; /* milliseconds that each phase of the running job has taken */
     unsigned threads;
     const struct compilers_ops *compilers;
-    struct lanes lanes; /* compilers of a replay device */
+    struct lanes lanes; /* the recorded host's compilers, on a replay device */
     int64_t job;        /* id of the running job; 0: no job runs */
     bool ordered;       /* the first order has come */
     bool cancelled;     /* the running job must stop */
     /* other searches wait for the device, so the job may be set aside (aside.h) */
     bool others_wait;
     struct pauses pauses;
-    double slowdown;    /* largest ratio of a launch time to its prediction; 0: unknown */
+    double slowdown;    /* largest launch time / prediction of this process; 0: no launch yet */
     char unlocked[160]; /* why the clocks could not be locked; "": no failure */
 };
 
@@ -127,7 +128,7 @@ int runner_main(int argc, char **argv); /* options.c */
 
 /* serve.c: handles orders until the process ends. */
 int runner_serve(const struct runner_options *opt);
-/* Handles the messages that have come, also while a job runs: cancel, others_wait, forget, ping, a
+/* Handles gemmd's unread messages, also while a job runs: cancel, others_wait, forget, ping, a
  * second tune. Ends the process when gemmd has closed the socket. */
 void runner_pump(struct runner *r);
 /* Ends the process. */
@@ -138,7 +139,8 @@ void runner_quit(enum runner_exit code) __attribute__((noreturn));
 int job_run(struct runner *r, const struct tune_order *o, struct tune_result *out,
             struct error *err);
 
-/* notices.c: sends an `attempt`; `c` may be NULL. Stage idle with limit 0: silence is no fault. */
+/* notices.c: sends an `attempt`: the step that begins, its candidate (NULL: none), and the longest
+ * silence until the next message. Stage idle with limit 0: silence is no fault. */
 void runner_announce(struct runner *r, const char *stage, const struct candidate *c,
                      int64_t limit_ms);
 
@@ -149,9 +151,11 @@ void pauses_open(struct runner *r, int64_t ms);
 /* Ends the open pause: for now nothing is ready for the device. */
 void pauses_give_back(struct runner *r);
 
-/* baselines.c: remembers a key that was just tuned. */
+/* baselines.c: remembers a key that was just tuned. Its baseline is measured when the runner
+ * idles. */
 void baselines_owe(struct runner *r, const struct tune_order *o, const struct tune_result *result);
-/* Measures the oldest remembered key. False: no key is left. */
+/* Measures the baseline of the oldest remembered key, and forgets that key. False: no key was
+ * left. */
 bool baselines_pay(struct runner *r);
 
 /* opening.c: opens device, compiler and pool, unless they are open. */
@@ -162,11 +166,14 @@ int runner_open_device(struct runner *r, struct error *err);
  * second). gemmd has told the runner which device to expect. Compiles that the search does not ask
  * for are dropped when the search has filled its queue. */
 void runner_want_opening(struct runner *r, const struct tune_order *o);
-/* How many candidates the compile queue may hold. Compilers must be open. */
+/* How many candidates a search's compile queue may hold: two for each compiler, at most
+ * RUNNER_LOOK_MAX. Compilers must be open. */
 uint32_t runner_look(const struct runner *r);
 
-/* Milliseconds. On a replay device: virtual time in which the recorded host compiles and waits. */
+/* The runner's clock. On a replay device: virtual time in which the recorded host compiles and
+ * waits. */
 double runner_now_ms(const struct runner *r);
+/* limit_ms, or hang_limit_ms when that is set and shorter. */
 int64_t runner_limit(const struct runner *r, double limit_ms);
 
 #endif

@@ -2,18 +2,20 @@
 /*
  * The search: a queue of candidates on their way through the compilers. The search fills the queue
  * in the order reference, former best, hints, strategy, and measures any candidate that is ready.
- * The reference is compiled first. Trials of candidates that are ready before the reference are
- * sent when their ratios are known. The device decides how the queue is emptied:
+ * The reference is compiled first. A candidate that is ready before the reference is measured at
+ * once, and its trial is sent when the reference's time is known. The device decides how the queue
+ * is emptied:
  *
  *   cuda    any ready candidate: the host's cores compile while the device measures.
  *   replay  the same, by the clock of a recorded host (runner/compilers.h): a seed fixes the run.
  *   cpu     when every build in the queue is done: a compiler would slow a kernel down.
  *
  * `budget` limits the measured configs of the key; reference, former best, hints and measurements
- * of earlier runs count. Failures are given back (strategy/strategy.c). 0 means BUDGET_DEFAULT, or
- * no limit for exhaustive; a given list has no budget. When the reference may not win, at least one
- * config that may win is measured. The former best is measured also with a budget of 1. A part of a
- * large budget is kept for variations of the best at the end.
+ * of earlier runs count. A failed config gives its place back (strategy/strategy.c). 0 means
+ * BUDGET_DEFAULT, or no limit for the strategy exhaustive; the strategy given has no budget. When
+ * the reference may not win, at least one config that may win is measured. The former best is
+ * measured also with a budget of 1. A part of a large budget is kept for variations of the best at
+ * the end.
  *
  * budget_ms limits the time on the device, wall_ms the life of the job, both over all orders of the
  * job. When a limit has passed and some config works, no new candidate begins; the finals still
@@ -28,27 +30,27 @@
 
 enum {
     PREPARE_LIMIT_MS = 120000,
-    /* configs of the budget per variation of the best: a smaller budget gives fewer variations */
+    /* configs of the budget for each variation of the best at the end: a budget below 8 has none */
     ENOUGH = 8,
 };
 
 struct search {
-    struct job *job; /* borrowed */
-    uint32_t look, n;
-    struct candidate *queue[RUNNER_LOOK_MAX]; /* owned, in order */
-    bool batches;
+    struct job *job;                          /* borrowed */
+    uint32_t look, n;                         /* most candidates in the queue; candidates in it */
+    struct candidate *queue[RUNNER_LOOK_MAX]; /* owned; the first was proposed first */
+    bool batches;                             /* on cpu: fill the queue, compile all, measure all */
     bool filling; /* on cpu: no candidate of the current batch has been measured yet */
     bool asked_reference, exhausted, varied;
     uint32_t kept_for_end; /* number of configs of the budget kept for variations of the best */
-    /* Plan ids that come before the strategy's: candidates of a search that was set aside, then the
-     * former best, hints, variations. */
+    /* Plan ids that come before the strategy's proposals: n_begun candidates that were in the queue
+     * when the search was set aside, then the former best, hints, variations. */
     uint32_t n_ids, n_begun, next;
-    uint32_t *ids; /* owned; with room for the reference at the end */
+    uint32_t *ids; /* owned; search_open_strategy() puts the reference behind the last */
 };
 
 /* ---- the next candidate ---------------------------------------------------------------------- */
 
-/* Adds an id, unless its config has an outcome already or is in the list. */
+/* Adds a config to `ids`, unless it has an outcome, is in `ids`, or is the reference. */
 static void search_add_id(struct search *s, uint32_t id)
 {
     const struct job *j = s->job;
@@ -61,7 +63,8 @@ static void search_add_id(struct search *s, uint32_t id)
     }
 }
 
-/* Adds the former best and the hints that are valid here and new. */
+/* Adds the former best to `ids`, and the order's hints (configs that may be good, of other keys or
+ * of an earlier stamp) that the plan and the restrictions allow. */
 static int add_hints(struct search *s, uint32_t room, struct error *err)
 {
     struct job *j = s->job;
@@ -194,8 +197,8 @@ static void search_observe_outcome(struct job *j, uint32_t id)
     }
 }
 
-/* The best time known for this run: measured in this run, or computed from an earlier run's
- * ratio. */
+/* The least time in us of a config in this run: measured in this run, or computed as an earlier
+ * run's ratio x the reference's time in this run. NaN: no config works yet. */
 static double best_known(const struct job *j)
 {
     double best = j->best_us;
@@ -209,14 +212,15 @@ static double best_known(const struct job *j)
     return best;
 }
 
-/* The time that a candidate is stopped early against; 0: no early stop. */
+/* The time in us that a candidate must not exceed by much (measure.c); 0: no early stop. */
 static double best_to_beat(const struct job *j, const struct candidate *c)
 {
     double best = j->given || c->reference || c->id == j->former ? NAN : best_known(j);
     return isnan(best) ? 0 : best;
 }
 
-/* Measures a candidate. `refused`: why the candidate has no variant; NULL: it has a build. */
+/* Measures a candidate and tells the strategy. `refused`: why job_candidate() failed, which becomes
+ * a failed trial; NULL: the candidate has a build. */
 static int search_measure(struct search *s, struct candidate *c, const struct error *refused,
                           struct error *err)
 {
@@ -273,15 +277,15 @@ static int search_fill_queue(struct search *s, struct error *err)
     return 0;
 }
 
-/* True when no candidate may be measured before the reference: earlier trials compare with this run
- * only through its time. Batches measure nothing before the last compile anyway. */
+/* True when no candidate may be measured before the reference: trials of earlier runs compare with
+ * this run only by the reference's time. Batches measure nothing before the last compile anyway. */
 static bool first_only(const struct search *s)
 {
     const struct job *j = s->job;
     return s->n > 0 && s->queue[0]->reference && (j->reference_again || j->given || s->batches);
 }
 
-/* The place of the next candidate to measure; s->n: no candidate is ready. */
+/* The place in the queue of the next candidate to measure; s->n: no candidate is ready. */
 static uint32_t search_pick_candidate(const struct search *s)
 {
     uint32_t ready = s->n, pending = 0;
@@ -311,13 +315,14 @@ static bool is_time_up(const struct job *j)
            (q->wall_ms > 0 && runner_now_ms(j->runner) - j->began_ms >= (double)q->wall_ms);
 }
 
-/* True when the search has an answer to end with. */
+/* True when the search may end: a config works, and the reference has a time. */
 static bool has_answer(const struct job *j)
 {
     return !isnan(best_known(j)) && isfinite(j->reference_us);
 }
 
-/* The longest wait for compilers: a search with an answer waits no longer than its wall_ms. */
+/* The longest wait for compilers in ms, up to `most`: a search with an answer does not wait beyond
+ * its wall_ms. */
 static int64_t wait_most(const struct job *j, int64_t most)
 {
     const int64_t wall_ms = j->order->request.query.wall_ms;
@@ -328,7 +333,8 @@ static int64_t wait_most(const struct job *j, int64_t most)
     return left > 1 ? (int64_t)fmin(left, (double)most) : 1;
 }
 
-/* Removes candidates from the queue that are not worth waiting for. False: none was removed. */
+/* Removes candidates from the queue whose compile the strategy does not want to wait for. False: no
+ * candidate was removed. */
 static bool spare_some(struct search *s)
 {
     struct strategy *strategy = s->job->strategy;
@@ -383,7 +389,8 @@ static int search_step(struct search *s, struct error *err)
     struct candidate *c = search_take_candidate(s, at);
     int r = 0;
     while (r == 0 && c->build->state == BUILD_PENDING) {
-        r = j->runner->compilers->wait(j, &c, 1, ASIDE_NEVER, err); /* replay: it is due */
+        /* replay: the recorded compile is over, the real one may still run */
+        r = j->runner->compilers->wait(j, &c, 1, ASIDE_NEVER, err);
     }
     r = r ? r : search_measure(s, c, NULL, err);
     job_release(j, c);
@@ -396,7 +403,8 @@ static int search_step(struct search *s, struct error *err)
 
 /* ---- the whole search ------------------------------------------------------------------------ */
 
-/* False if the restriction excludes the reference: it then only serves for comparison. */
+/* False when the query's restriction excludes the reference. The search then measures the reference
+ * only to compute ratios. */
 static bool reference_may_win(const struct job *j)
 {
     struct record config;
@@ -407,7 +415,7 @@ static bool reference_may_win(const struct job *j)
     return allowed_config(&j->order->request, &config);
 }
 
-/* Configs that may still be measured; PLAN_ALL: all. */
+/* How many configs of the budget may still be measured, besides the reference; PLAN_ALL: all. */
 static uint32_t budget_left(const struct job *j)
 {
     int64_t left = plan_budget(&j->plan), measured = j->done - j->failed;
@@ -422,8 +430,8 @@ static uint32_t budget_left(const struct job *j)
     return left > 0 ? (uint32_t)left : 0;
 }
 
-/* The part of the budget to keep for the final variations: as many configs as the reference has
- * variations, which is typical. */
+/* How many configs of the budget to keep for variations of the best at the end: as many as the
+ * reference has variations (the best has about as many), at most an eighth of the budget. */
 static uint32_t keep_for_end(const struct job *j, uint32_t left)
 {
     struct record config, unused[VARIATIONS_MAX];
@@ -435,12 +443,12 @@ static uint32_t keep_for_end(const struct job *j, uint32_t left)
     return n < left / ENOUGH ? n : left / ENOUGH;
 }
 
-/* Opens the strategy with the budget that hints and reference leave; the strategy must not propose
- * these again. */
+/* Opens the strategy with the budget that the configs in `ids` and the reference leave. The
+ * strategy must not propose these configs again. Then tells the strategy all earlier outcomes. */
 static int search_open_strategy(struct search *s, uint32_t budget, struct error *err)
 {
     struct job *j = s->job;
-    s->ids[s->n_ids] = j->reference; /* PLAN_NONE is ignored */
+    s->ids[s->n_ids] = j->reference; /* the strategy ignores PLAN_NONE: no reference */
     const struct strategy_setup setup = {.budget = budget,
                                          .coming = s->ids + s->n_begun,
                                          .n_coming = s->n_ids - s->n_begun + 1,
@@ -465,8 +473,9 @@ static void search_end(struct search *s)
     free(s->ids);
 }
 
-/* Records the speed of the independent reference on the check rows, filling the operands included.
- * This is the only known speed before the first candidate. */
+/* Records the speed of the independent reference. In took_ms, prepare() filled the operands and
+ * computed the check rows with that reference. Before the first candidate no other speed on this
+ * device is known, and measure.c derives its first time limit from it. */
 static void note_reference(struct job *j, double took_ms)
 {
     const struct workload *w = &j->workload;
@@ -474,7 +483,7 @@ static void note_reference(struct job *j, double took_ms)
     j->reference_rate = took_ms > 0 ? did / (took_ms * 1e3) : 0;
 }
 
-/* Prepares the problem on the device while the first compiles run: both take equally long. */
+/* Prepares the problem on the device while the first compiles run: both take about as long. */
 static int search_prepare_problem(struct job *j, struct error *err)
 {
     struct device *d = j->runner->device;

@@ -25,8 +25,8 @@
 #include "runner/runner.h"
 
 enum {
-    REST_MS = 1000, /* idle time before baselines are measured */
-    FIRST_ORDER_MS = 30 * 1000,
+    REST_MS = 1000,             /* idle time before each baseline (runner.h) is measured */
+    FIRST_ORDER_MS = 30 * 1000, /* least time that a new runner waits for its first order */
 };
 
 void runner_quit(enum runner_exit code)
@@ -38,7 +38,8 @@ void runner_quit(enum runner_exit code)
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-/* Carries out an order. An order for a quiet device ends here while other processes use it. */
+/* Carries out an order. A `quiet` order ends here, with `in_use`, while other processes use the
+ * device. */
 static int serve_carry_out(struct runner *r, const struct tune_order *o, struct tune_result *out,
                            struct error *err)
 {
@@ -189,8 +190,8 @@ static void serve_say_bye(struct runner *r)
     runner_quit(RUNNER_EXIT_OK);
 }
 
-/* A runner that blocks while it writes its log would send no messages, and gemmd would kill it
- * as hung. */
+/* Makes writes to standard error fail, and not wait, while the reader of the log is slow. A runner
+ * that waits for its log sends no messages, and gemmd would kill it as hung. */
 static void wait_for_no_reader(void)
 {
     int fd = std_files_impatient();
@@ -200,7 +201,7 @@ static void wait_for_no_reader(void)
     }
 }
 
-/* Sets the memory limit in the environment, where the device code reads it. */
+/* Sets the memory limit in the environment, where the device code (kernels/devices/) reads it. */
 static void share_memory(int64_t percent)
 {
     char share[16];
@@ -217,7 +218,7 @@ static int patience_ms(const struct runner *r)
     return longer ? FIRST_ORDER_MS : (int)linger_ms;
 }
 
-static struct runner r; /* one runner per process */
+static struct runner r; /* a process has a single runner, which is_unwanted() reads */
 
 static bool is_unwanted(void)
 {
