@@ -5,12 +5,12 @@
 #include "runner/aside.h"
 #include "runner/job_inner.h"
 
-/* Most searches whose state is kept. Beyond this the oldest state is dropped, and that search
- * compiles or finds its kernels again. */
+/* Most searches that the runner keeps while they are set aside. Beyond this the oldest is dropped:
+ * that search asks for its builds again, and finds in the cache those that have ended. */
 enum { KEPT_MOST = 64 };
 enum {
-    AFTER_MS = 40,    /* a build that takes longer was not found in the cache */
-    WORTH_MS = 200,   /* shorter waits do not set the search aside */
+    AFTER_MS = 40,    /* a build that has run longer is a compile, not a lookup in the cache */
+    WORTH_MS = 200,   /* a shorter expected wait does not set the search aside */
     TRIALS_LEAST = 6, /* trials that an order must have measured before it is set aside to wait */
     TURN_MS = 10000,  /* an order's turn on the device: longer than most searches take */
 };
@@ -79,7 +79,7 @@ void aside_drop(struct runner *r, int64_t job)
 
 /* ---- when ------------------------------------------------------------------------------------ */
 
-/* True when this order has measured enough candidates and the reference. */
+/* True when this order has measured `trials` configs, and the reference has a time. */
 static bool has_measured(const struct job *j, uint32_t trials)
 {
     return j->done >= j->done_before + trials && isfinite(j->reference_us);
@@ -112,5 +112,5 @@ int64_t job_patience(const struct job *j, struct candidate *const queue[], uint3
     if (ran >= AFTER_MS || taken /* other compiles occupy the compilers */) {
         return 0;
     }
-    return AFTER_MS - (int64_t)ran; /* the variant may be found in the cache */
+    return AFTER_MS - (int64_t)ran; /* until then the build may be a lookup in the cache */
 }

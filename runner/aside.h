@@ -9,10 +9,11 @@
  *   - The turn is over: the order has had the device for TURN_MS since its problem was prepared, or
  *     for as long as the preparation took.
  *
- * Starting again has a cost: the plan, operands, and the reference once more. So a search is set
- * aside only when the expected wait for a compiler, by the search's other kernels, is longer than
- * that cost. A turn is never shorter than its preparation. Every order measures some candidates
- * first, so that two searches cannot keep displacing each other without progress.
+ * Starting again has a cost: the runner makes the plan, fills the operands, and measures the
+ * reference once more. So a search is set aside to wait only when the expected wait, by the compile
+ * times of the search's finished kernels, is longer than 200 ms. A turn is never shorter than its
+ * preparation. Every order measures some candidates first, so that two searches cannot keep
+ * displacing each other without progress.
  */
 #ifndef GEMMD_RUNNER_ASIDE_H
 #define GEMMD_RUNNER_ASIDE_H
@@ -29,22 +30,22 @@ struct runner;
 /* A search that was set aside: the candidates in its compile queue. */
 struct aside {
     struct aside *next;
-    int64_t job;
+    int64_t job; /* id */
     uint32_t n;
     struct {
         struct record config;
-        struct build *build; /* with a reference of ours */
+        struct build *build; /* held until the struct aside is dropped */
     } kept[];
 };
 
-#define ASIDE_NEVER INT64_MAX
+#define ASIDE_NEVER INT64_MAX /* of job_patience(): do not set the search aside */
 
 /* Keeps the queued candidates and their builds until the search comes back. Without memory nothing
  * is kept, and the search asks for the builds again. */
 void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n);
 /* The kept state of a job, or NULL. */
 const struct aside *aside_find(struct runner *r, int64_t job);
-/* Drops the kept state: the search holds the builds itself, or will not come back. */
+/* Drops the kept state: the search has come back and holds the builds itself, or never will. */
 void aside_drop(struct runner *r, int64_t job);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of a config through the compilers: wanting a build, polling, releasing. */
+/* The way of a config through the compilers: a candidate gets a build from the compile pool, sends
+ * the build's module to gemmd, and gives the build back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ void job_drop(struct job *j, struct candidate *c)
     job_release(j, c);
 }
 
-/* True when a trial of this job names the module: the job has sent the module before the trial. */
+/* True when a trial of this run names the module: then the job has sent the module already. */
 static bool job_has_sent(const struct job *j, const char *module)
 {
     for (uint32_t i = 0; i < j->n_outcomes; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compilers that a search waits for, and the clock of both.
+ * The compilers that a search waits for, and the clock that the search goes by.
  *
  *   compilers_host.c      compilers of this host, in real time
  *   compilers_recorded.c  compilers of a recorded host, in the virtual time of a replay device:
@@ -24,19 +24,21 @@ struct compilers_ops {
     double (*now_ms)(const struct runner *r);
     /* milliseconds that all orders of the tuning have taken so far */
     double (*wall_ms)(const struct job *j);
-    /* When the build of a candidate will be done. Called before the pool gets the variant. NULL:
-     * unknown. */
+    /* When the compile of a candidate will end, by now_ms. Called before the compile pool gets the
+     * variant. NULL: unknown. */
     double (*due_ms)(struct job *j, const struct candidate *c);
     bool (*is_built)(const struct job *j, const struct candidate *c);
-    /* Sleeps until a build of `queue` is done, a message comes, or most_ms have passed. Gives up a
-     * build that has run for too long. Returns 0, or ERROR_CANCELLED. */
+    /* Sleeps until a build of `queue` is done, a message from gemmd comes, or most_ms have passed.
+     * Gives up a build that has run for 120 s. Returns 0, or ERROR_CANCELLED. */
     int (*wait)(struct job *j, struct candidate *const queue[], uint32_t n, int64_t most_ms,
                 struct error *err);
     double (*left_ms)(const struct job *j,
                       const struct candidate *c); /* until built; NaN: unknown */
-    /* How long a compile has run; 0: not begun. INFINITY: the cache does not have the variant. */
+    /* How long the candidate's compile has run; 0: not begun. INFINITY (replay): the cache does not
+     * have the variant, so that waiting for a lookup is of no use. */
     double (*ran_ms)(const struct job *j, const struct candidate *c);
-    /* Compile time, past and to come, of a build that no search waits for any more. */
+    /* Compile time to charge for a build that the search gave up: on this host the time so far, in
+     * replay the recorded time. */
     double (*cost_ms)(const struct job *j, const struct candidate *c);
 };
 
@@ -46,29 +48,31 @@ uint32_t compilers_count(const struct runner *r);
 
 /* ---- compilers_recorded.c -------------------------------------------------------------------- */
 
-/* Compilers of a recorded device, on the device's virtual clock: LANES compilers, each busy with a
- * variant for the recorded time. The due time of a build is known when the build is wanted. So a
- * search over a recording receives builds in the same order every time, and reports the time that
- * the recorded host would have taken. */
+/* Compilers of a recorded host, on the replay device's virtual clock: LANES compilers (lanes), each
+ * busy with a variant for the recorded time. The due time of a build is known when the search asks
+ * for the build. So a search over a recording receives builds in the same order every time, and
+ * reports the time that the recorded host would have taken. */
 enum { LANES = 16 }; /* as many as the recorded hosts have */
 
 struct lane_build {
-    char hash[HASH_HEX];
-    double due_ms;
+    char hash[HASH_HEX]; /* of the variant */
+    double due_ms;       /* by lanes_now() */
 };
 
 struct lanes {
     double waited_ms;      /* total wait for builds while the device was idle */
-    double free_ms[LANES]; /* when each lane is idle again */
+    double free_ms[LANES]; /* when each lane has finished its last build */
     uint32_t n, room;
-    struct lane_build *builds; /* owned: builds wanted so far */
+    struct lane_build *builds; /* owned: all builds that lanes_want() has been called for */
 };
 
-/* Time since the device was opened; device: NULL before that. */
+/* Virtual ms since the device was opened: time on the device and waits for builds. device: NULL
+ * before it is open. */
 double lanes_now(const struct lanes *l, struct device *device);
-/* When the build of a variant that takes `ms` is done, on the first idle lane. Returns the same
- * time for the same variant again. */
+/* Gives the compile of a variant, which takes `ms`, to the lane that is idle first. Returns when
+ * the compile ends. A later call for the same variant returns the same time. */
 double lanes_want(struct lanes *l, const char *hash, double ms, double now_ms);
+/* Advances the virtual clock to until_ms; does nothing when that is past. */
 void lanes_wait(struct lanes *l, double until_ms, double now_ms);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This host's compilers (compilers.h). Each compile may take 120 s. The runner watches this limit,
- * not gemmd: the limit fails the config (status `hung`) and costs a thread, not the process. While
- * the search waits, its `attempt` on the socket has the same limit plus a grace time. */
+ * not gemmd: beyond the limit the config fails (status `hung`) and a thread of the compile pool is
+ * lost, but not the process. The `attempt` that the waiting search sends has a limit 5 s longer, so
+ * that gemmd does not kill the runner first. */
 #include "runner/job_inner.h"
 
 enum { COMPILE_LIMIT_MS = 120000, COMPILE_GRACE_MS = 5000 };
@@ -21,8 +22,9 @@ static bool compilers_host_is_built(const struct job *j, const struct candidate 
     return c->build->state != BUILD_PENDING;
 }
 
-/* Announces the longest running compile, once, also when its candidate is not first in the queue. A
- * build without a candidate in the queue belongs to a job that was cancelled or set aside. */
+/* Sends an `attempt` for the longest running compile, once, also when its candidate is not first in
+ * the queue. A build without a candidate in the queue belongs to a job that was cancelled or set
+ * aside: then the `attempt` names no candidate. */
 static void compilers_host_announce(struct job *j, const struct build *b, int64_t left_ms,
                                     struct candidate *const queue[], uint32_t n)
 {
@@ -71,7 +73,7 @@ static double compilers_host_ran_ms(const struct job *j, const struct candidate 
     return compile_pool_ran_ms(j->runner->pool, c->build);
 }
 
-/* Estimated by the finished compiles. */
+/* Estimated: time per effort of this job's finished compiles, times the candidate's effort. */
 static double compilers_host_left_ms(const struct job *j, const struct candidate *c)
 {
     return j->took_ms / j->took_effort * job_effort(j, c->id) - compilers_host_ran_ms(j, c);

@@ -18,7 +18,7 @@ static void lanes_remember_build(struct lanes *l, const char *hash, double due_m
         uint32_t room = l->room ? 2 * l->room : 64;
         struct lane_build *builds = realloc(l->builds, room * sizeof(*builds));
         if (!builds) {
-            return; /* without memory the variant is not noted, and will be compiled once more */
+            return; /* without memory: the next lanes_want() for this variant takes a lane again */
         }
         l->builds = builds;
         l->room = room;
@@ -67,7 +67,8 @@ static double compilers_recorded_cost_ms(const struct job *j, const struct candi
     return compiler->ops->takes_ms(compiler, &c->variant);
 }
 
-/* Returns when the build of a candidate is due. Called before the pool has the variant. */
+/* Returns when the build of a candidate is due. Called before the compile pool has the variant,
+ * since the pool puts it into the cache directory, where this function looks. */
 static double compilers_recorded_due_ms(struct job *j, const struct candidate *c)
 {
     struct runner *r = j->runner;
@@ -83,7 +84,8 @@ static bool compilers_recorded_is_built(const struct job *j, const struct candid
     return c->due_ms <= runner_now_ms(j->runner);
 }
 
-/* Advances the virtual clock to the first due build, and waits until that build is really done. */
+/* Advances the virtual clock to the earliest due time in the queue, and waits until this host has
+ * really compiled that build. */
 static int compilers_recorded_wait(struct job *j, struct candidate *const queue[], uint32_t n,
                                    int64_t most_ms, struct error *err)
 {

@@ -6,19 +6,20 @@
  * its ratio to the first finalist in the same round.
  *
  * After rounds 1, 2 and 3 a finalist leaves that is 1.2, 0.7 or 0.5 % behind the best, unless the
- * noise of this run could explain the distance. Finalists within 0.3 % of the best count as equal.
- * Of these wins the config that the model predicts faster, then the first in text order, so that a
- * repeated tuning gives the same answer. Four rounds are run; two or three when the scatter of this
- * run's launches puts the ratios' error below a tie.
+ * noise of this run could explain the distance. Finalists within 0.3 % of the best count as equal:
+ * a tie. Among these the config that the model predicts fastest wins, then the first in text order,
+ * so that a repeated tuning gives the same answer. Four rounds are run; two or three when the
+ * scatter of this run's launches puts the standard deviation of a score below a tie.
  *
  * The former best of the key takes part in all four rounds, however slow. gate.c decides if it
  * stays.
  *
  * A single finalist with enough samples of this run is not measured again, unless the key had a
  * best: the trial of stage final records the decision about the former best. A finalist that only
- * an earlier run measured is verified and measured here before it may win. The next finalists are
- * tried when that finalist fails. They are also tried when it is slower than its old ratio, and
- * other configs were stopped early because of that ratio. A winner with few samples is timed again.
+ * an earlier run measured is verified and measured here before it may win. When it fails, the
+ * finals begin again without it. When it wins, but other configs were faster in this run (they were
+ * stopped early because of its ratio in the earlier run), the finals begin again with these
+ * configs. A winner with few samples is timed again.
  */
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ enum {
 };
 static const double FINAL_BAND = 1.03;
 static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005,
-                                     INFINITY}; /* largest score to stay, by round */
+                                     INFINITY}; /* by round: largest score / best score to stay */
 static const double DOUBTS = 2; /* a distance of this many standard deviations may still be noise */
 static const double BLOCK_US = 3e3, BLOCK_ASKED_US = 250e3, GAP_LAUNCHES = 2, VISIT = 0.25;
 
@@ -49,21 +50,22 @@ struct finalist {
     double samples[SAMPLES_MAX];
     uint32_t n;
     double medians[ROUNDS];
-    double score; /* median ratio to finalist 0 */
+    double score; /* median over the rounds of its time / time of the first finalist still loaded */
     struct trial trial;
 };
 
 struct finals {
     struct job *job; /* borrowed */
     uint32_t n, rounds;
-    uint32_t n_left; /* finalists that are loaded */
-    double best;     /* their least score */
+    uint32_t n_left; /* finalists whose kernel is loaded */
+    double best;     /* least score of these */
     struct finalist f[SEATS_MAX];
 };
 
 /* ---- seats ----------------------------------------------------------------------------------- */
 
-/* Gives the former best a seat, unless it failed; also when no time was left to measure it. */
+/* Adds the former best to the finalists, unless it failed in this search; also when the search had
+ * no time left to measure it. */
 static uint32_t seat_former(const struct job *j, uint32_t ids[SEATS_MAX], uint32_t n)
 {
     uint32_t id = j->former;
@@ -104,7 +106,8 @@ static void finals_unload_kernel(struct finals *s, struct finalist *f)
     }
 }
 
-/* Removes a finalist, with a trial that gives the reason. */
+/* Removes a finalist whose step ended with `status`, and records its trial, which has the reason.
+ * Returns 0, or the error that ends the finals. */
 static int finals_drop_finalist(struct finals *s, struct finalist *f, int status)
 {
     if (status != ERROR_CANCELLED) {
@@ -249,8 +252,8 @@ static void finals_record_finalist(struct finals *s, struct finalist *f)
     job_record(s->job, &f->c, &f->trial);
 }
 
-/* Updates the reference's time from these rounds, when the reference takes part: the clocks may
- * have changed since its trial. */
+/* Replaces the reference's time by its median in these finals, when the reference takes part: the
+ * GPU's clocks may have changed since the reference's trial. */
 static void look_at_reference(struct finals *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
@@ -261,9 +264,9 @@ static void look_at_reference(struct finals *s)
     }
 }
 
-/* The standard deviation of a ratio of two finalists, from the scatter of launches and of visits.
- * The variance of a visit is VISIT times the variance of a launch, as in recorded blocks
- * (tests/data/landscapes). */
+/* The standard deviation of the ratio of two finalists' times: from the scatter of single launches,
+ * and from the scatter of whole blocks of launches, whose variance is VISIT times that of a launch
+ * in recordings (tests/data/landscapes). */
 static double ratio_error(const struct finals *s)
 {
     double launch = scatter_of(&s->job->scatter), worst = 0;
@@ -290,7 +293,7 @@ static void thin_out(struct finals *s)
     }
 }
 
-/* True when the ratios' error is below a tie and more rounds cost noticeable time. Short launches,
+/* True when the ratios' error is below TIE and more rounds cost noticeable time. Short launches,
  * requests with `iters` and keys with a former best run all rounds. ROUNDS_MIN rounds always run,
  * so that each finalist has been first and last. */
 static bool is_settled(const struct finals *s)
@@ -302,7 +305,7 @@ static bool is_settled(const struct finals *s)
 
 static int finals_run_rounds(struct finals *s, struct error *err)
 {
-    const uint32_t enough = s->n > 1 ? 2 : 0; /* the last of several needs no rounds */
+    const uint32_t enough = s->n > 1 ? 2 : 0; /* the last of several finalists needs no rounds */
     for (uint32_t round = 0; round < ROUNDS && s->n_left >= enough && !is_settled(s); round++) {
         for (uint32_t i = 0; i < s->n; i++) {
             struct finalist *f = &s->f[round % 2 ? s->n - 1 - i : i];
@@ -344,7 +347,7 @@ static struct finalist *finals_find_fastest(struct finals *s)
     return winner;
 }
 
-/* The best finalist other than `one`; NULL: no other finalist is left. */
+/* The loaded finalist with the least score, other than `one`; NULL: no other is loaded. */
 static const struct finalist *fastest_but(const struct finals *s, const struct finalist *one)
 {
     const struct finalist *best = NULL;
@@ -385,8 +388,8 @@ static struct finalist *finals_decide_winner(struct finals *s)
     return winner;
 }
 
-/* True when a winner has enough samples: SAMPLES_ENOUGH, or as requested. On a host, any number is
- * enough. */
+/* True when n samples are enough for a winner: SAMPLES_ENOUGH. Any number is enough on a host and
+ * for a query with `iters`. */
 static bool is_enough(const struct job *j, uint32_t n)
 {
     return n > 0 && (!j->idles || j->order->request.query.iters > 0 || n >= SAMPLES_ENOUGH);
@@ -405,8 +408,8 @@ static int time_winner(struct finals *s, struct finalist *w, struct error *err)
     return r;
 }
 
-/* No finalist has won: the remaining finalists cannot be compared (times of 0 have no ratio) and
- * leave the race. */
+/* Called when no finalist has won although some are loaded: their times cannot be compared (a time
+ * of 0 has no ratio). They leave the race, so that the finals end. */
 static void give_up_seats(struct finals *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
@@ -416,7 +419,7 @@ static void give_up_seats(struct finals *s)
     }
 }
 
-/* Runs the finals of a set. PLAN_NONE: no finalist is left. */
+/* Runs the finals of n configs. *winner PLAN_NONE: every one of them failed. */
 static int finals_run_set(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner,
                           struct error *err)
 {
@@ -447,8 +450,8 @@ static int finals_run_set(struct job *j, const uint32_t ids[], uint32_t n, uint3
     return r;
 }
 
-/* Clears out_of_race of the configs that were faster than `winner` in this run, also of configs
- * that were stopped early. False: no config was faster. */
+/* Lets the configs that were faster than `winner` in this run compete again (out_of_race), also
+ * configs that were stopped early. False: no config was faster. */
 static bool finals_call_back(struct job *j, uint32_t winner)
 {
     bool any = false;
@@ -478,7 +481,7 @@ int job_finals(struct job *j, uint32_t *winner, struct error *err)
             return 0;
         }
         notice_progress(j, "final", NULL);
-        bool here = true; /* before the finals measure them */
+        bool here = true; /* every finalist was measured in this run, before the finals begin */
         for (uint32_t i = 0; i < n; i++) {
             here = here && j->outcomes[ids[i]].here;
         }

@@ -6,8 +6,8 @@
  *
  * The former best is always measured and takes part in all rounds of the finals. The gain is the
  * median over rounds of (other / former), so that drift affects both. A former best that is
- * illegal, quarantined, or fails in this run is replaced. The daemon decides which best is
- * comparable (daemon/tuning/runner_order.c); other bests come as hints.
+ * illegal, quarantined, or fails in this run is replaced. The daemon decides which best the order
+ * names as `former` (daemon/tuning/runner_order.c); other bests come as hints.
  */
 #include <assert.h>
 #include <math.h>
@@ -21,8 +21,8 @@ enum { ROUNDS_MAX = 16 };
 
 static const char gone[] = "replaces the former best, which cannot run any more: ";
 
-/* Writes the gate's text, that the former best was replaced and why; a long reason is cut at the
- * end of a word with "...". */
+/* Writes to j->gate that the former best is replaced because it cannot run, with the reason; a long
+ * reason is cut at the end of a word with "...". */
 static void say_gone(struct job *j, const char *reason)
 {
     size_t room = sizeof(j->gate) - sizeof(gone), n = strlen(reason);
@@ -48,7 +48,8 @@ int gate_begin(struct job *j, struct error *err)
                                                       : 0;
 }
 
-/* Per cent of the former best's time that the other config saves. */
+/* Per cent of the former best's time that the other config saves, by the median of the rounds'
+ * ratios; negative: the other config is slower. */
 static double gain_percent(const double other_us[], const double former_us[], uint32_t rounds)
 {
     double ratios[ROUNDS_MAX];

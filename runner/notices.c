@@ -40,8 +40,9 @@ void notice_trial(struct job *j, const struct trial *t)
 void notice_progress(struct job *j, const char *phase, const struct record *config)
 {
     double elapsed = runner_now_ms(j->runner) - j->began_ms;
-    uint32_t total =
-        j->total > j->done ? j->total : j->done; /* failures do not use the budget up */
+    uint32_t total = j->total > j->done
+                         ? j->total
+                         : j->done; /* failures cost no budget: done may exceed total */
     struct progress p = {
         .done = j->done,
         .total = total,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts that a runner opens once, at the first order: the device, which may hang, its compiler,
- * and the compile pool. The device's own kernels compile in the background. */
+ * and the compile pool. Meanwhile the pool compiles the device's own kernels (filling, spinning,
+ * the reference). */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 
 enum { OPEN_LIMIT_MS = 120000, HELPERS_LOOK_MS = 100 };
 
-/* Locks the clocks. When the lock fails, every result reports the failure. */
+/* Locks the GPU's clocks at --lock-clocks MHz. When the lock fails, the failure becomes the `doubt`
+ * of every result. */
 static void lock_clocks(struct runner *r)
 {
     struct error err = ERROR_NULL;
@@ -45,7 +47,7 @@ static void opening_wait_helpers(void *ctx)
     timeline_enter(&r->timeline, before);
 }
 
-/* Opens compiler and pool, which need no device. */
+/* Opens compiler and pool. Neither needs the device. */
 static int opening_open_pool(struct runner *r, struct error *err)
 {
     int status = r->compiler ? 0 : apart_open(r->opt.mode.device, &r->compiler, err);
@@ -60,8 +62,8 @@ static int opening_open_pool(struct runner *r, struct error *err)
 
 /* ---- first variants of a search -------------------------------------------------------------- */
 
-/* True when the first variants are predictable: a search that goes on, has hints or avoids variants
- * begins differently. */
+/* True when the first variants of a search are predictable before the device is open: a search with
+ * earlier trials, hints or quarantined variants begins with other variants. */
 static bool opening_is_known(const struct runner *r, const struct tune_order *o)
 {
     return !o->quiet && !r->device && r->compilers->real &&
@@ -69,7 +71,7 @@ static bool opening_is_known(const struct runner *r, const struct tune_order *o)
            o->n_avoid == 0;
 }
 
-/* Errors are ignored here: the search repeats the step and reports the error. */
+/* Errors are ignored here: the search asks for the same variants later, and reports the error. */
 void runner_want_opening(struct runner *r, const struct tune_order *o)
 {
     struct error ignored = ERROR_NULL;

@@ -2,15 +2,19 @@
 /*
  * The command line (usage[] below).
  *
- *   --expect       the properties of the device, before or without opening the device.
+ *   --expect       the properties of the device as JSON, so that the runner can plan before, or
+ *                  without, opening the device.
  *   --precompile   (also --warm; precompile/precompile.h) compiles before any tuning.
- *   --problems     reads stdin: a problem's text a line, or a search as JSON with restrictions.
+ *   --problems     reads stdin: on each line a problem's text, or a search (problem and
+ *                  restrictions) as JSON.
  *   --openings     compiles only the first variants of each search, one search after the other.
- *   --with-parent  the process that starts the runner; the runner is killed when it ends.
+ *   --with-parent  the process id of the starter; when that process ends, the kernel kills this
+ * one.
  *   --landscape    (landscape/landscape.h) measures a whole space for the replay device.
  *   --hold-clocks  (base/clocks.h) started by a runner with --lock-clocks.
  *   --compile      (compile/apart.h) started by a runner that compiles.
- *   --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
+ *   --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps the silence that each `attempt` message allows
+ *                  the runner, for tests of hangs.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -108,7 +112,7 @@ static int options_read_number(const char *name, const char *text, int64_t min, 
     return 0;
 }
 
-/* Reads the device properties from gemmd. Invalid JSON counts as unknown. */
+/* Reads the device properties that gemmd gave with --expect. Invalid JSON counts as unknown. */
 static void read_expected(const char *json, struct device_info *out)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;

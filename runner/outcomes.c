@@ -39,13 +39,13 @@ void job_book(struct job *j, uint32_t id, const struct trial *t, bool here)
     struct outcome *o = &j->outcomes[id];
     bool ok = strcmp(t->status, "ok") == 0;
     if (o->ok && !ok && !here) {
-        /* a config may have several trials in an earlier run: a good trial counts, not a later
-         * failure */
+        /* earlier runs may have several trials of the config: once a trial was ok, a later failure
+         * does not count */
         return;
     }
     struct record config;
     plan_config(&j->plan, id, &config);
-    /* The variant may have crashed the runner after an earlier run measured it. */
+    /* A variant that an earlier run measured may have come into quarantine since. */
     bool eligible =
         allowed_config(&j->order->request, &config) && !plan_avoids(&j->plan, t->variant);
     *o = (struct outcome){
@@ -68,10 +68,10 @@ void job_book(struct job *j, uint32_t id, const struct trial *t, bool here)
     }
 }
 
-/* Trials that came before the reference's trial. The reference is often among the slowest kernels
- * to compile, so ready candidates are measured before it. Their trials have no ratio yet: they are
- * held until the reference has a time, or will not get a time. A process that dies meanwhile loses
- * these few trials. */
+/* True while the reference has no trial in this run. The reference is often among the slowest
+ * kernels to compile, so candidates that are ready are measured before it. Their trials have no
+ * ratio yet: j->held keeps them until the reference has a time or has failed. A runner that dies
+ * meanwhile loses these few trials. */
 static bool outcomes_awaits_reference(const struct job *j)
 {
     return isnan(j->reference_us) && j->reference != PLAN_NONE && !j->outcomes[j->reference].here;

@@ -16,12 +16,13 @@
 
 #include "runner/strategy/plan.h"
 
-/* fraction of the predicted time that each similar chosen point adds */
-static const double SURCHARGE = 0.02, HOPELESS = 1.6; /* times the best prediction */
+/* SURCHARGE: the fraction of its predicted time that a config is charged for each similar config
+ * with a place. HOPELESS: no place beyond this multiple of the least predicted time. */
+static const double SURCHARGE = 0.02, HOPELESS = 1.6;
 
 struct option {
-    uint32_t alike; /* number of similar points that were chosen */
-    bool chosen;
+    uint32_t alike; /* number of similar configs that have a place */
+    bool chosen;    /* has a place */
 };
 
 static bool are_alike(const struct space_point *a, const struct space_point *b)
@@ -43,7 +44,8 @@ static uint32_t count_options(const struct ranked *ranked, uint32_t n)
     return k;
 }
 
-/* The next choice after `last`. At least one candidate must be left. */
+/* Chooses the config for the next place; `last` got the place before. At least one config must be
+ * left. */
 static uint32_t find_next(const struct space_point points[], const struct ranked *ranked,
                           struct option *o, uint32_t n, uint32_t last)
 {
@@ -88,7 +90,7 @@ int diverse_order(const struct space_point points[], struct ranked *ranked, uint
 {
     n = count_options(ranked, n);
     if (n < 3) {
-        return 0; /* the first candidate stays first, and there is no other to choose */
+        return 0; /* the first stays first, and for a second place there is only one config */
     }
     struct option *o = calloc(n, sizeof(*o));
     struct ranked *out = malloc(n * sizeof(*out));

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * genetic: half of the first generation are the model's favourites, half are random. Later, every
- * child has two parents, each the better of three measured configs. The child takes each parameter
- * from a random parent, and sometimes changes a parameter. A child that is no candidate or was
- * measured is bred again; after too many failures a random candidate is taken. A generation is bred
- * when the last generation has been observed, so the seed decides the generation.
+ * genetic: a generation is 12 configs. In the first, half are the model's favourites, half are
+ * random. Later, every config (child) has two parents, each the best of three measured configs
+ * drawn at random. The child takes each parameter from a random parent, and sometimes changes a
+ * parameter. A child that is no candidate or was measured is bred again; after 64 failures a random
+ * candidate is taken. A generation is bred when the last generation has been observed, so that seed
+ * and scores alone decide it.
  *
- * The strategy does not know the meaning of parameters. Strategies that do are compared with it.
+ * The strategy does not know the meaning of parameters. It is the baseline for strategies that do.
  */
 #include <stdlib.h>
 
@@ -18,10 +19,10 @@ static const double MUTATION = 0.08; /* probability that a parameter changes */
 struct genetic {
     struct strategy base;
     const struct grid *grid;
-    double *score;   /* owned, by candidate */
-    uint32_t *known; /* owned */
-    uint32_t n_known, next;
-    uint64_t state; /* of the random number generator */
+    double *score;          /* owned, by candidate; 0: not measured */
+    uint32_t *known;        /* owned: the measured candidates */
+    uint32_t n_known, next; /* next: of the model's favourites */
+    uint64_t state;         /* of the random number generator */
     bool begun;
     uint32_t n_queue, at;
     uint32_t queue[GENERATION];
@@ -41,7 +42,8 @@ static bool genetic_is_new(const struct genetic *g, uint32_t c)
     return !queued && !strategy_has_taken(&g->base, c);
 }
 
-/* The first new candidate after a random place; GRID_NONE: no new candidate. */
+/* The first candidate after a random place that is neither taken nor queued; GRID_NONE: no such
+ * candidate. */
 static uint32_t by_chance(struct genetic *g)
 {
     uint32_t from = genetic_draw_below(g, g->base.n);

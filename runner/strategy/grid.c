@@ -14,7 +14,7 @@ static int grid_compare_points(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct space_point));
 }
 
-/* Points of a variant are adjacent. */
+/* Numbers the variants in the order of the space, whose points of one variant are adjacent. */
 static void number_variants(struct grid *g)
 {
     for (uint32_t i = 0, last = GRID_NONE; i < g->space->n; i++) {

@@ -14,7 +14,7 @@
 enum { VARIANTS_LEAST = 8 };
 static const double VARIANT_SHARE = 0.0433;
 
-/* Drops configs that a recorded device does not know. */
+/* Drops configs that a replay device's recording lacks. */
 static void drop_unknown(struct plan *p)
 {
     const struct device *d = p->setup.device;
@@ -54,7 +54,8 @@ static void list_values(const struct value *values, uint32_t n, char *out, size_
     }
 }
 
-/* True when a restriction has a value of the space's parameter; else sets the error. */
+/* True when a restriction allows a value that the space has for the parameter; else sets the
+ * error. */
 static bool plan_meets_space(const struct plan *p, const struct restriction *r, struct error *err)
 {
     const struct param *of = plan_find_param(&p->space, r->name);
@@ -79,7 +80,8 @@ static int compare_rules(const void *a, const void *b)
     return (x->dropped < y->dropped) - (x->dropped > y->dropped);
 }
 
-/* Sorts the space's rules, to name those that dropped most points. */
+/* Sets the error of an empty space: a restriction without a value of the space, or the rules that
+ * dropped most points. Sorts the space's rules by that number. */
 static int explain_empty(struct plan *p, struct error *err)
 {
     struct space *s = &p->space;
@@ -125,7 +127,7 @@ static int plan_compare_ranked(const void *a, const void *b)
     return (x->point > y->point) - (x->point < y->point);
 }
 
-/* Sorts the points that are not in quarantine by their times. */
+/* Sorts the points that are not in quarantine by their predicted times. */
 static void plan_sort_points(struct plan *p, const double us[], struct ranked *out)
 {
     for (uint32_t i = 0; i < p->space.n; i++) {
@@ -286,7 +288,7 @@ int plan_open_strategy(const struct plan *p, const struct strategy_setup *rest,
     setup.effort = p->effort;
     setup.present = p->present;
     setup.grid = p->point ? &p->grid : NULL;
-    /* without a requested budget: a small part of all variants */
+    /* without a requested budget, the search compiles this share of all variants, at least 8 */
     setup.variants = q->budget > 0 ? 0 : share > VARIANTS_LEAST ? share : VARIANTS_LEAST;
     setup.compilers = p->setup.compilers;
     setup.seed = (uint64_t)q->seed;
@@ -295,7 +297,7 @@ int plan_open_strategy(const struct plan *p, const struct strategy_setup *rest,
 
 /* ---- queries --------------------------------------------------------------------------------- */
 
-/* The number of the first config in `extra`. */
+/* The plan id of the first config in `extra`. */
 static uint32_t extra_base(const struct plan *p)
 {
     return p->point ? p->n_ranked : 0;

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranked: the model's favourites, corrected by measurements. The stages:
+ * ranked: the model's favourites, corrected by measurements. A candidate's hope is the logarithm of
+ * its time, predicted optimistically from the measurements so far (surrogate.h). The stages:
  *
  *   - seeds: the best variant of each tile (block sizes, schedule, copied or gathered) that the
- *     model finds good, with two settings. The model errs most about tiles. Other compilers get the
- *     further variants with the lowest hopes (surrogate.h), so that few are idle. A part of the
- * effort is kept for later steps.
+ *     model finds good, with two settings. The model errs most about tiles. Compilers without a
+ * seed get further variants, those with the lowest hopes. An eighth of the compile effort is kept
+ * for later steps.
  *
- *   - next: a few configs that may be the best by the measurements so far (surrogate.h): other
- *     settings of compiled variants, and new variants, first those that differ from the best in one
- *     parameter. The stage ends when the compile effort is used up and no setting of the compiled
- *     variants promises more.
+ *   - next: a few configs with the lowest hopes: other settings of compiled variants, and new
+ *     variants, first those that differ from the best in one parameter. The stage ends when the
+ *     compile effort is used up and no setting of a compiled variant has a hope below the best.
  *
  *   - ring: of the best three variants, all settings that differ from their best in one parameter,
  *     repeated until no setting is better. Then of the best variant all settings that differ in two
  *     parameters, since settings depend on one another. So the winner was compared with its
  *     neighbours.
  *
- *   - tail: with a requested budget, the rest of the budget in the order of the plan.
+ *   - tail: only when the query sets `budget`: the rest of the budget, in the order of the plan.
  *
  * The whole compile effort is always used. A search that stopped when no config seemed better would
  * stop at a random point, with a randomly good winner.
  *
  * Compiling takes nearly all of the time, and some variants take five times as long as others. So a
  * step waits only for the variants that compile quickly, and starts no slow variant. When all
- * variants have begun, the search spares a variant from which next to nothing can be gained. A
- * compiled variant goes before a variant that promises little more: samples scatter, and a repeated
- * search would otherwise need other compiles each time. Decisions depend on scores, never on a
+ * variants have begun, the search does not wait for a variant from which next to nothing can be
+ * gained. A variant that the cache has goes before a variant with a slightly lower hope: samples
+ * scatter, and a repeated search would otherwise need other compiles each time. Decisions depend on
+ * scores, never on a
  * clock: the same order of builds gives the same search.
  */
 #include <math.h>
@@ -208,8 +209,8 @@ static bool is_variant_out(const struct ranked_search *s, uint32_t v)
     return false;
 }
 
-/* Spares a candidate whose expected gain is too small. Spares only when most variants have
- * arrived or all have begun, and the search has nothing to measure. */
+/* Ends the wait for a candidate's compile when its expected gain is too small. Does so only when
+ * most variants have arrived or all have begun, and the search has nothing to measure. */
 static bool ranked_spare(struct strategy *base, uint32_t candidate)
 {
     struct ranked_search *s = (struct ranked_search *)base;

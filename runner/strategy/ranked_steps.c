@@ -7,8 +7,8 @@
 
 enum {
     NEXT_MOST = 6, /* new variants of a step; more with many compilers */
-    BATCH = 8,     /* proposals of a step; more with many compilers */
-    LATE_PART = 5, /* the strategy decides while at most 1 / LATE_PART of the compilers are busy */
+    BATCH = 8,     /* most proposals of a step; more with many compilers */
+    LATE_PART = 5, /* a step may begin while at most 1 / LATE_PART of the compilers are busy */
     CENTRES = 3,   /* best variants whose neighbouring settings are measured */
     /* most configs measured for every two variants, to save time on the device */
     CONFIGS_OF_TWO = 6,
@@ -16,20 +16,20 @@ enum {
 };
 
 /* a new variant's hope (log of its time, predicted optimistically: surrogate_hope) may be
- * this far above the best hope */
+ * this far above the logarithm of the best time */
 static const double
     WORTH = 0.02,
-    /* a setting of a compiled variant must promise a logarithm this far below the best */
+    /* a setting of a compiled variant must have a hope this far below the log of the best time */
     GAIN = 0.002,
-    /* with hopes (logarithms) closer than this, a compiled variant goes first */
+    /* of two new variants whose hopes differ by less, the variant that the cache has goes first */
     ALIKE = 0.02, CONFIGS_SHARE = 0.0112, /* share of all configs that is measured at most */
-    /* a seed's prediction (a logarithm) is at most this far above the best */
+    /* the log of a seed's predicted time is at most this far above the least */
     SEED_WORTH = 0.08,
-    NEAR = 1.04, /* a centre's score is at most this multiple of the best score */
-    /* a hope is this many standard deviations below the mean: in early steps; in later steps */
+    NEAR = 1.04, /* a ring's variant has a score of at most this multiple of the best score */
+    /* a hope is so many standard deviations below the mean: in the first step; in later steps */
     CURIOUS = 1, SURE = 0.5,
-    FIRST_PART = 0.87, /* share of the effort that the first step may use */
-    /* a compile with more effort than this delays no decision, and no decision starts it */
+    FIRST_PART = 0.87, /* share of the compile effort that the first step may use */
+    /* no step waits for a compile with more effort than this, and stage NEXT starts no such one */
     LONG = 1.12, OVER = 0.2, /* the last variant may exceed the rest of the effort by this much */
     LEAST = 0.25;            /* with less effort left than this no variant is started */
 
@@ -105,8 +105,8 @@ bool ranked_most_have_come(const struct ranked_search *s)
     return come;
 }
 
-/* The remaining compile effort; 1 is the mean of a variant. A failed variant's effort is given
- * back once. */
+/* The remaining compile effort, in variants of mean effort. The effort of failed variants counts as
+ * remaining, up to the original effort. */
 static double effort_left(const struct ranked_search *s)
 {
     double most = s->variants + fmin(s->given_back, s->variants);
@@ -118,7 +118,8 @@ bool ranked_all_are_begun(const struct ranked_search *s)
     return s->stage != SEEDS && effort_left(s) < LEAST;
 }
 
-/* The remaining configs to measure: by variants or by a share of the space, whichever is less. */
+/* How many configs may still be measured: three for each variant of the compile effort, or a share
+ * of the space when that is less. */
 static uint32_t configs_left(const struct ranked_search *s)
 {
     double share = fmax(CONFIGS_SHARE * s->base.n, CONFIGS_LEAST);
@@ -126,8 +127,8 @@ static uint32_t configs_left(const struct ranked_search *s)
     return s->variants == 0 ? UINT32_MAX : most - ranked_least(most, s->n_known + s->base.out);
 }
 
-/* configs_left(), less the configs for the ring of a single variant: otherwise the winner's
- * settings would be those tried by chance. */
+/* configs_left(), less the configs that stage RING needs for a single variant. Without these, the
+ * winner's settings would not be compared with their neighbours. */
 static uint32_t configs_before_ring(const struct ranked_search *s)
 {
     const struct space *space = s->grid->space;
@@ -138,18 +139,19 @@ static uint32_t configs_before_ring(const struct ranked_search *s)
     return left == UINT32_MAX ? left : left - ranked_least(left, ring);
 }
 
-/* The remaining proposals of a step, and its conditions. */
+/* How many proposals a step may still make, and which. A known variant is used or queued; any other
+ * is new. */
 struct wish {
-    uint32_t fresh;          /* new variants still allowed */
-    uint32_t settings;       /* other configs still allowed */
+    uint32_t fresh;          /* configs of new variants still allowed */
+    uint32_t settings;       /* configs of known variants still allowed */
     double effort;           /* compile effort still allowed */
     double longest;          /* largest compile effort that a new variant may have */
-    double of_new, of_known; /* largest hope for new variants; for known variants */
+    double of_new, of_known; /* largest hope of a config of a new variant; of a known variant */
     /* a hope is this many standard deviations below the mean: more favour less known configs */
     double deviations;
     /* new variants must be neighbours of this candidate's variant; GRID_NONE: any variant */
     uint32_t beside;
-    bool thrifty; /* prefer compiled variants of similar hope */
+    bool thrifty; /* of new variants with similar hopes, prefer those that the cache has */
 };
 
 static bool ranked_is_known(const struct ranked_search *s, uint32_t c)
@@ -163,8 +165,8 @@ static bool ranked_is_present(const struct ranked_search *s, uint32_t c)
     return s->present && s->present[c];
 }
 
-/* True when the wish allows the new variant of a candidate. A compiled variant counts like others:
- * a search must depend on the cache as little as possible. */
+/* True when the wish allows the new variant of a candidate. The effort of a variant that the cache
+ * has counts too: a search must depend on the cache as little as possible. */
 static bool ranked_fits_wish(const struct ranked_search *s, const struct wish *w, uint32_t c)
 {
     double effort = ranked_effort(s, c);
@@ -173,8 +175,8 @@ static bool ranked_fits_wish(const struct ranked_search *s, const struct wish *w
     return near && affordable && w->fresh > 0;
 }
 
-/* The candidate with the lowest hope below *least, which is updated; GRID_NONE: no candidate.
- * present: only new variants that are compiled. */
+/* The candidate that fits the wish and has the lowest hope below *least; sets *least to that hope.
+ * GRID_NONE: no candidate. present: only new variants that the cache has. */
 static uint32_t find_hopeful(const struct ranked_search *s, const struct wish *w, bool present,
                              double *least)
 {
@@ -196,8 +198,8 @@ static uint32_t find_hopeful(const struct ranked_search *s, const struct wish *w
     return best;
 }
 
-/* The candidate with the lowest hope. A thrifty wish prefers a compiled variant with nearly the
- * same hope to a new compile. GRID_NONE: no candidate fits. */
+/* The candidate with the lowest hope. Instead of a compile, a thrifty wish prefers a variant with
+ * nearly the same hope that the cache has. GRID_NONE: no candidate fits. */
 static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w)
 {
     double least = INFINITY;
@@ -233,7 +235,7 @@ static void propose_hopeful(struct ranked_search *s, struct wish *w)
     }
 }
 
-/* Marks pending proposals as expected, so that similar configs are not proposed. */
+/* Tells the surrogate which proposals are still out, so that similar configs are not proposed. */
 static void expect_proposals(struct ranked_search *s)
 {
     for (uint32_t i = 0; s->base.out > 0 && i < s->surrogate.n; i++) {
@@ -243,8 +245,8 @@ static void expect_proposals(struct ranked_search *s)
     }
 }
 
-/* Settings that may be measured now. While variants compile, settings keep step with the arrived
- * variants, since better variants may come. */
+/* How many further settings of known variants may be measured now. While variants compile: three
+ * configs for each arrived variant, since better variants may come. */
 static uint32_t settings_left(const struct ranked_search *s)
 {
     double most = CONFIGS_OF_TWO * s->come / 2;
@@ -252,7 +254,8 @@ static uint32_t settings_left(const struct ranked_search *s)
     return s->variants == 0 || count_late(s) == 0 ? UINT32_MAX : (uint32_t)fmax(most - done, 0);
 }
 
-/* The best measured point of a variant that is not in `others`; GRID_NONE: no point is. */
+/* The measured candidate with the least score whose variant differs from those of the candidates in
+ * `others`; GRID_NONE: no candidate. */
 static uint32_t find_best(const struct ranked_search *s, const uint32_t others[], uint32_t n)
 {
     uint32_t best = GRID_NONE;
@@ -268,9 +271,10 @@ static uint32_t find_best(const struct ranked_search *s, const uint32_t others[]
     return best;
 }
 
-/* With many compilers, a step compiles several new variants in parallel, so that the search has few
- * steps. Neighbours of the best variant come first: where the model errs by a few per cent about
- * stages or schedulers, its other favourites are far away and have the same error. */
+/* A step of stage NEXT. With many compilers, a step compiles several new variants in parallel, so
+ * that the search has few steps. Variants that differ from the best in one parameter come first:
+ * where the model errs by a few per cent about stages or schedulers, its other favourites are far
+ * from the best and have the same error. */
 static void step_next(struct ranked_search *s)
 {
     const double effort = effort_left(s);
@@ -301,7 +305,8 @@ static void step_next(struct ranked_search *s)
     surrogate_forget(&s->surrogate);
 }
 
-/* The best points of the best variants near the best score, the best first. */
+/* The best candidates of the best three variants, if their scores are near the best score; the best
+ * first. Stage RING measures settings around these centres. */
 static uint32_t find_centres(const struct ranked_search *s, uint32_t out[CENTRES])
 {
     uint32_t n = 0;
@@ -338,8 +343,8 @@ static void step_ring(struct ranked_search *s)
     s->n_queue = ranked_least(s->n_queue, configs_left(s));
 }
 
-/* The best unused variant of a tile whose prediction is near the best prediction; n_variants: none
- * left. */
+/* The unused variant that leads its tile and has the least predicted time, if that is near the
+ * least of all variants; n_variants: no tile is left. */
 static uint32_t next_tile(const struct ranked_search *s)
 {
     uint32_t best = s->grid->n_variants;
@@ -355,8 +360,8 @@ static uint32_t next_tile(const struct ranked_search *s)
     return lowest <= lead + SEED_WORTH ? best : s->grid->n_variants;
 }
 
-/* The best predicted point of the candidate's variant with opposite settings: all run-time
- * parameters differ, except the order of experts, which costs less than it may hide. */
+/* Of the candidate's variant, the candidate with opposite settings that is predicted fastest. All
+ * run-time parameters differ; only expert_order may be the same. */
 static uint32_t ranked_find_opposite(const struct ranked_search *s, uint32_t c)
 {
     uint32_t best = GRID_NONE;
@@ -373,7 +378,8 @@ static uint32_t ranked_find_opposite(const struct ranked_search *s, uint32_t c)
     return best;
 }
 
-/* Queues two points of each tile: settings can cost a third, and the model may err about them. */
+/* Queues the best variants of up to `want` tiles, each with two settings: settings can cost a third
+ * of the time, and the model may err about them. */
 static void step_tiles(struct ranked_search *s, uint32_t want)
 {
     double left = effort_left(s);
@@ -393,9 +399,9 @@ static void step_tiles(struct ranked_search *s, uint32_t want)
     }
 }
 
-/* Beside the seeds, fills idle compilers with the variants of lowest hope, two settings each,
- * before any measurement. The choice does not depend on the cache. So a search that was killed
- * begins as before, and compiling ahead compiles the right variants. */
+/* Beside the seeds, gives idle compilers the variants with the lowest hopes, two settings each,
+ * before any measurement. The choice does not depend on the cache. So a search that begins again
+ * after its runner was killed begins alike, and compiling ahead compiles the right variants. */
 static void step_beside(struct ranked_search *s)
 {
     uint32_t c, other;

@@ -35,8 +35,8 @@ static int walk_propose(struct strategy *s, uint32_t *candidate)
     return STRATEGY_DONE;
 }
 
-/* Shuffles the order of the space, not of the plan: findings about a device change ranks, but the
- * same seed must give the same configs. */
+/* Shuffles the order of the space, not of the plan. A better model changes the plan's order, but
+ * the same seed must give the same configs. */
 static int walk_shuffle(struct strategy *s, const struct strategy_setup *setup, struct error *err)
 {
     struct walk *w = (struct walk *)s;

@@ -26,18 +26,20 @@
 
 /* ---- grid.c ---------------------------------------------------------------------------------- */
 
-/* Candidates of a strategy as points of a space: which candidates share a variant, how near
- * candidates are, and which candidate a point is. */
+/* Candidates of a strategy as points of a space: which candidates share a variant, in how many
+ * parameters two candidates differ, and which candidate a point is. A point (struct space_point)
+ * has the number of a value for each parameter. */
 
 #define GRID_NONE UINT32_MAX
 
 struct grid {
     const struct space *space; /* borrowed */
-    const uint32_t *point;     /* borrowed: by candidate */
+    const uint32_t *point;     /* borrowed: each candidate's place in space->points */
     uint32_t n;                /* candidates */
     uint32_t n_compile;        /* compile-time parameters; run-time parameters follow */
-    uint32_t *rank;    /* owned: candidate, by point; GRID_NONE: the point is no candidate */
-    uint32_t *variant; /* owned: variant number, by candidate; in the order of the points */
+    uint32_t *rank; /* owned: candidate, by point; GRID_NONE: the point is no candidate */
+    uint32_t
+        *variant; /* owned: variant number, by candidate; numbered in the order of the points */
     uint32_t n_variants;
 };
 
@@ -65,24 +67,26 @@ struct strategy;
 struct strategy_setup {
     uint32_t n;                 /* candidates */
     const double *predicted_us; /* borrowed until close; in the order of the candidates */
-    const struct grid *grid;    /* borrowed until close; NULL: a list without parameters */
-    /* Borrowed until close: compile effort of each candidate's variant; the mean of the space is 1.
-     * NULL: equal efforts. */
+    const struct grid *grid;    /* borrowed until close; NULL for the strategy given, a list */
+    /* Borrowed until close: predicted compile time of each candidate's variant; the unit is the
+     * mean of the space. NULL: equal efforts. */
     const double *effort;
-    /* Borrowed until close: the candidate's variant is compiled already. NULL: no variant is. */
+    /* Borrowed until close: by candidate, true when the cache directory has its variant. NULL: has
+     * no variant. */
     const bool *present;
     /* configs to measure at most; each failed proposal is given back once. 0: all */
     uint32_t budget;
-    /* Stop after compiles whose efforts (see `effort`) add up to this; 0: use up the budget. */
+    /* Start no compile when the efforts (see `effort`) of all started compiles add up to this; 0:
+     * use up the budget. */
     uint32_t variants;
     uint32_t compilers; /* number of compilers that work in parallel; 0: one */
     uint64_t seed;
-    /* Borrowed for open: candidates that are measured anyway (hints, the reference); the strategy
-     * never proposes them. Numbers from n up are ignored. */
+    /* Borrowed for open: candidates that the search measures by itself (hints, the reference); the
+     * strategy never proposes them. Numbers from n up (configs that are not ranked) are ignored. */
     const uint32_t *coming;
     uint32_t n_coming;
-    /* Borrowed for open: proposals of an earlier order that are still out. They will be observed or
-     * spared like new proposals. */
+    /* Borrowed for open: proposals of an earlier order that are still out, since the search was set
+     * aside. They will be observed or spared like new proposals. */
     const uint32_t *begun;
     uint32_t n_begun;
 };
@@ -105,28 +109,28 @@ struct strategy_ops {
     /* Learns from an observation; the base is up to date. NULL: observations are ignored. */
     void (*learn)(struct strategy *s, uint32_t candidate, const struct observation *o);
     /* Called for a proposal that is still being compiled when the search has nothing else to do.
-     * True: the proposal is not worth the wait, and will never be observed. NULL: every proposal
-     * is awaited. */
+     * True: the search shall drop the proposal and will never observe it. NULL: the search waits
+     * for every proposal. */
     bool (*spare)(struct strategy *s, uint32_t candidate);
 };
 
 /*
- * The base, which is the first member of every strategy, keeps the books: which candidates are
+ * The base, which is the first member of every strategy's struct, counts: which candidates are
  * taken, how many proposals are out, how many more are allowed. A failed proposal (its compile
  * failed, its result was wrong) is no measurement, so its budget is given back. At most `limit`
  * failures are given back, so that a space where nothing works ends too.
  *
- * A candidate that is measured anyway (a hint, the reference) or was observed without a proposal
- * (an earlier run) is taken and costs no budget here.
+ * A candidate that the search measures by itself (a hint, the reference), or that was observed
+ * without a proposal (by an earlier run), is taken and costs no budget here.
  */
 struct strategy {
     const struct strategy_ops *ops;
     uint32_t n;
     uint32_t limit;   /* proposals that may be out or have worked */
     uint32_t refunds; /* failures that may still be given back */
-    uint32_t spent;
-    uint32_t out;   /* proposed and not yet observed */
-    uint8_t *state; /* owned; by candidate */
+    uint32_t spent;   /* proposals that are out or have worked; up to `limit` */
+    uint32_t out;     /* proposals that are not yet observed */
+    uint8_t *state;   /* owned; by candidate: TAKEN, OUT (strategy.c) */
 };
 
 /* Opens the strategy of this name; "": ranked. ERROR_INVALID: unknown. */
@@ -141,10 +145,10 @@ extern const struct strategy_ops ranked_strategy, genetic_strategy;
 
 bool strategy_has_taken(const struct strategy *s, uint32_t candidate);
 bool strategy_is_out(const struct strategy *s, uint32_t candidate);
-/* Proposes a candidate that is not taken. 0: *out is the candidate. STRATEGY_WAIT: allowed only
- * after a failure of a proposal that is out. STRATEGY_DONE. */
+/* Proposes a candidate that is not taken. 0: *out is the candidate. STRATEGY_WAIT: the budget is
+ * used up, unless a proposal that is out fails. STRATEGY_DONE: the budget is used up. */
 int strategy_take(struct strategy *s, uint32_t candidate, uint32_t *out);
-/* Stops waiting for a candidate that is out. */
+/* Ends a proposal that will not be observed: the candidate is no longer out, but stays taken. */
 void strategy_give_up(struct strategy *s, uint32_t candidate);
 
 #endif

@@ -11,7 +11,7 @@
  * further parameter that differs. Recorded landscapes (tests/search) show these values, with models
  * fitted to other landscapes. */
 static const double COMMON = 0.5, VALUES = 0.07, TOGETHER = 0.06, OWN = 0.006;
-static const double ALIKE = 0.7, SETTINGS = 0.9; /* compiled; run-time */
+static const double ALIKE = 0.7, SETTINGS = 0.9; /* compile-time; run-time parameter */
 
 static int by_value(const void *a, const void *b)
 {
@@ -19,7 +19,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The longest predicted time of a member: members are the SURROGATE_MOST fastest candidates. */
+/* The longest predicted time that a member may have: the time of the SURROGATE_MOST-th fastest
+ * candidate. */
 static double limit_of(const double predicted[], uint32_t n)
 {
     double *sorted = n > SURROGATE_MOST ? malloc(n * sizeof(*sorted)) : NULL;
@@ -109,7 +110,8 @@ static uint32_t apart_by(const struct grid *g, const uint32_t weight[], uint32_t
     return sum;
 }
 
-/* Covariances of all members with member `at`, less the part that earlier values explain. */
+/* Computes the covariances of all members with member `at`, less the part that the rows so far
+ * explain. */
 static void surrogate_explain_row(const struct surrogate *s, uint32_t at, double row[])
 {
     enum { QUARTERS = 4, MOST = PARAMS_MAX * 2 * QUARTERS };
@@ -139,7 +141,8 @@ static void surrogate_explain_row(const struct surrogate *s, uint32_t at, double
     }
 }
 
-/* Adds a row for member `at`. value: a logarithm; NaN: not known yet. */
+/* Adds a row for member `at`, and updates mean and variance of all members. value: the logarithm of
+ * its time; NaN: pending. */
 static void surrogate_take_value(struct surrogate *s, uint32_t at, double value)
 {
     double *row = new_row(s);

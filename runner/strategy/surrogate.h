@@ -8,8 +8,9 @@
  * variants.
  *
  * The process covers the SURROGATE_MOST candidates that are predicted fastest, and ignores the
- * rest. surrogate_expect adds a pending proposal: the mean stays, the variance shrinks, so that a
- * batch does not hold only similar configs. surrogate_forget removes pending proposals.
+ * rest. surrogate_expect adds a pending proposal (proposed, not yet measured): the mean stays, the
+ * variance shrinks, so that a step does not propose only similar configs. surrogate_forget removes
+ * the pending proposals.
  */
 #ifndef GEMMD_RUNNER_STRATEGY_SURROGATE_H
 #define GEMMD_RUNNER_STRATEGY_SURROGATE_H
@@ -25,8 +26,8 @@ struct surrogate {
     uint32_t *place;                /* owned: member of each candidate, or GRID_NONE */
     double unit;                    /* log(first value / its prediction); NaN: no value yet */
     uint32_t n_rows, room, n_known; /* rows of known values, then of pending proposals */
-    double *mean, *variance;        /* owned, by member; logarithms */
-    /* owned: rows of the Cholesky factor, n numbers for each value */
+    double *mean, *variance;        /* owned, by member; of the logarithm of the time */
+    /* owned: rows of the covariance's Cholesky factor, n numbers for each value or proposal */
     double *rows;
 };
 
@@ -37,7 +38,7 @@ int surrogate_init(struct surrogate *s, const struct grid *grid, const double pr
 void surrogate_deinit(struct surrogate *s);
 /* Adds a measured time, in any unit that all values share. Without memory the value is ignored. */
 void surrogate_learn(struct surrogate *s, uint32_t candidate, double value);
-/* Marks a candidate as pending. */
+/* Marks a candidate as pending: the head of this file. */
 void surrogate_expect(struct surrogate *s, uint32_t candidate);
 void surrogate_forget(struct surrogate *s); /* removes the pending proposals */
 /* The mean less `deviations` standard deviations, as a logarithm that compares with
@@ -46,6 +47,7 @@ double surrogate_hope(const struct surrogate *s, uint32_t candidate, double devi
 /* By how much a candidate's logarithm of time is expected to be below `value`: 0.1 means that the
  * candidate takes about a tenth less time. INFINITY: the surrogate does not know the candidate. */
 double surrogate_gain(const struct surrogate *s, uint32_t candidate, double value);
+/* The logarithm of a measured time, in the unit of the predicted times. */
 double surrogate_value(const struct surrogate *s, double value);
 
 #endif
