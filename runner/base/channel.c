@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Framing over one descriptor, which may be blocking or non-blocking (gemmd made the socket): reads
- * pass MSG_DONTWAIT, writes poll when they would block. */
+/* Finds whole messages in the bytes of the socket. gemmd made the socket, so it may be blocking or
+ * non-blocking: reads pass MSG_DONTWAIT, and writes poll when they would block. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,7 +22,7 @@ int channel_init(struct channel *c, int fd, struct error *err)
 
 static void channel_read_bytes(struct channel *c)
 {
-    static uint8_t bytes[READ_BYTES]; /* only the owner thread reads */
+    static uint8_t bytes[READ_BYTES]; /* static: only the main thread calls this function */
     while (!c->gone) {
         ssize_t n = recv(c->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
         if (n > 0) {

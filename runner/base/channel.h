@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runner's end of the socket to gemmd. Writes block: an announcement must be sent before the
- * risky step begins. Reads never block and happen between steps.
+ * The runner's end of the socket to gemmd. Writes block: an `attempt` must be sent before the step
+ * that may crash or hang. Reads never block and happen between steps.
  *
- * Without gemmd the runner has nothing to do. Every call may find `gone` set and then does nothing;
- * runner/serve.c ends the process.
+ * Without gemmd the runner has nothing to do. Every call does nothing once `gone` is set;
+ * runner/serve.c then ends the process.
  */
 #ifndef GEMMD_RUNNER_BASE_CHANNEL_H
 #define GEMMD_RUNNER_BASE_CHANNEL_H
@@ -17,9 +17,9 @@ struct channel {
     int fd;    /* owned by the process */
     bool gone; /* closed by the peer, or the stream is corrupt */
     struct scan scan;
-    size_t scanned; /* bytes of `in` that the scan has seen */
-    struct wire_buf in;
-    size_t ready;         /* bytes of the returned message, dropped by the next receive */
+    size_t scanned;       /* bytes of `in` that the scan has seen */
+    struct wire_buf in;   /* bytes received */
+    size_t ready;         /* bytes of the returned message, which the next receive drops */
     struct wire_doc *doc; /* owned */
     struct wire_buf out;  /* the message being written */
 };
@@ -27,8 +27,8 @@ struct channel {
 int channel_init(struct channel *c, int fd, struct error *err);
 
 enum { CHANNEL_NOTHING = 1 };
-/* The next whole message, borrowed until the next call. CHANNEL_NOTHING: no message yet, or gone.
- * ERROR_*: invalid bytes. Sets `gone`, unless the end of the message is known. */
+/* The next whole message, borrowed until the next call. CHANNEL_NOTHING: no whole message yet, or
+ * `gone`. ERROR_*: invalid bytes; sets `gone` too, unless the next message can still be found. */
 int channel_receive(struct channel *c, struct rpc_message *m, struct error *err);
 /* Sends c->out and clears the buffer. */
 void channel_send(struct channel *c);
@@ -36,7 +36,7 @@ void channel_send(struct channel *c);
  * False: timeout. */
 bool channel_wait(struct channel *c, int other_fd, int timeout_ms);
 
-/* Send whole messages. */
+/* Each sends a whole message: a notification, a result, an error. */
 void channel_notify(struct channel *c, const char *method, const struct schema *s,
                     const void *object);
 void channel_reply(struct channel *c, uint32_t id, const struct schema *s, const void *object);

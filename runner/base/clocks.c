@@ -93,7 +93,7 @@ int clocks_hold(const char *uuid, int64_t mhz, struct error *err)
     if (r) {
         close(fd);
     }
-    /* on success fd stays open for the life of the process, because the child resets the clocks
-     * when it closes */
+    /* on success fd stays open for the life of this process: when fd closes, the child resets the
+     * clocks */
     return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Locks the clocks for gemmd --lock-clocks: the clocks are locked while the runner has the device,
- * and no longer, however the runner ends.
+ * Locks the GPU's clocks for gemmd --lock-clocks: the clocks are locked while the runner has the
+ * device, and no longer, however the runner ends.
  *
  * A child of the runner sets the clocks and waits until its socket to the runner closes. The kernel
  * closes the socket also when the runner crashes or is killed together with gemmd. Then the child

@@ -15,7 +15,8 @@ static bool conditions_read_health(struct device *d, struct device_health *h)
     return d->ops->health != NULL;
 }
 
-/* A process with only a context on the GPU (a job that waits for our answer) disturbs nothing. */
+/* Warns about load on the GPU or a lack of memory, not about processes that only have a context on
+ * the GPU: a training job that waits for gemmd's answer disturbs no measurement. */
 void conditions_before(struct device *d, char doubt[DOUBT_MAX])
 {
     struct device_health h;
@@ -62,8 +63,9 @@ void conditions_note(struct device *d, struct trial *t)
     }
 }
 
-/* Slowing by heat makes a trial doubtful. Slowing by the power limit does not: a large GPU
- * normally runs at that limit, for all candidates alike. */
+/* A trial is doubtful when the GPU lowered its clocks because of heat. It is not when the GPU
+ * lowered them at its power limit: a large GPU normally runs at that limit, for all candidates
+ * alike. */
 void conditions_after(const struct trial *t, char doubt[DOUBT_MAX])
 {
     if (!doubt[0] && (strstr(t->throttle, "thermal") || strstr(t->throttle, "hardware"))) {

@@ -15,8 +15,8 @@
 
 enum { THREADS_MAX = 256, REDRAW_MS = 200, LOG_MS = 10000, LINE_BYTES = 512, COLUMNS = 80 };
 
-static volatile sig_atomic_t stands;
-static const char *volatile scrap; /* borrowed */
+static volatile sig_atomic_t stands; /* the terminal shows a progress line */
+static const char *volatile scrap;   /* borrowed; mode_scrap_file() */
 
 int mode_find_cache(const char *given, char out[PATHS_MAX], struct error *err)
 {
@@ -54,7 +54,8 @@ bool mode_is_line_due(struct line *l, double now_ms)
     return true;
 }
 
-/* One column less than the terminal: a wrapped line cannot be drawn again. */
+/* Columns of a progress line: one less than the terminal has, since a wrapped line cannot be drawn
+ * again. */
 static int mode_count_columns(void)
 {
     struct winsize w;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The common parts of --precompile and --landscape, modes that people start by hand: options, the
- * cache directory, the progress line, the end. */
+/* The common parts of --precompile and --landscape, modes of gemmd-runner that people start by
+ * hand: options, the cache directory, the progress line, errors and signals. */
 #ifndef GEMMD_RUNNER_BASE_MODE_H
 #define GEMMD_RUNNER_BASE_MODE_H
 
@@ -10,24 +10,25 @@
 #include "proto/error.h"
 #include "proto/paths.h"
 
-/* Options of both modes; device, cache_dir and threads also of the runner. Borrowed. */
+/* Options of both modes. A runner that serves gemmd uses device, cache_dir and threads. Borrowed.
+ */
 struct mode_order {
     const char *device;    /* device spec */
     const char *target;    /* NULL: the device's choice for each problem */
-    const char *cache_dir; /* NULL: the usual directory */
+    const char *cache_dir; /* of modules; NULL: the user's (paths_cache_dir) */
     int64_t threads;       /* compiler threads; 0: one per core */
     int64_t seconds;       /* time after which no compile begins; -1: not given */
     bool quiet, json;
 };
 
-/* Finds and creates the module cache directory. `given` NULL: the usual directory. ERROR_INVALID,
- * ERROR_IO. */
+/* Finds and creates the module cache directory. `given` NULL: the user's (paths_cache_dir).
+ * ERROR_INVALID, ERROR_IO. */
 int mode_find_cache(const char *given, char out[PATHS_MAX], struct error *err);
 /* Compiler threads: `asked`, or one per core for 0; from 1 to 256. */
 unsigned mode_count_threads(int64_t asked);
 
-/* The progress line on stderr: on a terminal a line that is drawn again and again, in a log a new
- * line every ten seconds. */
+/* The progress line on stderr: on a terminal a single line that each call draws again, in a log a
+ * new line every ten seconds. */
 struct line {
     bool quiet, terminal;
     double last_ms;
@@ -46,11 +47,11 @@ void mode_print_error(const struct error *err, bool json);
 /* Flushes stdout. False: the output could not be written; an error is on stderr. */
 bool mode_flush_output(void);
 
-/* For handlers of signals that end the process: ends the progress line, so that the shell's prompt
- * gets its own line, and raises the signal with its default action. */
+/* For handlers of signals that end the process: removes the scrap file, ends the progress line, so
+ * that the shell's prompt gets its own line, and raises the signal with its default action. */
 void mode_die(int signal);
-/* A half-written file that mode_die and mode_remove_scrap remove. Borrowed, static; NULL: no file.
- */
+/* Names a half-written file (scrap) that mode_die and mode_remove_scrap remove. `path` must live as
+ * long as the process; NULL: no file. */
 void mode_scrap_file(const char *path);
 void mode_remove_scrap(void);
 /* Installs mode_die for SIGINT, SIGTERM and SIGHUP, unless the signal is ignored. */

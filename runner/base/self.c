@@ -36,7 +36,7 @@ int self_start(const char *const *args, int *fd, pid_t *pid, struct error *err)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds)) {
         return error_set(err, ERROR_IO, "socketpair: %s", strerror(errno));
     }
-    if (fds[1] == atoi(SELF_FD)) { /* dup2 onto the same descriptor would leave FD_CLOEXEC set */
+    if (fds[1] == atoi(SELF_FD)) { /* dup2 of 3 onto 3 would leave FD_CLOEXEC set */
         int moved = fcntl(fds[1], F_DUPFD_CLOEXEC, fds[1] + 1);
         close(fds[1]);
         fds[1] = moved;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Medians of measurements, since launch times have long tails. */
+/* Medians and quartiles of launch times. These have a long tail of slow launches, which would
+ * distort a mean. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

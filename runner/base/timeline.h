@@ -16,7 +16,7 @@ enum phase {             /* phases in the order in which timeline_format() print
              PHASE_HELPERS, /* waiting for compiles of the device's own kernels */
              PHASE_COMPILE, /* waiting with nothing to measure until a compiler is done */
              PHASE_LOAD,    /* loading a candidate's module into the context */
-             PHASE_TIME,    /* probes and samples */
+             PHASE_TIME,    /* warm-ups and timed launches */
              PHASE_VERIFY,
              PHASE_FINAL, /* all steps of the finals */
              PHASE_PAUSE, /* waiting until the GPU of a training job pauses */
@@ -35,7 +35,7 @@ void timeline_begin(struct timeline *t);
 enum phase timeline_enter(struct timeline *t, enum phase phase);
 /* Like timeline_enter, but stays in PHASE_FINAL during the finals. */
 enum phase timeline_step(struct timeline *t, enum phase phase);
-double timeline_ms(const struct timeline *t); /* since begin */
+double timeline_ms(const struct timeline *t); /* since timeline_begin() */
 /* Writes "open 131, plan 12, prepare 190 ...", in milliseconds, without phases under half a
  * millisecond. */
 void timeline_format(const struct timeline *t, char *out, size_t size);

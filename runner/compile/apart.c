@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages, and the parent's side: the process that wants variants compiled. */
+/* Messages between parent and child, and the parent's side: the runner, which has variants
+ * compiled. */
 #include "runner/compile/apart.h"
 
 #include <errno.h>
@@ -17,13 +18,13 @@
 #include "runner/base/self.h"
 
 enum { QUIT_MS = 1000, LOOK_MS = 5 };
-static const size_t BODY_MOST = 1u << 30; /* larger lengths are invalid */
+static const size_t BODY_MOST = 1u << 30; /* bytes; a message that says more is invalid */
 
-struct worker {
-    int fd;
+struct worker { /* a child */
+    int fd;     /* of the socket to the child */
     pid_t pid;
     const struct variant *variant; /* borrowed: the variant being compiled */
-    bool stopped;                  /* stop() was called: no thread waits for the compile any more */
+    bool stopped;                  /* stop_apart() was called for this compile */
     struct worker *next;
 };
 
@@ -173,8 +174,8 @@ static void set_busy(struct apart *a, struct worker *w, const struct variant *v)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* Notes the end of a compile. True: the child is idle again. False: the caller must end the
- * child. */
+/* Takes a child off the busy list after a compile. True: the child is idle and may be used again.
+ * False: the caller must end the child. well: the child has answered. */
 static bool set_done(struct apart *a, struct worker *w, bool well)
 {
     pthread_mutex_lock(&a->lock);
@@ -269,9 +270,9 @@ static enum ending apart_ask_worker(struct apart *a, struct worker *w, const str
     return same ? ANSWERED : answered ? OTHER_COMPILER : stopped ? STOPPED : ending_of(*status);
 }
 
-/* Only a crash of a fresh child, which has compiled nothing before, is the variant's fault. A fresh
- * child that is killed twice is a shortage, and no fault of the variant. So a new child follows a
- * used child that ended. */
+/* Only a crash of a fresh child, which has compiled nothing before, is the variant's fault. So when
+ * a used child ends without an answer, a fresh child tries again. When a signal from outside kills
+ * two fresh children, memory is short, which is no fault of the variant. */
 static int compile_apart(struct compiler *c, const struct variant *v, struct image *out,
                          struct error *err)
 {
@@ -328,7 +329,7 @@ static const char *version_apart(const struct compiler *c)
     return a->inner->ops->version(a->inner);
 }
 
-/* Shuts all children down at once, then waits for each. */
+/* Shuts the sockets of all idle children down at once, then waits for each child. */
 static void end_idle(struct apart *a)
 {
     pthread_mutex_lock(&a->lock);

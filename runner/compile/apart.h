@@ -15,8 +15,8 @@
 
 #include "kernels/device.h"
 
-/* Says that this program is gemmd-runner and can be started as a child. Without this call no child
- * is used: programs that use this code as a library have another main(). */
+/* Says that this program is gemmd-runner, whose main() can run as a child. Without this call
+ * apart_open() uses no children: tests that link this code have another main(). */
 void apart_enable(void);
 /* Like compiler_open(), with children where the compiler wants them (compiler_ops.apart). When
  * children cannot start, or have another compiler by now, this process compiles from then on, with
@@ -28,19 +28,19 @@ int apart_open(const char *spec, struct compiler **out, struct error *err);
  * files. Returns an exit status. */
 int apart_child(const char *spec, int fd);
 /* For a process that ends without closing its compiler: ends idle children and waits for them, at
- * most a second. Busy children end after the process. */
+ * most a second. Busy children end by themselves when the process's sockets close. */
 void apart_quit(void);
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
 /* A message is a struct and a body: a variant and its source in one direction, an answer and the
- * image's bytes in the other. Both ends are the same program, so a struct goes as it is, and its
- * pointers mean nothing. */
+ * image's bytes in the other. Both ends are the same program, so a struct is sent as its bytes, and
+ * the receiver ignores its pointers. */
 struct apart_answer {
-    char compiler[128]; /* its version */
-    int code;           /* the compiler's result, with the text of its error */
-    char text[ERROR_TEXT_MAX];
-    struct image image; /* its data are the body */
+    char compiler[128];        /* the compiler's version */
+    int code;                  /* the compiler's result: 0 or ERROR_* */
+    char text[ERROR_TEXT_MAX]; /* of the error */
+    struct image image;        /* without data, which are the body */
 };
 
 /* False: the other end has closed the socket. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The child's side: the process that compiles. */
+/* The child's side of apart.h: the process that compiles, one variant at a time. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,7 +20,8 @@ static struct {
     bool gone;                     /* the parent has closed the socket */
 } now = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Notes the variant that is being compiled. False: the compile must not begin. */
+/* Records in `now` the variant that is being compiled. False: the parent has gone, so the compile
+ * must not begin. */
 static bool apart_child_begin_compile(struct compiler *c, const struct variant *v)
 {
     pthread_mutex_lock(&now.lock);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A table of builds, a heap of waiting builds, and threads that take the first build of the heap. A
- * build enters the table when it is first wanted. An unheld build leaves the table, unless it must
- * be remembered: a failure, so that the variant is not compiled again, or an image that could
- * not be written.
+ * build enters the table when a caller first wants its variant. A build without references leaves
+ * the table, unless the pool must remember it: a failure, so that the variant is not compiled
+ * again, or an image that could not be written to the cache directory.
  *
- * Only the owner's thread uses the table. The mutex protects the heap, the list of finished work
- * and the state of each thread. An eventfd wakes the owner, which polls the eventfd together with
- * the socket.
+ * Only the owner's thread (the runner's main thread) uses the table. The mutex protects the heap,
+ * the lists of running and finished work, and the state of each thread. An eventfd wakes the owner,
+ * which polls the eventfd together with the socket to gemmd.
  */
 #include <assert.h>
 #include <errno.h>
@@ -27,7 +27,7 @@
 enum { NICENESS = 10 /* compiling must not disturb measuring */, BUCKETS = 4096 };
 #define PLACE_NONE UINT32_MAX
 
-/* The data of a thread. The owner reads them only before the work begins and after it is done. */
+/* A compile. A thread has it while it runs; the owner reads it only before and after that. */
 struct work {
     struct compile_pool *pool; /* borrowed */
     struct build *build;       /* borrowed from the owner's table */
@@ -58,7 +58,7 @@ struct compile_pool {
     pthread_t threads[];
 };
 
-/* ---- the heap, locked ------------------------------------------------------------------------ */
+/* ---- the heap; the caller holds the mutex ---------------------------------------------------- */
 
 static bool compile_pool_goes_before(const struct build *a, const struct build *b)
 {
@@ -68,7 +68,7 @@ static bool compile_pool_goes_before(const struct build *a, const struct build *
     return a->turn != b->turn ? a->turn < b->turn : a->number < b->number;
 }
 
-/* Moves a build from place `at` to its right place. */
+/* Puts a build into the heap, from the free place `at` up or down to where the order wants it. */
 static void compile_pool_sift_build(struct compile_pool *p, struct build *b, uint32_t at)
 {
     struct build **heap = p->heap;
@@ -151,7 +151,7 @@ static void compile_pool_unlist_work(struct compile_pool *p, const struct work *
     *at = w->next;
 }
 
-/* NULL: the pool stops. */
+/* Waits for the first build of the heap and takes its work. NULL: the pool stops. */
 static struct work *compile_pool_take_next(struct compile_pool *p)
 {
     while ((p->n_waiting == 0 || p->setup.paused) && !p->stopping) {
@@ -275,7 +275,8 @@ struct compile_pool *compile_pool_free(struct compile_pool *p)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* The slot of the hash's build, or the end of its list. */
+/* The pointer in the table that points to the build of a variant's hash; without a build, the NULL
+ * pointer at the end of the list. */
 static struct build **compile_pool_find_slot(struct compile_pool *p, const char *hash)
 {
     char digits[5];
@@ -287,8 +288,8 @@ static struct build **compile_pool_find_slot(struct compile_pool *p, const char 
     return at;
 }
 
-/* True for builds that stay in the table without references: helpers, opening builds, unsaved
- * images, and failures other than a temporary shortage. */
+/* True for builds that stay in the table without references: ready builds of ranks RANK_HELPER and
+ * RANK_OPENING, unsaved images, and failures other than a temporary shortage. */
 static bool compile_pool_must_keep(const struct build *b)
 {
     if (b->state == BUILD_READY && (b->rank == RANK_HELPER || b->rank == RANK_OPENING)) {
@@ -343,7 +344,7 @@ static struct build *compile_pool_new_build(struct compile_pool *p,
     return b;
 }
 
-/* Moves the results of the work to the build. */
+/* Moves the results of the build's finished work to the build. */
 static void compile_pool_settle_build(struct compile_pool *p, struct build *b)
 {
     struct work *w = b->work;
@@ -359,8 +360,9 @@ static void compile_pool_settle_build(struct compile_pool *p, struct build *b)
     p->pending--;
 }
 
-/* A variant that the cache knows does not wait for a thread: all threads may be compiling unwanted
- * variants for minutes. False: no memory. */
+/* Starts a build. When all threads are busy, looks into the cache at once: the threads may compile
+ * variants that no search wants any more, for minutes. Else, or when the cache lacks the variant,
+ * the build waits for a thread. False: no memory. */
 static bool compile_pool_begin_build(struct compile_pool *p, struct build *b)
 {
     struct work *w = b->work;
@@ -382,8 +384,8 @@ static bool compile_pool_begin_build(struct compile_pool *p, struct build *b)
     return pushed;
 }
 
-/* Raises the rank of a build that is wanted again, and retries the write of an unsaved image: the
- * disk may have room again. */
+/* For a build that is in the table when a caller wants its variant: raises its rank to the
+ * caller's, and tries again to write an unsaved image, since the disk may have room again. */
 static void compile_pool_want_again(struct compile_pool *p, struct build *b,
                                     const struct compile_pool_want *w)
 {
@@ -444,7 +446,7 @@ void compile_pool_drop_unheld(struct compile_pool *p)
         for (struct build *b = p->table[i], *next; b; b = next) {
             next = b->next;
             if (b->refs == 0 && b->rank != RANK_HELPER) {
-                /* a build that is still compiling then leaves the table when it ends */
+                /* with this rank, a build that still compiles leaves the table when it ends */
                 b->rank = RANK_SPACE;
                 compile_pool_let_go(p, b);
             }
@@ -466,7 +468,7 @@ static struct work *compile_pool_take_done(struct compile_pool *p)
     if (w) {
         p->done = w->next;
     } else {
-        uint64_t count; /* the list is empty: clear the wake-up */
+        uint64_t count; /* the list is empty: reading the eventfd makes it unreadable again */
         ssize_t n = read(p->event, &count, sizeof(count));
         (void)n;
     }
@@ -474,7 +476,8 @@ static struct work *compile_pool_take_done(struct compile_pool *p)
     return w;
 }
 
-/* Another process compiles the variant, and no search waits: puts the build last in the heap. */
+/* True when the work ended because another process compiles the variant, and no search waits for
+ * it. The build is then last in the heap again. */
 static bool compile_pool_put_off(struct compile_pool *p, struct work *w)
 {
     if (w->status != ERROR_BUSY || w->patient) {
@@ -540,7 +543,8 @@ int64_t compile_pool_longest(struct compile_pool *p, struct build **b)
     return ms;
 }
 
-/* Hands the work to its thread. False: the work has just ended, and the next collect gets it. */
+/* Gives up running work: its thread frees it at the end. False: the work has just ended, and the
+ * next compile_pool_collect() gets it. */
 static bool compile_pool_abandon_work(struct compile_pool *p, struct work *w)
 {
     pthread_mutex_lock(&p->lock);
@@ -559,7 +563,7 @@ static bool compile_pool_abandon_work(struct compile_pool *p, struct work *w)
 void compile_pool_give_up(struct compile_pool *p, struct build *b, int64_t after_ms)
 {
     const struct compiler_ops *ops = p->setup.compiler->ops;
-    /* only its address is compared, because the thread owns the variant */
+    /* stop() only compares this address: the thread owns the variant and may free it */
     const struct variant *v = &b->work->variant;
     assert(b->state == BUILD_PENDING);
     if (!compile_pool_abandon_work(p, b->work)) {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compile pool: the only place that starts compiles. A caller wants a variant with a rank. The
- * pool finds the variant in the module cache or compiles the variant on one of its threads, lowest
- * rank first. A variant is never compiled twice: neither in a job (configs that differ only at run
- * time share a build) nor across jobs, runners and restarts (kernels/modules.h). Failures that are
- * not the variant's fault are remembered only for the life of the runner.
+ * The compile pool: the only place that starts compiles. A caller wants a variant with a rank, and
+ * gets a build: a counted reference to the compile and its result. The pool finds the variant in
+ * the module cache or compiles the variant on one of its threads, lowest rank first. A variant is
+ * never compiled twice: neither in a job (configs that differ only at run time share a build) nor
+ * across jobs, runners and restarts (kernels/modules.h). Failures that are not the variant's fault
+ * are remembered only for the life of the runner.
  *
- * Only one thread calls want, collect and release. The image of a build is valid between
- * BUILD_READY and the last release. A compile that never ends is given up: the pool stops the
- * compiler where possible; else the thread is lost, and gemmd-runner exits when idle.
+ * Only one thread, the owner's, calls the pool. The image of a build is valid from BUILD_READY to
+ * the last release. The pool gives up a compile that never ends: it stops the compiler where
+ * possible; else the thread is lost, and gemmd-runner exits when idle.
  */
 #ifndef GEMMD_RUNNER_COMPILE_POOL_H
 #define GEMMD_RUNNER_COMPILE_POOL_H
@@ -16,7 +17,7 @@
 #include "kernels/modules.h"
 
 struct compile_pool;
-struct work; /* the data of a thread */
+struct work; /* a compile (pool.c) */
 
 enum build_state { BUILD_PENDING, BUILD_READY, BUILD_FAILED };
 
@@ -24,9 +25,9 @@ enum build_state { BUILD_PENDING, BUILD_READY, BUILD_FAILED };
 enum rank {
     RANK_HELPER,    /* the device's own kernels: every search waits for them; kept for good */
     RANK_CANDIDATE, /* a search waits for the variant */
-    RANK_OPENING,   /* a search will soon want the variant; kept until compile_pool_drop_unheld */
-    /* no search waits for the variant; moved to the end of the queue while another process
-     * compiles the variant */
+    RANK_OPENING,   /* a search will soon want the variant; kept until compile_pool_drop_unheld() */
+    /* no search waits for the variant (--precompile). While another process compiles the variant,
+     * the build goes to the end of the queue. */
     RANK_SPACE,
 };
 
@@ -36,7 +37,7 @@ struct build {
     struct image image; /* owned; when ready */
     bool found;         /* the cache had the image or the refusal: nothing was compiled */
     bool refused;       /* when failed: the variant is at fault, and the cache has recorded that */
-    /* the image is not on disk but kept in memory; written when the build is wanted again */
+    /* the image could not be written and is only in memory; compile_pool_want() tries again */
     bool unsaved;
     double compile_ms;  /* compile time; 0: found in the cache */
     struct error error; /* when failed */
@@ -44,7 +45,7 @@ struct build {
     struct build *next;
     /* owned while the build is pending; when the build is given up, the thread owns the work */
     struct work *work;
-    uint32_t refs;
+    uint32_t refs; /* references that callers hold */
     enum rank rank;
     /* order within the rank: the lower turn goes first, with equal turns the older build (lower
      * number) */
@@ -65,7 +66,7 @@ struct compile_pool_setup {
 int compile_pool_new(const struct compile_pool_setup *setup, struct compile_pool **out,
                      struct error *err);
 void compile_pool_resume(struct compile_pool *p);
-/* Waits for running compiles. No build may be held. */
+/* Waits for the running compiles and frees the pool. No caller may hold a build. Returns NULL. */
 struct compile_pool *compile_pool_free(struct compile_pool *p);
 
 struct compile_pool_want { /* all borrowed */
@@ -80,20 +81,23 @@ struct compile_pool_want { /* all borrowed */
 int compile_pool_want(struct compile_pool *p, const struct compile_pool_want *w, struct build **out,
                       struct error *err);
 void compile_pool_hold(struct build *b); /* adds a reference */
-/* Drops a reference. An unheld build that has not begun is withdrawn. */
+/* Drops a reference. A compile that has not begun is cancelled with the last reference. */
 void compile_pool_release(struct compile_pool *p, struct build *b);
-/* Withdraws and forgets all unheld builds, except helpers. */
+/* Cancels the waiting compiles, and forgets the results, of all builds without references, except
+ * those of RANK_HELPER. */
 void compile_pool_drop_unheld(struct compile_pool *p);
 
 uint32_t compile_pool_pending(const struct compile_pool *p); /* builds that wait or compile */
-/* Updates the states of builds. Returns how many builds became ready or failed. */
+/* Updates the states of builds whose compiles have ended. Returns how many became ready or
+ * failed. */
 uint32_t compile_pool_collect(struct compile_pool *p);
 int compile_pool_fd(const struct compile_pool *p); /* readable when compile_pool_collect has work */
-/* Compile time so far, in ms; 0: not begun. */
+/* How long the build's compile has run, or ran, in ms; 0: not begun, or found in the cache. */
 double compile_pool_ran_ms(struct compile_pool *p, const struct build *b);
-/* The build that has compiled longest, and its time in ms; -1 when no build compiles. */
+/* The running compile that began first: returns its time so far in ms, and its build; -1: no
+ * compile runs. */
 int64_t compile_pool_longest(struct compile_pool *p, struct build **b);
-/* Gives up a build that never ends: it fails with ERROR_HUNG. */
+/* Gives up a build whose compile does not end: the build fails with ERROR_HUNG. */
 void compile_pool_give_up(struct compile_pool *p, struct build *b, int64_t after_ms);
 /* Sleeps until a build may be done, at most most_ms. Gives up a build that has compiled for longer
  * than limit_ms. */
@@ -109,7 +113,7 @@ struct helpers {           /* all borrowed */
     struct device *device; /* helpers_init sets its supply */
     struct compiler *compiler;
     struct compile_pool *pool;
-    void (*wait)(void *ctx); /* called to wait; returns when some build may be done */
+    void (*wait)(void *ctx); /* sleeps; returns when some build may be done */
     void *ctx;
 };
 

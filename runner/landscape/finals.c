@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures the best points of the walk again: all loaded, in rounds of alternating direction, a
- * short block of each. The best of two samples is often lucky. So after the first lot further lots
- * follow, while a point of the walk seems faster than the best final. */
+/* Measures the best points of the walk (walk.c) again. The kernels of a lot of points are loaded
+ * together and take turns in short blocks, in rounds of alternating direction. A point that the
+ * walk measured twice often looks too good by luck. So after the first lot further lots follow,
+ * while a point of the walk seems faster than the best median of the finals. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -34,7 +35,7 @@ static const struct landscape_points *landscape_variant_of_point(const struct la
     return v;
 }
 
-/* The fastest point that has no final yet; s->space.n: there is none. */
+/* The point with the least time in the walk that no lot has measured yet; s->space.n: no point. */
 static uint32_t landscape_fastest_left(const struct landscape_recorder *s)
 {
     uint32_t fastest = s->space.n;
@@ -46,8 +47,8 @@ static uint32_t landscape_fastest_left(const struct landscape_recorder *s)
     return fastest;
 }
 
-/* Chooses the fastest points, at most `want`, and marks them, so that no later lot measures them.
- */
+/* Chooses the fastest points, at most `want`, and sets their times in s->us to NaN, so that no
+ * later lot measures them. */
 static int landscape_choose_lot(struct landscape_recorder *s, uint32_t want, struct lot *lot,
                                 struct error *err)
 {

@@ -15,7 +15,8 @@
 enum { PREPARE_S = 120, SPARE_CORES = 2, TURN = 8 };
 static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2, WARM_UP_MS = 500, AGREE = 0.005;
 
-/* An idle device is slow until its clocks have risen: launches until two turns agree. */
+/* An idle device is slow until its clocks have risen: launches the reference in series until the
+ * medians of two series agree. */
 static int landscape_warm_up(struct landscape_recorder *s, struct error *err)
 {
     const double began_ms = landscape_clock(s);
@@ -97,8 +98,9 @@ static int open_all(struct landscape_recorder *s, struct error *err)
     return helpers_want(&s->helpers, s->target, err);
 }
 
-/* Opens and locks the part file, so that two recordings cannot write into the same file. Returns
- * the descriptor. A part file that another recording has renamed meanwhile is opened anew. */
+/* Opens and locks the unfinished file (".part"), so that two recordings cannot write into the same
+ * file. Returns the descriptor. When another recording, which had the lock, has just renamed the
+ * file to its final name, creates a new file. */
 static int lock_part(const char *part, struct error *err)
 {
     struct stat locked, named;
@@ -155,7 +157,7 @@ static int close_file(struct landscape_recorder *s, const char *part, struct err
     return 0;
 }
 
-/* Measures everything, into the open file. */
+/* Runs the walk and the finals, which write their lines to the open file. */
 static int landscape_measure_all(struct landscape_recorder *s, struct error *err)
 {
     int r = landscape_write_header(s, err);

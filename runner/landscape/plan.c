@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The points and their order. Variants are sorted by a hash of the text of their compile-time
- * config. The hash leaves the source out, so that the next version of a kernel is sampled at the
- * same points. Settings are sorted by a hash of their text; the first is always chosen. The
- * reference's variant and setting come first. */
+ * config. The hash leaves the kernel's source out, so that the next version of a kernel is sampled
+ * at the same points. Settings (run-time parts of configs) are sorted by a hash of their text; the
+ * first of the space is always chosen. The reference's variant and setting come first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,7 +76,8 @@ static void list_variants(struct landscape_recorder *s)
     qsort(s->variants, s->n_variants, sizeof(*s->variants), by_order);
 }
 
-/* Skips all settings but the first and the smallest hashes. */
+/* Marks as skipped all settings but the order's number of them: the first setting of the space,
+ * then those with the smallest hashes. */
 static int choose_settings(struct landscape_recorder *s, struct error *err)
 {
     uint64_t *hash = calloc(s->n_settings, sizeof(*hash));

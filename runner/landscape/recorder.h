@@ -11,10 +11,10 @@
 #include "runner/landscape/landscape.h"
 
 enum {
-    LANDSCAPE_SEED = 1,         /* of inputs and routing */
-    LANDSCAPE_SHOTS_MAX = 4,    /* samples of a point */
+    LANDSCAPE_SEED = 1,         /* draws the operands and the routing */
+    LANDSCAPE_SHOTS_MAX = 4,    /* most samples of a point in the walk */
     LANDSCAPE_VARIANTS = 250,   /* variants that are recorded before the time limit counts */
-    LANDSCAPE_LOOK_AHEAD = 256, /* variants that compile or wait */
+    LANDSCAPE_LOOK_AHEAD = 256, /* most variants in the walk's compile queue */
 };
 
 /* Points of a variant, which are adjacent in the space. */
@@ -24,9 +24,9 @@ struct landscape_points {
 };
 
 struct landscape_item {                /* a variant on its way through the compilers */
-    const struct landscape_points *of; /* NULL: the reference */
+    const struct landscape_points *of; /* NULL: the reference kernel's variant */
     struct variant variant;
-    struct build *build; /* with a reference of ours */
+    struct build *build; /* counted: the holder of the item releases the build */
 };
 
 struct landscape_recorder {
@@ -41,7 +41,7 @@ struct landscape_recorder {
     uint32_t n_settings;
     /* owned; for each run-time setting, true when the recording leaves the setting out */
     bool *skipped;
-    double *us; /* owned: time of each point; NaN: failed, not measured, or chosen for the finals */
+    double *us; /* owned: each point's time in the walk; NaN: failed, not measured, or in a lot */
     char cache_dir[PATHS_MAX];
     struct device *device;     /* owned */
     struct compiler *compiler; /* owned */
@@ -49,11 +49,11 @@ struct landscape_recorder {
     unsigned threads;          /* of the pool */
     struct helpers helpers;
     struct prepared *prepared; /* owned by the device */
-    struct record reference;   /* the analytic default */
-    struct kernel *yardstick;  /* owned by the device: the reference's kernel */
+    struct record reference;   /* config of the reference kernel: the analytic default */
+    struct kernel *yardstick;  /* owned by the device: the reference kernel, loaded */
     double reference_us, best_us;
     double gap_ms; /* idle time before a launch */
-    /* on the device's clock: start of the walk; last measurement of the reference */
+    /* ms on the device's clock: start of the walk; last measurement of the reference */
     double began_ms, looked_ms;
     uint32_t done, points, failed;
     double compile_ms;
@@ -72,23 +72,24 @@ static inline double landscape_clock(const struct landscape_recorder *s)
 }
 
 /* steps.c */
-/* Wants the build of a variant; `of` NULL: of the reference. */
+/* Gets the build of a variant from the compile pool; `of` NULL: the reference kernel's. */
 int landscape_want(struct landscape_recorder *s, const struct landscape_points *of,
                    struct landscape_item *out, struct error *err);
-/* Waits for an item's build and loads the kernel. *why: the compiler or the device refused; then
- * only ERROR_DEVICE_LOST of the return values matters. */
+/* Waits for an item's build and loads the kernel. After a failure *why has the reason, and callers
+ * go on with other points unless the function returns ERROR_DEVICE_LOST. */
 int landscape_load_item(struct landscape_recorder *s, const struct landscape_item *it,
                         struct kernel **out, struct rejection *why, struct error *err);
 void landscape_reject_error(struct rejection *why, const struct error *e);
 /* Sleeps until some build is done. */
 void landscape_wait(void *recorder);
-/* Takes up to `wanted` samples; stop_us: stop after a first sample above this time (0: never). */
+/* Appends up to `wanted` samples to us[*n]; stop_us: stops after a first sample above this time (0:
+ * never). */
 int landscape_time(struct landscape_recorder *s, struct kernel *k, const struct record *config,
                    uint32_t warmup, uint32_t wanted, double stop_us, double *us, uint32_t *n,
                    struct error *err);
-/* Prints the progress line, when due. */
+/* Prints the progress line, when the next is due (mode.h). */
 void landscape_say(struct landscape_recorder *s);
-/* Measures the reference, when due. */
+/* Measures the reference kernel, when half a second has passed since the last time. */
 int landscape_look(struct landscape_recorder *s, struct error *err);
 
 int landscape_walk(struct landscape_recorder *s, struct error *err);

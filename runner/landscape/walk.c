@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Measures every point once: a variant is loaded, verified with its first setting, and timed with
- * each setting. A point gets two samples, two more near the best so far, and only the first when it
- * is far behind: slow points need no exact times.
+ * each setting. A point gets two samples; only one when the first is above 1.3 x the best time so
+ * far, since slow points need no exact times; four when it is below 1.05 x.
  *
  * Variants compile ahead, on all cores but a few, and are measured as they become ready. On the cpu
  * device a compiler would slow the measured kernel. There variants go in lots: each lot is
@@ -16,7 +16,7 @@
 #include "runner/landscape/recorder.h"
 
 enum { STUCK_S = 60 };
-static const double FAR = 1.3, NEAR = 1.05; /* multiples of the best time */
+static const double FAR = 1.3, NEAR = 1.05; /* multiples of the best time so far */
 
 struct walk {
     struct landscape_recorder *s;
@@ -26,7 +26,8 @@ struct walk {
 
 /* ---- one variant ----------------------------------------------------------------------------- */
 
-/* The smaller of one or two samples: a disturbed sample must not hide a good config. */
+/* A point's time: the smaller of one or two samples, since a disturbed sample must not hide a good
+ * config; the median of more. */
 static double landscape_shot_time(const struct landscape_shot *shot)
 {
     return shot->n < 3 ? fmin(shot->us[0], shot->us[shot->n - 1]) : stats_median(shot->us, shot->n);
@@ -72,7 +73,8 @@ static int landscape_verify_point(struct landscape_recorder *s, struct kernel *k
     return r;
 }
 
-/* Returns 0 and the shots or *why; or ERROR_DEVICE_LOST. */
+/* Measures all points of a variant. Returns 0, and the shots or, when the whole variant failed,
+ * *why; or ERROR_DEVICE_LOST. */
 static int measure_variant(struct landscape_recorder *s, const struct landscape_item *it,
                            struct landscape_shot *shots, struct rejection *why, struct error *err)
 {
@@ -141,7 +143,8 @@ static bool time_is_up(const struct landscape_recorder *s)
            landscape_clock(s) - s->began_ms >= (double)seconds * 1e3;
 }
 
-/* The variants to visit: no more than the order needs, when that is known. */
+/* How many variants to visit. When the time is up at once (--seconds 0), no more than the order
+ * requires; else all. */
 static uint32_t landscape_count_wanted(const struct landscape_recorder *s)
 {
     bool known = s->mode->seconds == 0 && landscape_least_variants(s) < s->n_variants;
@@ -159,7 +162,8 @@ static int landscape_fill_queue(struct walk *w, struct error *err)
     if (w->n > 0 && measures_alone(w->s)) {
         return 0; /* the remaining variants belong to the next lot */
     }
-    /* the time limit is checked only between lots */
+    /* on the cpu device: the first lot holds all variants that must be recorded, later lots one
+     * for each thread, since the time limit is checked only between lots */
     const int64_t must = landscape_least_variants(w->s) - w->s->done,
                   lot = must > 0 ? must : w->s->threads;
     const uint32_t most =
@@ -202,7 +206,7 @@ static int landscape_step(struct walk *w, struct error *err)
     return r;
 }
 
-/* Waits until running compiles end, since the finals must not run beside compiles. */
+/* On the cpu device, waits until running compiles end, which would disturb the finals. */
 static void landscape_await_compiles(struct landscape_recorder *s)
 {
     struct build *any;

@@ -133,7 +133,8 @@ static void put_shot(struct wire_buf *b, const struct landscape_shot *shot)
     }
 }
 
-/* Writes an entry for each run-time setting; nil where there is no point, or none was measured. */
+/* Writes an entry for each run-time setting; nil where the variant has no point with the setting,
+ * or the point was not measured. */
 static void put_shots(struct wire_buf *b, const struct landscape_recorder *s,
                       const struct landscape_points *v, const struct landscape_shot *shots)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The mode: wants all variants of all searches from the pool, at the lowest priority of processor
- * and disk. First the device's own kernels, which every tuning waits for. Then the searches take
- * turns, so that stopping early leaves every problem its best candidates. Openings do not take
- * turns: their searches wait in a queue, and the next search begins soon.
+ * The mode --precompile: has the compile pool build all variants of all searches, at the lowest
+ * priority of processor and disk. First the device's own kernels, which every tuning waits for.
+ * Then the searches take turns, so that stopping early leaves every problem its best candidates.
+ * With
+ * --openings they do not: these searches wait in gemmd's queue, and the first of them begins soon.
  *
  * Variants in the cache are skipped, so that the mode continues where it stopped. Every image is
  * written atomically, so that the mode may be stopped at any moment. SIGINT and SIGTERM let running
@@ -37,8 +38,8 @@ struct precompile {
     char cache_dir[PATHS_MAX];
     uint32_t n; /* variants */
     uint32_t compiled, found, refused, failed;
-    int64_t bytes;                 /* size of the cache */
-    double began_ms, compiling_ms; /* compiling_ms: when all variants had been wanted */
+    int64_t bytes;                 /* size of the cache directory, with the new images */
+    double began_ms, compiling_ms; /* compiling_ms: when the pool had been given all variants */
     struct line line;
     bool full;
     struct error failure; /* the first failure that was not a refusal of a variant */
@@ -122,7 +123,8 @@ static void precompile_note_failure(struct precompile *w, const struct error *wh
     }
 }
 
-/* The pool's `done` hook. Refusals are in the cache; the next run compiles other failures again. */
+/* The pool's `done` hook. The cache has recorded refusals; the next --precompile tries other
+ * failures again. */
 static void precompile_settle_build(void *ctx, const struct build *b)
 {
     struct precompile *w = ctx;
@@ -167,7 +169,7 @@ static void be_humble(void)
     sigaction(SIGTERM, &stop, NULL);
 }
 
-/* Ties this process to its parent's life. False: the parent has ended already. */
+/* Has the kernel kill this process when its parent ends. False: the parent has ended already. */
 static bool stay_with(int64_t parent)
 {
     return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == (pid_t)parent;
@@ -179,8 +181,8 @@ static int precompile_open_all(struct precompile *w, struct error *err)
     s->device = w->mode->device;
     s->target = w->mode->target;
     int r = mode_find_cache(w->mode->cache_dir, w->cache_dir, err);
-    /* Kernels for an absent GPU are compiled by the NVRTC that fits the driver here, if any: the
-     * runner will use the same NVRTC. */
+    /* For an absent GPU too, choose the NVRTC that fits this host's driver, if there is a driver:
+     * the runner will use the same NVRTC. */
     const char *spec = strncmp(s->device, "cuda", 4) == 0 ? "cuda" : s->device;
     r = r ? r : apart_open(spec, &s->compiler, err);
     r = r || s->info.kind[0] ? r : device_probe(s->device, &s->info, err);
@@ -193,7 +195,7 @@ static int precompile_open_all(struct precompile *w, struct error *err)
     const struct compile_pool_setup pool = {.compiler = w->order->setup.compiler,
                                             .cache_dir = w->cache_dir,
                                             .threads = s->threads,
-                                            .paused = true, /* until the variants' order is known */
+                                            .paused = true, /* until all variants are in the heap */
                                             .done = precompile_settle_build,
                                             .ctx = w};
     return compile_pool_new(&pool, &s->pool, err);

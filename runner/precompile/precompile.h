@@ -7,9 +7,9 @@
  * The mode is part of gemmd-runner because this program has the compile pool, and a crash of the
  * compiler does not affect clients.
  *
- *   search.c      the variants of a search, in its order.
- *   problems.c    the searches.
- *   precompile.c  the mode.
+ *   search.c      gives the pool the variants of a search, in the order of that search.
+ *   problems.c    the searches: usual problems, or lines of stdin.
+ *   precompile.c  the mode: opens the pool, compiles, reports progress.
  */
 #ifndef GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
 #define GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
@@ -22,15 +22,15 @@ struct precompile_setup { /* borrowed */
     const char *device;   /* "cuda:sm_90a", "cpu" ... */
     struct device_info info;
     struct compiler *compiler;
-    struct compile_pool *pool; /* receives the variants of a search in its order */
+    struct compile_pool *pool; /* compiles the variants */
     enum rank rank;            /* of the variants */
     const char *target;        /* NULL: the device's choice for each problem */
-    int64_t each;              /* number of first variants of each search to want; 0: all */
-    uint32_t look;             /* number of first configs of each search to look at; 0: all */
-    bool openings;             /* only the first variants of a search, before any measurement */
+    int64_t each;              /* most variants of each search to compile; 0: all */
+    uint32_t look;             /* most proposals to ask a search's strategy for; 0: all */
+    bool openings;             /* only the variants that a search proposes before it has measured */
     /* module cache whose compiled variants come first, as in a search; NULL: no preference */
     const char *cache_dir;
-    unsigned threads; /* that compile */
+    unsigned threads; /* of the pool */
 };
 
 /* ERROR_NO_CONFIG: no target of the device takes the problem, the requested target does not, or the
@@ -44,7 +44,7 @@ struct precompile_order {
     bool all;            /* usual problems: all types and fusions, not only bf16 */
     bool problems;       /* read stdin instead of the usual problems: a line has a problem's text
                           * or a search as JSON */
-    int64_t max_mib;     /* cache size from which no compile begins; 0: no limit */
+    int64_t max_mib;     /* begin no compile when the cache directory is larger; 0: no limit */
     int64_t with_parent; /* process whose end kills this process; 0: no process */
 };
 int precompile_add_problems(const struct precompile_order *o, struct error *err);

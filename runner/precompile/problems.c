@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The searches to precompile. The usual problems are every mode with each of its permutes, in
- * four sizes: sizes change slightly which configs are legal and good, and variants contain
- * nothing else of sizes. With --problems the searches come from lines of stdin: a problem's
- * text, or a search as JSON, as `tune` takes it. */
+ * four sizes. Four are enough: a variant does not contain the sizes, which only change slightly
+ * which configs are legal and good. With --problems the searches come from lines of stdin: a
+ * problem's text, or a search as JSON, as `tune` takes it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static int precompile_check_modes(const char *modes, struct error *err)
     return 0;
 }
 
-/* Problems that the op or the target refuses are skipped. */
+/* Adds a usual problem's search. Skips a problem that the op or the target refuses. */
 static int add_usual(const struct precompile_order *o, const char *mode, const char *type,
                      const char *size, bool *any, struct error *err)
 {

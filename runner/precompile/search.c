@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The variants of a search, in the order in which the search asks for them: the device's own
- * kernels, the reference, the strategy's proposals before any observation, then the plan's own
- * order. The plan's order is only a poor guess of the later proposals: few proposals are among
- * the plan's first configs. So openings stop after the proposals. */
+ * kernels, the reference, the strategy's proposals before any observation, then all other variants
+ * in the plan's order. That order is only a poor guess of the later proposals, of which few are
+ * among the plan's first configs. So --openings stops after the proposals. */
 #include <stdlib.h>
 
 #include "runner/base/conditions.h"
@@ -13,15 +13,16 @@ struct sequence {
     const struct precompile_setup *to;
     struct tune_order order; /* its request is borrowed */
     struct plan plan;        /* owned */
-    /* owned; for each variant of the plan, true when it was wanted already */
+    /* owned; for each variant of the plan, true when the pool was given it already */
     bool *had;
-    uint32_t n, most; /* variants wanted so far; their limit */
+    uint32_t n, most; /* variants given to the pool so far; limit of that number */
 };
 
 /* ---- one by one ------------------------------------------------------------------------------ */
 
-/* The device's own kernels come before all others. Other variants of a search take turns with those
- * of other searches; openings do not. */
+/* Gives a variant to the pool. The device's own kernels (helper) come before all others. The n-th
+ * variants of all searches come before the (n + 1)-th of any search. With --openings, the variants
+ * of the first search come before those of the second. */
 static int precompile_want(const struct sequence *s, const struct variant *v, bool helper,
                            struct error *err)
 {
@@ -39,7 +40,7 @@ static int precompile_want(const struct sequence *s, const struct variant *v, bo
     return compile_pool_want(to->pool, &want, NULL, err);
 }
 
-/* Wants the device's own kernels, which every search waits for. */
+/* Gives the pool the device's own kernels, which every search waits for. */
 static int precompile_want_helpers(const struct sequence *s, struct error *err)
 {
     struct variant helpers[DEVICE_HELPERS_MAX];
@@ -51,7 +52,7 @@ static int precompile_want_helpers(const struct sequence *s, struct error *err)
     return r;
 }
 
-/* Wants a config's variant, unless it was wanted before. */
+/* Gives the pool a config's variant, unless the pool was given the variant before. */
 static int precompile_take_config(struct sequence *s, uint32_t id, struct error *err)
 {
     bool *had = id < s->plan.grid.n ? &s->had[s->plan.grid.variant[id]] : NULL;
