@@ -102,8 +102,8 @@ int64_t bucket_sqrt2_rows(int64_t rows, int64_t experts, int64_t topk)
     if (rows < 1 || rows > GEMM_SIZE_MAX || experts > GEMM_SIZE_MAX) {
         return rows;
     }
-    /* rows >= 2^a and experts < 2^(b+1): every earlier step is below rows / 2. topk * ceil(m /
-     * topk) >= rows needs m > rows - topk, so begin there. */
+    /* The smallest i. topk * ceil(m / topk) >= rows needs m > rows - topk, that is m >= least. With
+     * least >= 2^a and experts < 2^(b+1), all steps before i = 2 * (a - b - 1) are below least. */
     int64_t least = rows > topk ? rows - topk + 1 : 1;
     for (int i = 2 * (log2_floor(least) - log2_floor(experts) - 1);; i++) {
         int64_t steps = half_steps(experts, i);

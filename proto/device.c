@@ -17,8 +17,8 @@ void device_class_format(struct device_info *info)
              info->power_limit_w);
 }
 
-/* "<arch>/sm<count>" of a class. Fields are counted from the end, because a name may hold a slash.
- * Returns the length; 0: not a class. */
+/* Finds "<arch>/sm<count>" in the text of a class. Counts its fields from the end, because the
+ * device's name may hold a slash. Returns the length; 0: not a class. */
 static size_t find_kind(const char *class_, const char **out)
 {
     enum { BEFORE_SMEM = 4, BEFORE_ARCH = 6 };
@@ -43,7 +43,7 @@ bool device_class_alike(const char *a, const char *b)
     return n > 0 && find_kind(b, &y) == n && memcmp(x, y, n) == 0;
 }
 
-enum { KIND_LENGTH = 4 }; /* "GPU-" */
+enum { KIND_LENGTH = 4 }; /* of "GPU-" and "MIG-" */
 
 bool uuid_of_spec(const char *spec, char out[UUID_LENGTH + 1])
 {

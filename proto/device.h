@@ -27,21 +27,21 @@
     X(T, INT, power_limit_w, 0) /* 0: not known */                                                 \
     X(T, TEXT, mig, 32)         /* MIG profile, "" when off */                                     \
     X(T, TEXT, driver, 32)      /* "580.159.03"; CPU: kernel release */                            \
-    X(T, REAL, peak_tflops, 0)  /* reachable dense bf16 rate: measured table or estimate */        \
+    X(T, REAL, peak_tflops, 0)  /* reachable rate of dense bf16: from a table, or estimated */     \
     X(T, REAL, peak_gbps, 0)    /* reachable memory rate, GB/s */                                  \
     X(T, TEXT, compiler, 96)    /* "nvrtc 13.0", "cc 12.2.0 -O3 -march=native"; "" when missing */ \
-    X(T, TEXT, class, 192)      /* device_class_format */
+    X(T, TEXT, class, 192)      /* made by device_class_format() */
 
 SCHEMA_STRUCT(device_info, DEVICE_INFO_FIELDS);
 
-/* The present state of a GPU, as NVML tells. 0, "" and -1 mean "not known". */
+/* The present state of a GPU, read from NVML. 0, "" and -1 mean "not known". */
 #define DEVICE_HEALTH_FIELDS(X, T)                                                                 \
     X(T, INT, sm_mhz, 0)                                                                           \
     X(T, INT, memory_mhz, 0)                                                                       \
     X(T, INT, temperature_c, 0)                                                                    \
     X(T, INT, power_w, 0)                                                                          \
     X(T, TEXT, throttle, 48)   /* "power thermal ...": NVML's reasons for lower clocks */          \
-    X(T, INT, busy_percent, 0) /* time share of other processes; -1: not known */                  \
+    X(T, INT, busy_percent, 0) /* share of time in which others used the GPU; -1: not known */     \
     X(T, INT, processes, 0)    /* other processes with a CUDA context; -1: not known */            \
     X(T, INT, free_mib, 0)                                                                         \
     X(T, INT, total_mib, 0)
@@ -52,7 +52,7 @@ SCHEMA_STRUCT(device_health, DEVICE_HEALTH_FIELDS);
  * power limit: "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700". */
 void device_class_format(struct device_info *info);
 /* True when two classes have the same architecture and number of SMs. Other differences (power
- * limit, memory, MIG profile, name) change times more than the order of configs. */
+ * limit, memory, MIG profile, name) change all times, but hardly which config is fastest. */
 bool device_class_alike(const char *a, const char *b);
 
 /*
@@ -66,7 +66,8 @@ enum { UUID_LENGTH = 40 };
 /* The UUID in a device's spec ("cuda:GPU-8932F937", "MIG-..."), in canonical case, whole or
  * shortened. False: the spec has no UUID. */
 bool uuid_of_spec(const char *spec, char out[UUID_LENGTH + 1]);
-/* True when both may name one GPU: equal, or one begins with the other. */
+/* True when both UUIDs may name the same GPU: they are equal, or the one is a beginning of the
+ * other. */
 bool uuid_match(const char *a, const char *b);
 
 #endif

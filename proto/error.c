@@ -59,7 +59,8 @@ int error_prefix(struct error *err, const char *format, ...)
     return err->code;
 }
 
-/* The codes are -1, -2 and so on. */
+/* The row of a code in ERROR_LIST, whose codes are -1, -2 and so on; an unknown code has the row of
+ * ERROR_INTERNAL. */
 static size_t error_row(int code)
 {
     return code < 0 && code >= -N_ERRORS ? (size_t)-code - 1 : 0;

@@ -34,27 +34,27 @@
     X(ERROR_TOO_LARGE, -8, "too_large", false) /* message over a limit */                          \
     X(ERROR_VERSION, -9, "version", false)     /* no common protocol version */                    \
     X(ERROR_NOT_FOUND, -10, "not_found", true)                                                     \
-    X(ERROR_DENIED, -11, "denied", true)     /* not owner or root */                               \
+    X(ERROR_DENIED, -11, "denied", true)     /* only the owner, or root, may do this */            \
     X(ERROR_BUSY, -12, "busy", true)         /* retry later */                                     \
     X(ERROR_DEADLINE, -13, "deadline", true) /* not done in the time given */                      \
     X(ERROR_CANCELLED, -14, "cancelled", true)                                                     \
     X(ERROR_NO_CONFIG, -15, "no_config", true)       /* no config is valid or works */             \
     X(ERROR_NO_DEVICE, -16, "no_device", true)       /* no GPU, driver, or device */               \
-    X(ERROR_DEVICE_LOST, -17, "device_lost", true)   /* context poisoned, unhealthy */             \
+    X(ERROR_DEVICE_LOST, -17, "device_lost", true)   /* every call to the device fails */          \
     X(ERROR_NO_COMPILER, -18, "no_compiler", true)   /* NVRTC or cc missing */                     \
     X(ERROR_COMPILE, -19, "compile", true)           /* the compiler refused */                    \
-    X(ERROR_RESOURCE, -20, "resource", true)         /* registers, shared memory */                \
+    X(ERROR_RESOURCE, -20, "resource", true)         /* needs more registers or shared memory */   \
     X(ERROR_WRONG_RESULT, -21, "wrong_result", true) /* verification failed */                     \
-    X(ERROR_HUNG, -22, "hung", true)                 /* past its deadline, killed */               \
-    X(ERROR_CRASHED, -23, "crashed", true)           /* the runner, or a compiler */               \
+    X(ERROR_HUNG, -22, "hung", true)                 /* a kernel or compiler did not end */        \
+    X(ERROR_CRASHED, -23, "crashed", true)           /* a kernel or compiler crashed */            \
     X(ERROR_NO_MEMORY, -24, "no_memory", true)       /* host or device memory */                   \
     X(ERROR_DISK_FULL, -25, "disk_full", true)                                                     \
-    X(ERROR_STORE, -26, "store", true)                /* database unreadable, newer */             \
-    X(ERROR_IO, -27, "io", true)                      /* a file or socket call */                  \
+    X(ERROR_STORE, -26, "store", true)                /* database unreadable, or too new */        \
+    X(ERROR_IO, -27, "io", true)                      /* a file or socket call failed */           \
     X(ERROR_UNREACHABLE, -28, "unreachable", false)   /* no daemon answers (client) */             \
     X(ERROR_DISCONNECTED, -29, "disconnected", false) /* the daemon went away (client) */          \
     X(ERROR_SHUTTING_DOWN, -30, "shutting_down", false)                                            \
-    X(ERROR_QUARANTINED, -31, "quarantined", true) /* known to hang or crash */
+    X(ERROR_QUARANTINED, -31, "quarantined", true) /* the variant hung or crashed before */
 
 enum error_code {
 #define X(name, code, text, survives) name = (code),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes (xxHash): 64 bits for tables and row checksums, 128 bits as hex for content names. */
+/* Hashes (xxHash): 64 bits for hash tables and for checksums of database rows, 128 bits as hex for
+ * names of contents (keys, variants, modules). */
 #ifndef GEMMD_PROTO_HASH_H
 #define GEMMD_PROTO_HASH_H
 
@@ -15,7 +16,7 @@ void hash128_hex(const void *data, size_t n, char out[HASH_HEX]);
 void hash128_texts(const char *const *texts, size_t n, char out[HASH_HEX]);
 /* The number in the first 16 digits of hash128_hex. */
 uint64_t hash128_front(const void *data, size_t n);
-/* Replaces `hash` by a hash of the former `hash` and the data, to hash several pieces. */
+/* Replaces `hash` by a hash of its former value and the data: called once for each piece. */
 void hash128_chain(uint64_t hash[2], const void *data, size_t n);
 bool hash_is_hex(const char *text); /* 32 lower-case hex digits */
 

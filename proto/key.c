@@ -94,8 +94,8 @@ int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, 
  */
 
 struct fields {
-    struct pull at;
-    size_t left;
+    struct pull at;   /* behind the current field */
+    size_t left;      /* number of fields behind the current field */
     const char *name; /* name of the current field; NULL: no more fields */
     size_t name_n;
     struct pull value;
@@ -141,7 +141,7 @@ static int count_differences(struct fields *a, struct fields *b)
 
 int key_differences(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len)
 {
-    enum { HEAD = 2 }; /* the array's head, and the version */
+    enum { HEAD = 2 }; /* bytes before the op: the array's head, and the version */
     if (a_len <= HEAD || b_len <= HEAD || memcmp(a, b, HEAD) != 0) {
         return -1;
     }

@@ -14,8 +14,8 @@
 
 enum { LOOK_MS = 20, OURS_ALONE = 0600 };
 
-/* Writes the pid and `second`, which users read, and which the errors of refused processes contain.
- * A full disk is no error here. */
+/* Writes this process's pid and `second`, for users and for the errors of processes that find the
+ * lock taken. A full disk is no error: the lock holds without the text. */
 static void lockfile_write_owner(int fd, const char *second)
 {
     if (ftruncate(fd, 0) == 0) {

@@ -4,10 +4,11 @@
  * lock when the process ends in any way, so a file left behind is no obstacle. lslocks(8) shows the
  * lock. The lock holds for all processes that see the directory, in any network or process
  * namespace. The file is never removed: another process may just have opened the file, and would
- * then lock a file without a name. (Exception: daemon/base/lock.h removes files whose name no other
- * process can want.)
+ * then lock a file without a name. (Exception: daemon/base/lock.h removes files that no other
+ * process opens.)
  *
- * The file's text is for users and for refused processes: the holder's pid first. Any process that
+ * The file's text begins with the holder's pid, for users and for processes that find the lock
+ * taken. Any process that
  * can open the file, even for reading only, can lock the file. So no other user may open the file.
  */
 #ifndef GEMMD_PROTO_LOCKFILE_H
@@ -31,8 +32,8 @@ struct lockfile_holder {
     bool lives; /* a process of this pid is visible here */
 };
 
-/* The last writer of the file. A new holder may not have written yet: reads again until the process
- * lives, for at most `patience_ms`. */
+/* The process that wrote the file last. A new holder may not have written yet: reads again until
+ * the process of the file's pid lives, for at most `patience_ms`. */
 struct lockfile_holder lockfile_holder(const char *path, unsigned patience_ms);
 
 struct lockfile_holder lockfile_of(long pid);

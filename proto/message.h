@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The messages between gemmd, its runner, its store and its clients: one list of fields each. Times
- * of day are Unix seconds; names of durations end in the unit.
+ * The messages between gemmd, its runner, its store and its clients, each a list of fields
+ * (schema.h). Points in time (`_s`) are Unix seconds; names of durations end in the unit. All
+ * hashes are hash128 as hex. Times of a config (`_us`) are the median of a launch.
  */
 #ifndef GEMMD_PROTO_MESSAGE_H
 #define GEMMD_PROTO_MESSAGE_H
@@ -22,7 +23,9 @@ enum {
 
 /* get, tune: fields beside "problem". proto/request.h reads the nested `restrict` and `configs`. */
 #define QUERY_FIELDS(X, T)                                                                         \
-    X(T, TEXT, wait, 16)           /* tuned (default) | now | cached | boundary */                 \
+    X(T, TEXT, wait, 16)           /* tuned (default): until a search has the best; now: answer    \
+                                      at once and search later; cached: never search;              \
+                                      boundary: search in a training job's pauses */               \
     X(T, INT, deadline_ms, 0)      /* 0: no limit; when over: a lower tier, or ERROR_DEADLINE */   \
     X(T, FLAG, progress, 0)        /* send `progress` notifications for this request */            \
     X(T, FLAG, again, 0)           /* tune even when an answer is known */                         \
@@ -33,14 +36,15 @@ enum {
     X(T, INT, warmup, 0)           /* untimed launches per config (0: 1) */                        \
     X(T, REAL, atol, 0)            /* absolute tolerance; 0: 1e-2 */                               \
     X(T, REAL, rtol, 0)            /* relative tolerance; 0: 1e-2 */                               \
-    X(T, INT, seed, 0)             /* for inputs, routing, random strategy */                      \
+    X(T, INT, seed, 0)             /* draws operands, routing, and the strategy random */          \
     X(T, TEXT, target, TARGET_MAX) /* kernels of this name only; "": the device's own choice */    \
-    X(T, TEXT, bucket, 8)          /* exact | pow2 | sqrt2: the rounding; "": the database's */    \
-    X(T, INT, wall_ms, 0)          /* limit of the search; 0: no limit */
+    X(T, TEXT, bucket, 8)          /* exact | pow2 | sqrt2: rounding of the problem to its bucket; \
+                                      "": the database's setting */                                \
+    X(T, INT, wall_ms, 0)          /* most time of the search, waits included; 0: no limit */
 SCHEMA_STRUCT(query, QUERY_FIELDS);
 
 #define ANSWER_FIELDS(X, T)                                                                        \
-    X(T, TEXT, key, HASH_HEX) /* id of the key */                                                  \
+    X(T, TEXT, key, HASH_HEX) /* hash of the key: key.id */                                        \
     X(T, TEXT, tier, 16)      /* exact | near | portfolio | default */                             \
     X(T, TEXT, source, 16)    /* as best.source, or model (tier default) */                        \
     X(T, TEXT, family, 32)                                                                         \
@@ -51,27 +55,27 @@ SCHEMA_STRUCT(query, QUERY_FIELDS);
     X(T, REAL, reference_us, 0)  /* time of the reference kernel in the same run */                \
     X(T, REAL, tflops, 0)                                                                          \
     X(T, REAL, gbps, 0)                                                                            \
-    X(T, REAL, floor_us, 0)  /* max(flops / peak, bytes / peak) on this device */                  \
-    X(T, INT, measured, 0)   /* configs that have been measured for this key */                    \
-    X(T, INT, generation, 0) /* of the best; each new best gets a higher number */                 \
-    X(T, FLAG, saved, 0)     /* durable in the store */                                            \
+    X(T, REAL, floor_us, 0)  /* no kernel is faster: max(flops / peak, bytes / peak) */            \
+    X(T, INT, measured, 0)   /* configs that the search of this key had measured */                \
+    X(T, INT, generation, 0) /* number of the best; each new best gets a higher number */          \
+    X(T, FLAG, saved, 0)     /* the database has the best; false: only this daemon's memory */     \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, INT, created_s, 0)                                                                        \
     X(T, TEXT, note, 160) /* for users: why the tier is low, and which row answers */
 SCHEMA_STRUCT(answer, ANSWER_FIELDS);
 
 #define PROGRESS_FIELDS(X, T)                                                                      \
-    X(T, INT, request, 0) /* id of the request */                                                  \
+    X(T, INT, request, 0) /* id of the client's request */                                         \
     X(T, TEXT, phase, 16) /* queued | start | compile | measure | final | done */                  \
-    X(T, INT, done, 0)                                                                             \
-    X(T, INT, total, 0) /* 0: not known */                                                         \
-    X(T, INT, failed, 0)                                                                           \
+    X(T, INT, done, 0)    /* configs with a trial, failed ones included */                         \
+    X(T, INT, total, 0)   /* configs that the search will try; 0: not known */                     \
+    X(T, INT, failed, 0)  /* configs without a time */                                             \
     X(T, REAL, best_us, 0)                                                                         \
     X(T, REAL, reference_us, 0)                                                                    \
     X(T, REAL, elapsed_ms, 0)                                                                      \
-    X(T, REAL, eta_ms, 0)               /* NaN: not known */                                       \
+    X(T, REAL, eta_ms, 0)               /* expected time to the end; NaN: not known */             \
     X(T, REAL, device_ms, 0)            /* device time of the job so far */                        \
-    X(T, REAL, compile_ms, 0)           /* core time of compilers so far */                        \
+    X(T, REAL, compile_ms, 0)           /* sum of the times of all compiles so far */              \
     X(T, TEXT, config, CONFIG_TEXT_MAX) /* the config just finished */
 SCHEMA_STRUCT(progress, PROGRESS_FIELDS);
 
@@ -85,7 +89,7 @@ SCHEMA_STRUCT(progress, PROGRESS_FIELDS);
     X(T, TEXT, build, 64)                                                                          \
     X(T, INT, pid, 0)                                                                              \
     X(T, INT, started_s, 0)                                                                        \
-    X(T, INT, ended_s, 0)  /* 0: runs, or its end was not seen */                                  \
+    X(T, INT, ended_s, 0)  /* 0: the runner runs, or no daemon saw its end */                      \
     X(T, TEXT, ending, 64) /* idle | gemmd stopped | crashed: ... | hung: ... */
 SCHEMA_STRUCT(run, RUN_FIELDS);
 
@@ -98,14 +102,15 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, TEXT, variant, HASH_HEX)                                                                  \
     X(T, TEXT, module, HASH_HEX)                                                                   \
     X(T, TEXT, stage, 16)    /* measure | final | reference | pin | baseline */                    \
-    X(T, TEXT, status, 24)   /* ok | aborted (slower, stopped early) | baseline (no candidate) |   \
-                                an error_name() */                                                 \
-    X(T, TEXT, resource, 32) /* of status resource: shared_memory, registers, threads ... */       \
-    X(T, INT, required, 0)                                                                         \
+    X(T, TEXT, status, 24)   /* ok | aborted (slower, stopped early) | baseline (a vendor's        \
+                                library, which cannot win) | an error_name() */                    \
+    X(T, TEXT, resource, 32) /* status resource: the resource that lacks: shared_memory,           \
+                                registers, threads ... */                                          \
+    X(T, INT, required, 0)   /* so much of the resource the config needs */                        \
     X(T, INT, limit_value, 0)                                                                      \
     X(T, TEXT, reason, 320) /* why the config failed; for a final's winner: why it beat            \
                                the former best, or why the former best stayed */                   \
-    X(T, REAL, time_us, 0)  /* median of samples */                                                \
+    X(T, REAL, time_us, 0)  /* median of samples_us */                                             \
     X(T, REAL, ratio, 0)    /* time / reference time of the same run, of the same rounds when      \
                                the reference was a finalist too */                                 \
     X(T, REAL, q25_us, 0)                                                                          \
@@ -113,8 +118,8 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, REAL, predicted_us, 0) /* by the analytic model */                                        \
     X(T, REAL, compile_ms, 0)   /* 0: the module was in the cache */                               \
     X(T, REAL, max_error, 0)    /* largest |out - ref| of the verification */                      \
-    X(T, REAL, rel_norm, 0)     /* verification: largest relative norm of a row */                 \
-    X(T, FLAG, reference, 0)    /* the run's reference kernel */                                   \
+    X(T, REAL, rel_norm, 0)     /* largest ||out - ref|| / ||ref|| of a verified row */            \
+    X(T, FLAG, reference, 0)    /* the config is the run's reference kernel */                     \
     X(T, REALS, samples_us, SAMPLES_MAX)                                                           \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, INT, created_s, 0)                                                                        \
@@ -125,12 +130,13 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
 SCHEMA_STRUCT(trial, TRIAL_FIELDS);
 
 #define MODULE_FIELDS(X, T)                                                                        \
-    X(T, TEXT, id, HASH_HEX)      /* content hash */                                               \
-    X(T, TEXT, variant, HASH_HEX) /* family, source, compile-time config, target, compiler */      \
+    X(T, TEXT, id, HASH_HEX)      /* hash of the image */                                          \
+    X(T, TEXT, variant, HASH_HEX) /* hash of family, source, compile-time config, target and       \
+                                     compiler */                                                   \
     X(T, TEXT, family, 32)                                                                         \
     X(T, TEXT, target, 16)                                                                         \
     X(T, TEXT, compiler, 96)                                                                       \
-    X(T, TEXT, flags, 512)       /* defines and options */                                         \
+    X(T, TEXT, flags, 512)       /* the compiler's defines and options */                          \
     X(T, TEXT, source, HASH_HEX) /* hash of the source text */                                     \
     X(T, TEXT, entry, 64)                                                                          \
     X(T, INT, registers, 0) /* per thread; -1: not known */                                        \
@@ -152,22 +158,22 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
     X(T, TEXT, source, 16) /* tuned | manual | imported | trusted | partial */                     \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
-    X(T, INT, trial, 0) /* id of the measured trial; 0: imported, or lost */                       \
+    X(T, INT, trial, 0) /* id of the trial that won; 0: an imported row, or the trial is lost */   \
     X(T, REAL, time_us, 0)                                                                         \
     X(T, REAL, spread, 0)                                                                          \
     X(T, REAL, reference_us, 0)                                                                    \
-    X(T, REAL, flops, 0) /* of the bucket */                                                       \
+    X(T, REAL, flops, 0) /* of the bucket as a problem; bytes: least memory traffic */             \
     X(T, REAL, bytes, 0)                                                                           \
     X(T, REAL, floor_us, 0)                                                                        \
     X(T, REAL, atol, 0) /* absolute tolerance of the verification */                               \
     X(T, REAL, rtol, 0)                                                                            \
-    X(T, INT, measured, 0) /* configs measured before the choice */                                \
+    X(T, INT, measured, 0) /* configs that its search measured */                                  \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
-    X(T, INT, uid, 0) /* the user of the query or of the pin */                                    \
+    X(T, INT, uid, 0) /* the user who sent the query, the pin or the row */                        \
     X(T, INT, created_s, 0)                                                                        \
     X(T, TEXT, doubt, 160) /* what disturbed the measurement; "": nothing known */
 SCHEMA_STRUCT(best, BEST_FIELDS);
-/* True for a row that a user brought (imported, trusted), without measurements here. */
+/* True for a row that a user brought (source imported or trusted), and gemmd has not measured. */
 bool best_is_brought(const struct best *b);
 
 #define QUARANTINE_FIELDS(X, T)                                                                    \
@@ -176,7 +182,7 @@ bool best_is_brought(const struct best *b);
     X(T, TEXT, module, HASH_HEX)                                                                   \
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, config, 0)                                                                        \
-    X(T, TEXT, key, HASH_HEX) /* the key being measured at the fault */                            \
+    X(T, TEXT, key, HASH_HEX) /* the key that was being tuned when the runner died */              \
     X(T, TEXT, class, 192)                                                                         \
     X(T, TEXT, driver, 32)                                                                         \
     X(T, TEXT, status, 24) /* crashed | hung | device_lost */                                      \
@@ -193,7 +199,8 @@ SCHEMA_STRUCT(quarantine, QUARANTINE_FIELDS);
     X(T, TEXT, text, 320)
 SCHEMA_STRUCT(event, EVENT_FIELDS);
 
-/* In the cache directory: modules/<id>.<cubin|so>, and variants/<variant>, a link to the module. */
+/* The cache directory has modules/<id>.<cubin|so>, and variants/<hash>, links from a variant to its
+ * module. */
 
 /* ---- gemmd <-> gemmd-runner (one private socket pair, the same RPC) -------------------------- */
 
@@ -205,8 +212,9 @@ SCHEMA_STRUCT(event, EVENT_FIELDS);
     X(T, TEXT, class, 192)
 SCHEMA_STRUCT(runner_hello, RUNNER_HELLO_FIELDS);
 
-/* runner -> gemmd, notification `attempt`: sent before a risky step, so that gemmd knows the step
- * that killed a runner, and how long to wait before it kills the runner. */
+/* runner -> gemmd, notification `attempt`: sent before a step that may crash or hang the runner.
+ * From it gemmd knows the step that killed a runner, and how long it waits for the next message
+ * before it kills the runner. */
 #define ATTEMPT_FIELDS(X, T)                                                                       \
     X(T, INT, job, 0)                                                                              \
     X(T, TEXT, stage, 16) /* prepare | compile | load | verify | time | baseline | pause | idle */ \
@@ -217,10 +225,10 @@ SCHEMA_STRUCT(runner_hello, RUNNER_HELLO_FIELDS);
 SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
 
 /* runner -> gemmd, the result of a `tune` request. The best config's trial was sent before.
- * set_aside: there is no best yet. The search waits for compilers only, and gemmd has announced
- * that other jobs wait for the device. A later `tune` request with the trials so far continues the
- * search. in_use: nothing was done, because the request required a quiet device, and other
- * processes use the device, as `doubt` says. */
+ * set_aside: there is no best yet. gemmd has said that other jobs wait for the device, and the
+ * search would only wait for compilers, or has had the device for its turn (runner/aside.h). A
+ * later `tune` request with the trials so far continues the search. in_use: nothing was done,
+ * because the order is `quiet`, and other processes use the device, as `doubt` says. */
 #define TUNE_RESULT_FIELDS(X, T)                                                                   \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
@@ -230,10 +238,10 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
     X(T, REAL, flops, 0)                                                                           \
     X(T, REAL, bytes, 0)                                                                           \
     X(T, INT, measured, 0)                                                                         \
-    X(T, INT, space, 0) /* legal configs in the searched space */                                  \
+    X(T, INT, space, 0) /* number of legal configs in the searched space */                        \
     X(T, REAL, device_ms, 0)                                                                       \
-    X(T, REAL, compile_ms, 0) /* core time */                                                      \
-    X(T, REAL, wall_ms, 0)    /* since the request came */                                         \
+    X(T, REAL, compile_ms, 0) /* sum of the times of all compiles */                               \
+    X(T, REAL, wall_ms, 0)    /* time that all orders of this search took */                       \
     X(T, TEXT, timeline, 240) /* for users: milliseconds of each phase */                          \
     X(T, FLAG, set_aside, 0)                                                                       \
     X(T, FLAG, in_use, 0)                                                                          \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops are few, registered once before any thread starts, and only read afterwards. Their field
- * names are sorted here, so that later problems get the canonical order without a sort. */
+/* The table of ops. A program registers its few ops once, before it starts a thread, and then only
+ * reads the table. Field names are sorted at registration, so that making a problem needs no sort.
+ */
 #include <assert.h>
 #include <string.h>
 

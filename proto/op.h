@@ -18,7 +18,7 @@ static inline const struct op_field *op_index_field_at(const struct op_index *x,
     return &x->op->fields[x->names.fields[at].v.integer];
 }
 
-/* The index of a registered op; NULL for custom and unknown ops. */
+/* The sorted names of a registered op's fields; NULL for custom and unknown ops. */
 const struct op_index *op_index_of(const struct op *op);
 /* Finds an op by name. NULL: unknown. "gemm" is an alias (problem_make). */
 const struct op *op_find_n(const char *name, size_t n);
@@ -42,19 +42,22 @@ struct slot {
 
 struct slots {
     const struct op_index *index;
-    struct slot slots[RECORD_FIELDS_MAX]; /* by field index; the first n_fields are used */
-    bool has_op;                          /* the map from the wire has "op" */
-    size_t guess;                         /* index of the field expected next */
+    struct slot slots[RECORD_FIELDS_MAX]; /* in the order of index->names; op->n_fields of them */
+    bool has_op;                          /* the map from the wire has had "op" */
+    size_t guess;                         /* the slot expected next: most senders keep the order */
     size_t list_n;
-    char list[RECORD_TEXT_MAX]; /* arrays of integers, as text */
+    char list[RECORD_TEXT_MAX]; /* text made from an array of integers on the wire */
 };
 
 void slots_init(struct slots *g, const struct op_index *index);
-/* The slot of a name that was not given before. The caller fills the slot. */
+/* Finds the slot of a field, which the caller fills. ERROR_UNKNOWN_FIELD; ERROR_CONFLICT: the field
+ * was given before. */
 int slots_find(struct slots *g, const char *name, size_t n, struct slot **out, struct error *err);
-/* Checks the given values and makes the problem, whose op is set. */
+/* Checks the given values and makes p->fields; the caller has set p->op. gemm: the op was given as
+ * its alias "gemm". */
 int slots_make_problem(struct problem *p, struct slots *g, bool gemm, struct error *err);
-/* The accepted values: "an integer 1..1024", "forward, dX or dW", "true or false", "text". */
+/* Writes a field's accepted values: "an integer 1..1024", "forward, dX or dW", "true or false",
+ * "text". */
 void slots_put_accepted(struct text_out *o, const struct op_field *f);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order that gemmd gives its runner: a request, and earlier results. The limits on counts fit
- * into RUNNER_MESSAGE_BYTES_MAX. */
+/* The order that gemmd gives its runner: a request, and earlier results. With the largest counts of
+ * trials, hints and quarantined variants, an order still fits into RUNNER_MESSAGE_BYTES_MAX. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any user can make a directory in /tmp, so gemmd uses the directory only if it passes the rule of
- * trust.h. A name that does not exist yet passes, since paths_make_dir creates the directory, or
- * fails.
+ * Any user can make the directory /tmp/gemmd-$UID, so gemmd uses it only if it passes the rule of
+ * trust.h. A directory that does not exist yet passes: paths_make_dir then creates it, or fails.
  */
 #include <errno.h>
 #include <pwd.h>

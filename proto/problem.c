@@ -93,7 +93,8 @@ static int list_value(struct slots *g, const char *name, const struct wire_obj *
     return 0;
 }
 
-/* Reads a value that is not a scalar: nil means "not given", an array can replace text. */
+/* Reads a value that is not a scalar: nil means "not given", an array of integers is the value of a
+ * text field (list_value). */
 static int take_other(struct slots *g, struct slot *s, const struct wire_obj *value,
                       struct error *err)
 {

@@ -42,7 +42,8 @@ struct op {
     const struct op_field *fields;
     size_t n_fields;
     /* Checks relations between fields (contradicting flags, divisibility, products). All fields are
-     * present and in range; may also canonicalise (routing lists). 0 or ERROR_*. */
+     * present and in range. May also replace a value by its canonical form (routing lists). 0 or
+     * ERROR_*. */
     int (*check)(struct problem *p, struct error *err);
     /* Rounds the sizes; NULL: every scheme is exact. */
     void (*bucket)(struct problem *p, enum bucket_scheme scheme);
@@ -50,7 +51,8 @@ struct op {
      * two keys is computed: a difference of 1 is as far as a factor of 2 between sizes. NAN, or a
      * NULL function: keys with different texts are never near. */
     double (*place)(const struct problem *p, const char *field);
-    /* The integer field that differs most between calls, the rows of the input; NULL: none. */
+    /* The integer field whose value differs most among a job's queries: the rows of the input.
+     * NULL: no such field. */
     const char *rows;
 };
 
@@ -87,9 +89,11 @@ void problem_bucket(const struct problem *p, enum bucket_scheme scheme, struct p
 
 /* Building blocks for op->bucket, exported for tests and other ops. When rounding would pass
  * GEMM_SIZE_MAX, and for sizes below 1, the result is the given size. Each function is idempotent.
- * More rows never give a smaller result, and a multiple of topk gives a multiple of topk;
- * bucket_pow2 is monotone among sizes of one 2-adic class. */
-int64_t bucket_pow2(int64_t n); /* up to 2^k, keeping the 2-adic class up to 128 */
+ * More rows never give a smaller result, and a multiple of topk gives a multiple of topk. Among
+ * sizes that the same power of two (up to 128) divides, a larger size never has a smaller
+ * bucket_pow2(). */
+/* N or K: rounds up to 2^k, less the power of two that divides n, if that is below 128. */
+int64_t bucket_pow2(int64_t n);
 /* Rounds rows up, in steps of sqrt(2) of the rows per expert: the smallest M_i >= rows with M_i =
  * topk * ceil(floor(experts * 2^(i/2)) / topk), i any integer. */
 int64_t bucket_sqrt2_rows(int64_t rows, int64_t experts, int64_t topk);
@@ -99,13 +103,13 @@ enum { KEY_BYTES_MAX = 12 * 1024 };
 
 struct key {
     uint64_t hash;     /* of the bytes: the first 16 digits of the id */
-    char id[HASH_HEX]; /* hash128 as hex: for users and SQL */
+    char id[HASH_HEX]; /* hash128 of the bytes as hex: for users and SQL */
     size_t len;
     uint8_t bytes[KEY_BYTES_MAX];
 };
 
-/* Makes the key of a problem, which is not rounded here, and a device class. Fills len, hash and
- * bytes; key_id fills id (not needed on the hit path). */
+/* Makes the key of a bucket (the caller has rounded the problem) and a device class. Fills len,
+ * hash and bytes. key_id fills id, which a hit in the cache does not need. */
 int key_make(struct key *k, const struct problem *bucket, const char *device_class,
              struct error *err);
 void key_id(struct key *k);

@@ -69,7 +69,8 @@ void slots_put_accepted(struct text_out *o, const struct op_field *f)
     }
 }
 
-/* `what` begins the error message: "M is 0, but takes", or "grouped_gemm needs M:". */
+/* Sets an error that ends with the field's accepted values. `what` begins the error message: "M is
+ * 0, but takes", or "grouped_gemm needs M:". */
 static int slots_refuse(const char *what, const struct op_field *f, struct error *err)
 {
     char accepted[200];
@@ -170,7 +171,7 @@ static int slots_append_fields(struct problem *p, struct slots *g, struct error 
     return 0;
 }
 
-/* "gemm" has one expert and topk 1; other values need grouped_gemm. */
+/* Sets a field of the alias "gemm" to 1: experts or topk. Refuses another given value. */
 static int set_to_one(struct slots *g, const char *name, struct error *err)
 {
     size_t at;

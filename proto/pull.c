@@ -5,7 +5,8 @@
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* Bytes after the first byte of a complete number; 0: not a number, or incomplete. */
+/* For a complete number with a first byte in [first, last]: how many bytes follow that byte. 0: the
+ * item is another, or incomplete. */
 static size_t number_bytes(const struct pull *p, uint8_t first, uint8_t last)
 {
     if (p->at == p->end || *p->at < first || *p->at > last) {

@@ -107,25 +107,25 @@ static inline bool pull_int(struct pull *p, int64_t *out)
     return pull_int_long(p, out);
 }
 
-/* Integers convert. */
+/* Reads a real or an integer. */
 bool pull_real(struct pull *p, double *out);
 /* Reads the head of an array or map; *n elements, or pairs, follow. */
 bool pull_array(struct pull *p, size_t *n);
 bool pull_map(struct pull *p, size_t *n);
 /* Skips any item with its content. */
 bool pull_skip(struct pull *p);
-/* A reader of the item's own bytes, for a later decode as a tree. */
+/* Skips any item; *item is a reader of that item's bytes alone, for a later look. */
 bool pull_item(struct pull *p, struct pull *item);
 /* Moves the reader into the next map, to the value of the first key that equals `key`. */
 bool pull_find(struct pull *p, const char *key);
 
-/* Reads a pair of a map that is not in the schema. False: a value of the wrong type. */
+/* Reads the value of a field that the schema lacks. False: a value of the wrong type. */
 typedef bool (*pull_beside)(void *ctx, struct pull *p);
 
-/* Does the work of schema_decode_beside with SCHEMA_LENIENT, for maps with values of the usual
- * types and schemas without records and lists of reals. Calls `beside` once for the field
- * `beside_name` (NULL: none). False: schema_decode must decode the map, and report errors if any;
- * the object may be half filled, the reader has not moved. */
+/* Fast form of schema_decode_beside with SCHEMA_LENIENT, for schemas without records and lists of
+ * reals. Calls `beside` once for the value of the field `beside_name` (NULL: no such field). False:
+ * a value has an unexpected type or size. The caller must then decode the map by schema_decode,
+ * which reports the error; the object may be half filled, the reader has not moved. */
 bool pull_schema(struct pull *p, const struct schema *s, const char *beside_name,
                  pull_beside beside, void *ctx, void *object);
 

@@ -118,8 +118,9 @@ bool record_find_n(const struct record *r, const char *name, size_t n, size_t *a
     return false;
 }
 
-/* Drops text of replaced and removed fields from the arena, and the text of field `but` (r->n:
- * none), which the caller replaces. False: less than `room` would be free; nothing changes. */
+/* Drops text of replaced and removed fields from the arena, and the text of field `but` (an index;
+ * r->n: no field), which the caller is about to replace. False: less than `room` bytes would be
+ * free; nothing changes. */
 static bool pack_arena(struct record *r, size_t but, size_t room)
 {
     char kept[RECORD_TEXT_MAX];

@@ -53,7 +53,7 @@ size_t value_format(const struct value *v, char *out, size_t size);
 
 struct record_field {
     char name[RECORD_NAME_MAX];
-    struct value v; /* VALUE_TEXT: offset in record.text */
+    struct value v; /* VALUE_TEXT: v.at is an offset in record.text */
 };
 
 struct record {
@@ -83,7 +83,8 @@ bool record_remove(struct record *r, const char *name); /* false: was absent */
 /* False when absent; the text of a VALUE_TEXT points into r. */
 bool record_get(const struct record *r, const char *name, struct value *out);
 struct value record_at(const struct record *r, size_t i); /* i < r->n */
-/* The value of that type; `fallback` for an absent field or another type. */
+/* The value of a field of the function's type; `fallback` when the field is absent or has another
+ * type. */
 int64_t record_int(const struct record *r, const char *name, int64_t fallback);
 bool record_bool(const struct record *r, const char *name, bool fallback);
 const char *record_text(const struct record *r, const char *name, const char *fallback);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one-line form. The form of a bare word after '=' decides its type. Text that looks like
- * another type, or cannot stand bare, is written in quotes. So every record reads back equal.
+ * The one-line form. The form of a word without quotes after '=' decides its type. Text that looks
+ * like another type, or has a space or the like, is written in quotes. So every record reads back
+ * equal.
  */
 #include <string.h>
 #include <strings.h>
@@ -19,7 +20,7 @@ static bool is_word(const char *s, size_t n, const char *word)
     return strlen(word) == n && strncasecmp(s, word, n) == 0;
 }
 
-/* The value of a bare word; false: a number that fits neither type. */
+/* Makes the value of a word without quotes. False: a number beyond the range of its type. */
 static bool bare_value(const char *s, size_t n, struct value *v)
 {
     *v = VALUE_OF_TEXT(s);

@@ -26,7 +26,7 @@ static const char *const waits[] = {"tuned", "now", "cached", "boundary", NULL};
 static const char *const strategies[] = {"ranked",  "exhaustive", "random",
                                          "genetic", "given",      NULL};
 
-/* Checks that the list has the word; an empty word becomes the first of the list. */
+/* Checks that `known` has the word; an empty word becomes the first of `known`. */
 static int check_word(const char *name, char *word, const char *const *known, struct error *err)
 {
     if (!word[0]) {

@@ -40,7 +40,7 @@ int request_unpack(struct request *r, const struct wire_obj *params, struct erro
 /* request_unpack that accepts the names in `others` (NULL-terminated) beside the query's. */
 int request_unpack_beside(struct request *r, const struct wire_obj *params,
                           const char *const *others, struct error *err);
-/* Fills in the query that a request with only a problem has. */
+/* Fills in the query's defaults, as request_unpack() does for params with only a problem. */
 int request_default(struct request *r, struct error *err);
 void request_pack(struct wire_buf *b, const struct request *r);
 bool request_is_restricted(const struct request *r); /* its winner is `partial` */
@@ -50,8 +50,8 @@ bool restriction_allows(const struct restriction *t, const struct value *v);
 
 /* ---- inside proto/ -------------------------------------------------------------------------- */
 
-/* The nested arguments of a request: allowed values, and configs to try. Internal to proto/. Both
- * functions leave their allocations in the request, also on failure. */
+/* The nested arguments of a request: `restrict` (allowed values) and `configs` (configs to try).
+ * Both functions leave their allocations in the request, also on failure. */
 
 int restrict_unpack(struct request *r, const struct wire_obj *map, struct error *err);
 int configs_unpack(struct request *r, const struct wire_obj *array, struct error *err);
@@ -61,18 +61,18 @@ int config_unpack(struct record *r, const struct wire_obj *o, struct error *err)
 /* ---- order.c -------------------------------------------------------------------------------- */
 
 /* gemmd -> runner, request `tune`: these fields, and
- *   "request": the request with problem = bucket, budgets filled in
- *   "done":    [trial, ...]   finished trials of this key and kernel version: not measured again
- *   "hints":   [config, ...]  tried first
- *   "avoid":   [variant, ...] quarantined */
+ *   "request": the client's request, with the bucket as its problem, and budgets filled in
+ *   "done":    [trial, ...]   finished trials of this key and stamp, not to be measured again
+ *   "hints":   [config, ...]  bests of near keys or earlier stamps, to be tried first
+ *   "avoid":   [hash, ...]    of quarantined variants */
 #define TUNE_ORDER_FIELDS(X, T)                                                                    \
     X(T, INT, job, 0)                                                                              \
     X(T, TEXT, key, HASH_HEX)                                                                      \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, RECORD, former, 0)        /* the measured best that answers the key now; empty: none */   \
     X(T, REAL, min_gain, 0)        /* per cent of time that a winner must save over `former` */    \
-    X(T, REAL, spent_device_ms, 0) /* device time and time that earlier requests of */             \
-    X(T, REAL, spent_ms, 0)        /* this tuning used before they were set aside */               \
+    X(T, REAL, spent_device_ms, 0) /* time on the device, and time in all, that */                 \
+    X(T, REAL, spent_ms, 0)        /* earlier orders of this tuning took */                        \
     X(T, FLAG, quiet, 0)           /* do nothing if another process uses the device */             \
     X(T, FLAG, in_pauses, 0)       /* use the device only in pauses that gemmd announces */
 

@@ -8,8 +8,8 @@
 #include "proto/text.h"
 #include "proto/wire.h"
 
-/* values_of counts the values of a restriction, value_of returns value i. A single value counts as
- * an array of one value. */
+/* values_of() counts the values that a restriction allows, value_of() returns the i-th. A single
+ * value counts as an array of one value. */
 static size_t values_of(const struct wire_obj *o)
 {
     return wire_type_of(o) == WIRE_ARRAY ? wire_count(o) : 1;
@@ -20,7 +20,7 @@ static const struct wire_obj *value_of(const struct wire_obj *o, size_t i)
     return wire_type_of(o) == WIRE_ARRAY ? wire_at(o, i) : o;
 }
 
-/* Bytes of all text values, with their zeros. */
+/* Bytes of all text values in a map of restrictions, with their final zeros. */
 static size_t text_bytes(const struct wire_obj *map)
 {
     size_t bytes = 0;

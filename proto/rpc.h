@@ -34,13 +34,13 @@ int rpc_decode(struct wire_doc *doc, const void *data, size_t n, struct rpc_mess
  * response without an error; *result begins at its result. False: use rpc_decode. */
 bool rpc_pull_result(const void *data, size_t n, uint32_t *id, struct pull *result);
 
-/* Heads of messages: the caller appends params, or the result. */
+/* Each writes the beginning of a message: the caller appends params, or the result. */
 void rpc_put_request(struct wire_buf *b, uint32_t id, const char *method);
 void rpc_put_result(struct wire_buf *b, uint32_t id); /* [1, id, nil, ...] */
 void rpc_put_notify(struct wire_buf *b, const char *method);
 /* A whole error response. */
 void rpc_put_error(struct wire_buf *b, uint32_t id, const struct error *e);
-/* Reads message and code of a response's error object. Returns the code. */
+/* Reads code and text of a response's error object. Returns the code. */
 int rpc_get_error(const struct wire_obj *error, struct error *out);
 
 #endif

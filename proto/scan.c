@@ -4,9 +4,10 @@
  * never exceed the limit. So the scan refuses a header that promises more than the limit once the
  * header is read.
  *
- * Most items are complete and valid. scan_skip_whole walks over such items with one comparison for
- * all bounds, and take_steps over the most frequent of them by their first byte alone. feed_head
- * takes all other items; it can stop at any byte and gives the reason of a refusal.
+ * An item is a head (its type, and a number or a length) and perhaps a payload or elements. Most
+ * items are complete and valid. scan_skip_whole walks over such items with one comparison for all
+ * bounds, and take_steps over the most frequent of them by their first byte alone. feed_head takes
+ * all other items; it can stop at any byte and gives the reason of a refusal.
  */
 #include <string.h>
 
@@ -93,7 +94,7 @@ static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error
     return (int)take;
 }
 
-/* Leaves full containers. True when the message is complete. */
+/* Leaves the containers whose elements have all come. True when the message is complete. */
 static bool scan_has_ended(struct scan *s)
 {
     if (s->skip > 0 || s->head_have > 0) {
@@ -105,8 +106,9 @@ static bool scan_has_ended(struct scan *s)
     return s->depth == 0 && s->owed == 0;
 }
 
-/* Takes items from the front of the next `most` items: items with a span step, and texts of less
- * than 256 bytes, complete and valid. Returns their number. `spare` as in scan_skip_whole.
+/* Takes items one after the other, at most `most`, while they are complete and valid, and are texts
+ * of less than 256 bytes or items of span_steps (span.h). Returns their number. `spare` as in
+ * scan_skip_whole.
  *
  * An item's begin is known only after the item before was read: a dozen cycles each. But the maps
  * of a list are much alike, so the length of an item is guessed from the map before. The processor
@@ -122,7 +124,7 @@ static inline uint64_t take_steps(const uint8_t *p, size_t n, uint64_t most,
     size_t end = bound > SPAN_STEP_MAX ? begin + bound - SPAN_STEP_MAX : begin;
     for (; left > 0 && i < end; left--) {
         size_t step = span_steps[p[i]], guess = guesses[left % SCAN_GUESSES], next = guess;
-        __asm__("" : "+r"(next)); /* hides from the compiler that next is the step */
+        __asm__("" : "+r"(next)); /* else the compiler would use step, and wait for its load */
         if (step == 0) {          /* perhaps a longer text */
             step = p[i] == 0xd9 ? 2u + p[i + 1] : bound + 1;
             if (step > bound - (i - begin)) {
@@ -150,8 +152,8 @@ static inline uint64_t take_steps(const uint8_t *p, size_t n, uint64_t most,
     return most - left;
 }
 
-/* Takes items while they are complete and valid; true at the end of the message. Stops before a cut
- * or invalid item, which feed_head takes.
+/* Takes items while they are complete and valid; true at the end of the message. Stops before an
+ * item that is invalid or not wholly in p[0..n), which feed_head takes.
  *
  * `spare` is the limit less the bytes taken and a byte per element owed. An item costs all its
  * bytes except the owed byte, and the bytes that the item promises. */

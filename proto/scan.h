@@ -26,12 +26,13 @@ struct scan {
     size_t limit;  /* bytes of one message */
     size_t taken;  /* bytes of the message seen so far */
     size_t skip;   /* payload bytes of a string or binary still to skip */
-    uint64_t owed; /* elements announced and not yet begun, all levels */
+    uint64_t owed; /* elements that heads have announced and that have not begun, of all levels */
     uint32_t depth;
     uint64_t left[MESSAGE_DEPTH_MAX]; /* elements left, per open container */
     uint8_t head[9];                  /* a header split over two reads */
     uint32_t head_have, head_need;
-    /* Lengths of items in earlier containers, for even and odd depths; only guesses. */
+    /* For speed only (take_steps in scan.c): lengths of the items of the container before, by even
+     * or odd depth and by the number of items left. */
     uint8_t guesses[2][SCAN_GUESSES];
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One walk over the table in each direction. Decoding expects fields in the order that encoding
- * gives them, so each name is compared once; any other order works and costs a search.
+ * Encoding and decoding are each one walk over the table of fields. Decoding expects fields in the
+ * order in which encoding writes them, so each name is compared once; any other order works and
+ * costs a search.
  */
 #include <math.h>
 #include <string.h>

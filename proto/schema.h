@@ -68,7 +68,8 @@ struct schema {
                                          sizeof(type##_fields) / sizeof(type##_fields[0]),         \
                                          type##_fields}
 
-/* Appends the object as a map of all fields (NULL: nil); schema_encode_fields: only the pairs. */
+/* Appends the object as a map of all fields; a NULL object as nil. schema_encode_fields appends
+ * only the pairs, without the map's head. */
 void schema_encode(struct wire_buf *b, const struct schema *s, const void *object);
 void schema_encode_fields(struct wire_buf *b, const struct schema *s, const void *object);
 enum schema_strictness { SCHEMA_LENIENT, SCHEMA_STRICT };

@@ -56,7 +56,8 @@ size_t span_of(const uint8_t *p, size_t n)
     return at <= n ? at : 0;
 }
 
-/* Returns the first item of a container of that kind; NULL: p is another item. */
+/* Returns the first item in the container at p; NULL: p is no container of this kind (SPAN_ITEMS,
+ * SPAN_PAIRS). */
 static const uint8_t *items_of(const uint8_t *p, size_t n, uint8_t kind, size_t *items)
 {
     size_t head = n > 0 && span_kinds[p[0]] & kind ? span_kinds[p[0]] & SPAN_HEAD : 0;

@@ -10,13 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* For each first byte of an item: the size of the item with its payload. 0: the first byte does not
- * tell, the item opens a container, or is not of the protocol. */
+/* For each first byte of an item: the size of the whole item. 0: the first byte does not tell the
+ * size, the item opens an array or map, or the protocol has no such item. */
 extern const uint8_t span_steps[256];
 enum { SPAN_STEP_MAX = 32 };
 
-/* For each first byte of an item: the size of the item's head with that byte (0: not of the
- * protocol), and what the number in the head counts. */
+/* For each first byte of an item, two parts: under the mask SPAN_HEAD the size of the item's head
+ * (0: the protocol has no such item), and the unit of the number in the head: bytes of payload,
+ * items of an array, or pairs of a map. */
 enum { SPAN_HEAD = 15, SPAN_PAYLOAD = 16, SPAN_ITEMS = 32, SPAN_PAIRS = 64 };
 extern const uint8_t span_kinds[256];
 
@@ -30,7 +31,8 @@ static inline uint64_t span_read_be(const uint8_t *p, size_t bytes)
     return v;
 }
 
-/* The number in a complete head: a length, or a count of items (two per pair); 0: none. */
+/* The number in a complete head: bytes of payload, or a count of items (two per pair); 0: the head
+ * has no such number. */
 static inline uint64_t span_count(const uint8_t *p)
 {
     uint8_t kind = span_kinds[p[0]], head = kind & SPAN_HEAD;

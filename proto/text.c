@@ -61,7 +61,8 @@ static void c_locale_make(void)
     c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
 
-/* Returns the locale to go back to. uselocale(0), without memory, changes nothing. */
+/* Switches this thread to the C locale. Returns the locale to go back to. When c_locale could not
+ * be made (no memory), uselocale(0) changes nothing. */
 static locale_t c_locale_enter(void)
 {
     pthread_once(&c_locale_once, c_locale_make);
@@ -182,7 +183,8 @@ static size_t utf8_at(const unsigned char *s, size_t n)
     return overlong || surrogate || beyond ? 0 : need;
 }
 
-/* Most text is ASCII. Reads eight or four bytes at a time, the last of them again if need be. */
+/* A fast test, since most text is ASCII: reads eight or four bytes at a time. The last read may
+ * overlap the read before. */
 static bool text_is_ascii(const char *s, size_t n)
 {
     uint64_t eight, all = 0;
@@ -263,7 +265,7 @@ enum { NEAREST_MAX = 40 };
 /* Edits (insert, drop, change, swap of neighbours) between two short words, letter case aside. */
 static unsigned nearest_count_edits(const char *a, size_t na, const char *b, size_t nb)
 {
-    unsigned edits[NEAREST_MAX + 1][NEAREST_MAX + 1]; /* of the first i and j letters */
+    unsigned edits[NEAREST_MAX + 1][NEAREST_MAX + 1]; /* from the first i letters to the first j */
     for (size_t i = 0; i <= na; i++) {
         for (size_t j = 0; j <= nb; j++) {
             unsigned least = (unsigned)(i + j);
@@ -300,7 +302,7 @@ void nearest_offer(struct nearest *t, const char *known)
 
 const char *nearest_end(const struct nearest *t)
 {
-    /* more than a third of wrong letters is no typing error */
+    /* a name with more than a third of its letters wrong is no typing error */
     return t->best && t->distance <= (t->n + 1) / 3 ? t->best : NULL;
 }
 

@@ -35,8 +35,9 @@ int text_find(const char *const *list, const char *s, size_t n);
 /* A NULL-terminated list as "a, b or c". */
 void text_put_choices(struct text_out *o, const char *const *choices);
 
-/* The type of a bare word: an integer, a real, or text. A number cannot go on with s[n]. */
-enum text_number { TEXT_NOT_NUMBER, TEXT_INT, TEXT_REAL, TEXT_NUMBER_RANGE /* fits neither */ };
+/* The type of a word without quotes, s[0..n): an integer, a real, or text. s[n] must be readable
+ * and no part of a number. TEXT_NUMBER_RANGE: a number beyond its type. */
+enum text_number { TEXT_NOT_NUMBER, TEXT_INT, TEXT_REAL, TEXT_NUMBER_RANGE };
 enum text_number text_number(const char *s, size_t n, int64_t *integer, double *real);
 
 /* True when a real has an integral value that an int64_t holds. */
@@ -51,7 +52,7 @@ static inline bool text_is(const char *known, const char *s, size_t n)
 bool text_utf8(const char *s, size_t n); /* valid UTF-8 */
 void text_utf8_clean(char *s, size_t n); /* invalid bytes become '?', in place */
 
-/* Foreign text for an error message, cut and without control bytes: text_show(s, n).text */
+/* Text from a client for an error message, cut and without control bytes: text_show(s, n).text */
 struct text_shown {
     char text[56];
 };

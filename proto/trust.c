@@ -77,8 +77,9 @@ static bool is_primary_of_another(uid_t uid, gid_t gid)
     return shared;
 }
 
-/* useradd gives each user a group of the user's name, together with a umask of 002. Root's group is
- * never private: in some containers every process has root's group. */
+/* True for a private group, as useradd makes one for each user (trust.h): with a umask of 002, all
+ * files of the user are writable by that group. Root's group is never private: in some containers
+ * every process has root's group. */
 static bool is_private_group(uid_t uid, gid_t gid)
 {
     char user_text[NAMES_MAX], group_text[NAMES_MAX];
@@ -132,11 +133,11 @@ static int refuse_call(const char *doing, const char *path, struct error *err)
 
 struct walk {
     int at;              /* the folder that was reached */
-    struct stat st;      /* of `at` */
-    bool shared;         /* other users may create files in `at` */
+    struct stat st;      /* of the folder `at` */
+    bool shared;         /* `at` is sticky: other users may create files in it */
     char done[PATH_MAX]; /* path of `at`; "" is / */
     char rest[PATH_MAX]; /* the rest of the path */
-    size_t given;        /* length of the caller's tail of `rest`; the text before is from a link */
+    size_t given;        /* last bytes of `rest`, from the caller; the bytes before: from a link */
     unsigned links;
     unsigned make_mode;
 };
@@ -246,7 +247,7 @@ static int walk_up(struct walk *w, struct error *err)
     if (slash) {
         *slash = '\0';
     }
-    w->shared = false; /* checked on the way down */
+    w->shared = false; /* the walk down has already checked the owner of the folder above */
     return fd < 0 ? refuse_call("", w->done, err) : walk_enter(w, fd, err);
 }
 

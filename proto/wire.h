@@ -39,7 +39,7 @@ void wire_put_strn(struct wire_buf *b, const char *v, size_t n);
 void wire_put_bin(struct wire_buf *b, const void *v, size_t n);
 void wire_put_array(struct wire_buf *b, size_t n);
 void wire_put_map(struct wire_buf *b, size_t n);
-void wire_put_raw(struct wire_buf *b, const void *packed, size_t n); /* already MessagePack */
+void wire_put_raw(struct wire_buf *b, const void *packed, size_t n); /* bytes in MessagePack */
 
 /* key and value of a map in one call */
 #define wire_put_kv_str(b, k, v)  (wire_put_str((b), (k)), wire_put_str((b), (v)))

@@ -25,8 +25,8 @@ static inline const char *wire_chars(const char *ptr)
     return ptr ? ptr : "";
 }
 
-/* A scalar of the wire; its text points into the message. False: another type, also nil, or an
- * integer beyond int64_t. */
+/* Reads a scalar; its text points into the message. False: o is nil, an array, a map or binary, or
+ * an integer beyond int64_t. */
 static inline bool wire_scalar(const msgpack_object *o, struct value *v, size_t *text_n)
 {
     switch (o->type) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MessagePack <-> JSON, for `--json`, exports and logs. The JSON is printed twice by the same walk:
+ * MessagePack <-> JSON, for `--json`, exports and logs. The same walk prints the JSON twice:
  * first to measure, then into memory of that size. JSON lacks some values: binary becomes base64
  * text, NaN and infinities null, and a map key that is not text becomes the text of its JSON.
  */
