@@ -5,15 +5,17 @@
  *
  * Threading: several threads may use a `struct gemmd`; calls on the same struct are serialised.
  * After fork() the child connects again by itself and leaves the parent's connection alone.
- * Blocking: every call returns within its deadline, or within the connection's default (options).
- * Only a tuning or a gemmd_acquire without a deadline waits without a limit; even these notice a
- * daemon that hangs. gemmd_list applies the default to each page. A caller that cannot block for so
- * long makes calls in steps: see gemmd_wait.
- * Fallback: gemmd_get with GEMMD_FALLBACK answers with the analytic default, and marks the answer,
- * when no daemon answers in time.
+ * Blocking: every call returns within its deadline, or without one within the handle's default
+ * deadline (gemmd_options.deadline_ms). Only a tuning or a gemmd_acquire without a deadline waits
+ * without a limit; even these fail with GEMMD_DEADLINE when the daemon hangs. gemmd_list applies
+ * the default to each page. A caller that cannot block for so long calls in steps: gemmd_wait.
+ * Fallback: when no daemon answers in time, gemmd_get with GEMMD_FALLBACK gives the analytic
+ * default, a config that a model predicts to be fast and that is not measured (tier "default").
  * Compatibility: structs begin with `size`, which the GEMMD_*_INIT macros set. Fields are only
  * added at the end. The numbers and names of enum gemmd_error_code are stable.
- * Memory: a struct owns the text in its fields. A call that allocates names the call that frees.
+ * Memory: the library fills in texts in arrays of the caller's structs. The library only reads a
+ * `const char *` that the caller gives, during the call. A call that allocates names the call that
+ * frees.
  */
 #ifndef GEMMD_H
 #define GEMMD_H
@@ -39,37 +41,37 @@ extern "C" {
 
 /* Every function that can fail returns 0 or one of these codes, and fills `err` (may be NULL). */
 enum gemmd_error_code {
-    GEMMD_INTERNAL = -1,
-    GEMMD_INVALID = -2,
-    GEMMD_UNKNOWN_METHOD = -3,
-    GEMMD_UNKNOWN_OP = -4,
-    GEMMD_UNKNOWN_FIELD = -5,
-    GEMMD_CONFLICT = -6,
-    GEMMD_MALFORMED = -7,
-    GEMMD_TOO_LARGE = -8,
-    GEMMD_VERSION_MISMATCH = -9,
-    GEMMD_NOT_FOUND = -10,
-    GEMMD_DENIED = -11,
-    GEMMD_BUSY = -12,
-    GEMMD_DEADLINE = -13,
-    GEMMD_CANCELLED = -14,
-    GEMMD_NO_CONFIG = -15,
-    GEMMD_NO_DEVICE = -16,
-    GEMMD_DEVICE_LOST = -17,
-    GEMMD_NO_COMPILER = -18,
-    GEMMD_COMPILE = -19,
-    GEMMD_RESOURCE = -20,
-    GEMMD_WRONG_RESULT = -21,
-    GEMMD_HUNG = -22,
-    GEMMD_CRASHED = -23,
-    GEMMD_NO_MEMORY = -24,
+    GEMMD_INTERNAL = -1,         /* a bug of gemmd */
+    GEMMD_INVALID = -2,          /* an argument has a value that the call does not take */
+    GEMMD_UNKNOWN_METHOD = -3,   /* the daemon does not know this call: it is older */
+    GEMMD_UNKNOWN_OP = -4,       /* the op of gemmd_problem.text */
+    GEMMD_UNKNOWN_FIELD = -5,    /* a field that the op does not have */
+    GEMMD_CONFLICT = -6,         /* arguments contradict each other */
+    GEMMD_MALFORMED = -7,        /* the peer does not speak gemmd's protocol */
+    GEMMD_TOO_LARGE = -8,        /* a message beyond the protocol's limit */
+    GEMMD_VERSION_MISMATCH = -9, /* library and daemon, or kernel, are of different versions */
+    GEMMD_NOT_FOUND = -10,       /* no such key, module or row */
+    GEMMD_DENIED = -11,          /* this user may not do this, or not connect */
+    GEMMD_BUSY = -12,            /* no room now; try again later */
+    GEMMD_DEADLINE = -13,        /* not done within the deadline */
+    GEMMD_CANCELLED = -14,       /* a user has ended the tuning */
+    GEMMD_NO_CONFIG = -15,       /* no config is legal, or none works */
+    GEMMD_NO_DEVICE = -16,       /* no such GPU, or no driver */
+    GEMMD_DEVICE_LOST = -17,     /* every call to the GPU fails: it needs a reset */
+    GEMMD_NO_COMPILER = -18,     /* no NVRTC, or no C compiler */
+    GEMMD_COMPILE = -19,         /* the compiler refused the kernel */
+    GEMMD_RESOURCE = -20,     /* the kernel needs more registers or shared memory than there are */
+    GEMMD_WRONG_RESULT = -21, /* the kernel's result differs from the reference's */
+    GEMMD_HUNG = -22,         /* the kernel or the compiler did not end */
+    GEMMD_CRASHED = -23,      /* the kernel or the compiler crashed */
+    GEMMD_NO_MEMORY = -24,    /* of the host or of the device */
     GEMMD_DISK_FULL = -25,
-    GEMMD_STORE = -26,
-    GEMMD_IO = -27,
-    GEMMD_UNREACHABLE = -28,
-    GEMMD_DISCONNECTED = -29,
-    GEMMD_SHUTTING_DOWN = -30,
-    GEMMD_QUARANTINED = -31
+    GEMMD_STORE = -26,         /* the daemon's database or module cache is damaged or too new */
+    GEMMD_IO = -27,            /* a call on a file or a socket failed */
+    GEMMD_UNREACHABLE = -28,   /* no daemon listens */
+    GEMMD_DISCONNECTED = -29,  /* the daemon closed the connection */
+    GEMMD_SHUTTING_DOWN = -30, /* the daemon is ending */
+    GEMMD_QUARANTINED = -31    /* the kernel hung or crashed before, and is not run again */
 };
 
 struct gemmd_error {
@@ -77,15 +79,16 @@ struct gemmd_error {
     char text[512]; /* a sentence that tells a person how to act */
 };
 
+/* A static word for a code, as in the protocol: "invalid", "no_config"; 0: "ok". */
 GEMMD_API const char *gemmd_error_name(int code);
 /* True when the connection survives this error. Otherwise the next call connects again by itself,
- * so the result is only for people and logs. */
+ * so callers need the result only for messages. */
 GEMMD_API bool gemmd_error_survives(int code);
-GEMMD_API const char *gemmd_version(void);
+GEMMD_API const char *gemmd_version(void); /* static text: "0.1.0" */
 
 /* ---- connection ------------------------------------------------------------------------------ */
 
-struct gemmd;
+struct gemmd; /* a handle: a connection to a daemon, and a table of answers already received */
 
 struct gemmd_options {
     size_t size;
@@ -94,7 +97,8 @@ struct gemmd_options {
                            CUDA device when the process has a context, else "cpu"; "any": the only
                            daemon that runs here. A UUID may be shortened, as in
                            CUDA_VISIBLE_DEVICES */
-    int deadline_ms;    /* default for connecting, and for calls without a deadline; 0: 5000 */
+    int deadline_ms;    /* default deadline of the handle, ms: for connecting, and for calls without
+                           a deadline of their own; 0: 5000 */
     bool autostart;     /* start a daemon for `device` when no daemon answers: $GEMMD_DAEMON, else
                            gemmd beside this program, else in PATH; its log is in the state
                            directory */
@@ -104,53 +108,62 @@ struct gemmd_options {
                                a key without an answer in that generation, GEMMD_WAIT_TUNED without
                                a deadline gives the first later answer; other queries give the
                                analytic default. "now" differs from rank to rank: one rank connects
-                               with "now" and gives the other ranks the number of gemmd_generation.
-                               NULL: $GEMMD_GENERATION, else not pinned */
+                               with "now" and gives the other ranks the number that
+                               gemmd_generation returns. NULL: $GEMMD_GENERATION, else not pinned */
     int step_ms; /* 0: a call returns when it is over. Otherwise a call that may wait returns
-                    GEMMD_WAITING after at most this time: see gemmd_wait */
+                    GEMMD_WAITING after at most this time in ms: see gemmd_wait */
 };
 #define GEMMD_OPTIONS_INIT                                                                         \
     {                                                                                              \
         sizeof(struct gemmd_options), NULL, NULL, 0, false, NULL, 0                                \
     }
 
-/* GEMMD_UNREACHABLE (no daemon listens; the error message names the path tried),
- * GEMMD_VERSION_MISMATCH, GEMMD_DEADLINE, GEMMD_DENIED, GEMMD_BUSY (the daemon had no room for
- * another connection until the deadline). `options` may be NULL. */
+/* Connects to a daemon. The caller closes *out with gemmd_close; after an error *out is NULL.
+ * `options` (copied) may be NULL. GEMMD_UNREACHABLE (no daemon listens; the error message names the
+ * path tried), GEMMD_VERSION_MISMATCH, GEMMD_DEADLINE, GEMMD_DENIED, GEMMD_BUSY (the daemon had no
+ * room for another connection until the deadline). */
 GEMMD_API int gemmd_connect(struct gemmd **out, const struct gemmd_options *options,
                             struct gemmd_error *err);
-/* Makes a handle that may stay unconnected: gemmd_get and gemmd_get_many behave as with
- * GEMMD_FALLBACK. While no daemon answers, the handle tries to connect at most once a second. Fails
- * only for bad options and for lack of memory. */
+/* gemmd_connect without connecting: the first call connects. gemmd_get and gemmd_get_many behave as
+ * with GEMMD_FALLBACK. While no daemon answers, the handle tries to connect at most once a second.
+ * Fails only for bad options and for lack of memory. */
 GEMMD_API int gemmd_open_lazy(struct gemmd **out, const struct gemmd_options *options,
                               struct gemmd_error *err);
-GEMMD_API struct gemmd *gemmd_close(struct gemmd *g); /* NULL in, NULL out */
+/* Cancels a waiting call of this thread (gemmd_cancel), ends the connection and its leases, and
+ * frees the handle. Returns NULL; g may be NULL. No other thread may use the handle. */
+GEMMD_API struct gemmd *gemmd_close(struct gemmd *g);
 /* *newest: the newest generation of the daemon's database; *pinned: the generation that the handle
- * is pinned to, or -1. Either may be NULL. */
+ * is pinned to, or -1. Both pointers may be NULL. */
 GEMMD_API int gemmd_generation(struct gemmd *g, int64_t *newest, int64_t *pinned,
                                struct gemmd_error *err);
 
 /* ---- problems -------------------------------------------------------------------------------- */
 
 /*
- * A matrix product. W is [experts, N, K] and M the routed rows (tokens * topk) in every mode; dense
- * GEMM is experts = 1, topk = 1.
+ * A matrix product of an MoE layer, whose experts share a launch. W is [experts, N, K] and M the
+ * routed rows (tokens * topk, sorted by expert) in every mode; dense GEMM is experts = 1, topk = 1.
  *   forward: X [M, K] -> Y [M, N];  dX: dY [M, N] -> dX [M, K];  dW: dY, X -> dW [experts, N, K]
  */
 struct gemmd_problem {
     size_t size;
     const char *mode;      /* "forward" | "dX" | "dW" */
     const char *dtype_in;  /* "bf16" (NULL) | "fp16" | "fp32" */
-    const char *dtype_out; /* NULL: as dtype_in */
-    int64_t m, n, k;
+    const char *dtype_out; /* NULL: as dtype_in; "fp32": only in mode dW, or with dtype_in "fp32" */
+    int64_t m, n, k;       /* M is a multiple of topk */
     int64_t experts, topk; /* 0: 1 */
+    /* permute_x: X (in dX the result) has its rows in token order, not sorted by expert: forward
+     * and dW read X [M / topk, K], dX writes row (token, slot). permute_y: the same for Y and dY
+     * [M, N]. Not both. fuse_mul_post: multiplies each row of Y by its routing weight; only forward
+     * with permute_y. accumulate: adds the result to the output; only dW. */
     bool permute_x, permute_y, fuse_mul_post, accumulate;
-    const char *routing; /* "uniform" (NULL) | "zipf:<s>": expert e is chosen with weight
-                            (e + 1)^-s | "rows:<a>,<b>,...": see rows_per_expert */
+    const char *routing; /* how the rows spread over the experts: "uniform" (NULL) | "zipf:<s>":
+                            expert e is chosen with weight (e + 1)^-s | "rows:<a>,<b>,...": the rows
+                            of each expert */
     const char *text;    /* when not NULL: the whole problem in text form ("grouped_gemm M=...", or
                             "custom:<name> ..."); the other fields are ignored */
-    const int64_t *rows_per_expert; /* [experts], with the sum m: measured routing, instead of
-                                       `routing`; NULL: `routing` is used */
+    /* [experts], with the sum m: the rows of each expert, as "rows:" in `routing`, which then must
+     * be NULL. NULL: `routing` holds */
+    const int64_t *rows_per_expert;
 };
 #define GEMMD_PROBLEM_INIT                                                                         \
     {                                                                                              \
@@ -160,53 +173,66 @@ struct gemmd_problem {
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
+/* A query for a key without a measured answer: */
 enum gemmd_wait {
-    GEMMD_WAIT_TUNED = 0,  /* tune an unknown key, and wait for the result */
-    GEMMD_WAIT_NOW = 1,    /* return the best lower tier at once, and tune in the background */
-    GEMMD_WAIT_CACHED = 2, /* never tune */
-    /* as NOW, and the daemon tunes only while this process says that its GPU pauses (method `pause`
-     * of docs/protocol.md), until the handle is closed */
+    GEMMD_WAIT_TUNED = 0,  /* tunes the key, and waits for the result */
+    GEMMD_WAIT_NOW = 1,    /* returns the best lower tier at once, and tunes in the background */
+    GEMMD_WAIT_CACHED = 2, /* returns the best lower tier at once, and does not tune */
+    /* returns the best lower tier at once, and tunes only while this process says that its GPU
+     * pauses (method `pause` of docs/protocol.md), until the handle is closed */
     GEMMD_WAIT_BOUNDARY = 3
 };
 
 enum gemmd_flags {
-    GEMMD_FALLBACK = 1 << 0, /* no daemon in reach (or an impossible socket, or a refused `hello`),
-                                no answer in time, or a daemon that cannot tune: answer with the
-                                analytic default, tier "default". The default keeps within
-                                restrict_json and configs_json; where that is impossible, the note
-                                says so. GEMMD_QUARANTINED stays an error. With restrict_json or
-                                configs_json, the daemon's findings about these configs (crashed,
-                                compile, ...) stay errors too */
-    GEMMD_NO_TABLE = 1 << 1, /* do not answer from the in-process table */
-    GEMMD_AGAIN = 1 << 2,    /* tune even when the key has an answer */
-    GEMMD_OFFLINE = 1 << 3,  /* use no daemon: the in-process table, or the analytic default */
-    GEMMD_PROGRESS = 1 << 4  /* with step_ms: gemmd_wait returns progress, no function is called */
+    GEMMD_FALLBACK = 1 << 0, /* when no daemon can be reached or refuses the connection, when no
+                                answer comes in time, or when the daemon cannot tune: answer with
+                                the analytic default, tier "default", instead of an error. The
+                                default keeps within restrict_json and configs_json; where that is
+                                impossible, the answer's note says so. GEMMD_QUARANTINED stays an
+                                error. With restrict_json or configs_json, the daemon's findings
+                                about these configs (crashed, compile, ...) stay errors too */
+    GEMMD_NO_TABLE = 1 << 1, /* ask the daemon even when the handle's table has an answer. The table
+                                keeps tuned and pinned answers, so that the same query gets the same
+                                answer for the life of the handle */
+    GEMMD_AGAIN = 1 << 2,    /* tune even when the key has an answer; implies GEMMD_NO_TABLE */
+    GEMMD_OFFLINE = 1 << 3, /* use no daemon: answer from the handle's table, else with the analytic
+                               default */
+    GEMMD_PROGRESS = 1 << 4 /* with gemmd_options.step_ms: gemmd_wait returns the progress of the
+                               tuning; `progress` is not called */
 };
 
 struct gemmd_progress {
     size_t size;
     const char *phase; /* queued | start | compile | measure | final | done */
+    /* numbers of configs: tried so far; to try in all (0: not known); tried without success */
     int64_t done, total, failed;
-    double best_us, reference_us, elapsed_ms, eta_ms; /* NaN: not known */
-    const char *config;                               /* the config finished last, text form */
+    /* launch time of the best config so far, and of the analytic default's kernel; time since the
+     * tuning began, and expected time to its end. NaN: not known */
+    double best_us, reference_us, elapsed_ms, eta_ms;
+    const char *config; /* the config that was tried last, "BLOCK_SIZE_K=64 ..." */
 };
 
 struct gemmd_query {
     size_t size;
     enum gemmd_wait wait;
     unsigned flags;            /* enum gemmd_flags */
-    int deadline_ms;           /* 0: the connection's default for cached answers, none for tuning */
-    const char *strategy;      /* NULL: the daemon's default */
-    int64_t budget;            /* maximal number of configs to measure; 0: the daemon's default */
-    int64_t budget_ms;         /* maximal device time; 0: the daemon's default */
-    int64_t iters, warmup;     /* 0: defaults */
-    double atol, rtol;         /* 0: 1e-2 */
-    const char *restrict_json; /* {"BLOCK_SIZE_M": [64, 128], ...}, or NULL */
-    const char *configs_json;  /* ["BLOCK_SIZE_M=64 ...", {...}], or NULL */
-    /* Called in the calling thread; must not use the same handle. */
+    int deadline_ms;           /* 0: no limit with GEMMD_WAIT_TUNED, else the handle's default. When
+                                  it passes, the daemon answers with the best lower tier */
+    const char *strategy;      /* ranked | exhaustive | random | genetic | given; NULL: ranked */
+    int64_t budget;            /* most configs to measure; 0: the daemon's default */
+    int64_t budget_ms;         /* most time on the device; 0: the daemon's default */
+    int64_t iters, warmup;     /* timed launches, and launches before these, of each config; 0: the
+                                  daemon's defaults */
+    double atol, rtol;         /* absolute and relative tolerance of a config's result; 0: 1e-2 */
+    const char *restrict_json; /* {"BLOCK_SIZE_M": [64, 128], ...}: search only configs with these
+                                  values; NULL: all */
+    const char *configs_json;  /* ["BLOCK_SIZE_M=64 ...", {...}]: search only these configs, with
+                                  strategy given; NULL: all */
+    /* Called with the tuning's progress, in the calling thread; must not use the same handle. */
     void (*progress)(void *ctx, const struct gemmd_progress *p);
     void *ctx;
-    int64_t seed;       /* for inputs, routing and the random strategy */
+    int64_t seed;       /* draws the operands and the routing that are measured, and the order of
+                           the strategy random */
     const char *target; /* only kernels of this target ("portable", "hopper", "cpu"), for
                            comparisons; NULL: the device's own choice, by architecture and problem.
                            Another target than the device's own choice restricts the search, as
@@ -215,9 +241,9 @@ struct gemmd_query {
                            comparisons; NULL: the scheme of the daemon's database. The answer
                            belongs to that bucket, and serves no query that does not round to the
                            same bucket */
-    int64_t wall_ms;    /* maximal duration of the search, then the best so far wins; 0: no limit.
-                           Includes the time of compilers and of waiting for compilers, without the
-                           time that other jobs use the device */
+    int64_t wall_ms;    /* longest duration of the search, ms; then the best config so far wins; 0:
+                           no limit. Includes the time of compilers and of waiting for compilers,
+                           without the time that other jobs use the device */
 };
 #define GEMMD_QUERY_INIT                                                                           \
     {                                                                                              \
@@ -227,17 +253,24 @@ struct gemmd_query {
 
 struct gemmd_answer {
     size_t size;
-    char key[33];    /* id of the key */
-    char tier[16];   /* exact | near | portfolio | default */
-    char source[16]; /* tuned | manual | imported | trusted | partial | model */
-    char family[32];
+    char key[33];     /* hash of the key (op, rounded problem, device class), 32 hex digits */
+    char tier[16];    /* exact: measured for this key | near: from another key, or not confirmed for
+                         this key | portfolio: good for many keys | default: not measured */
+    char source[16];  /* tuned | manual (a pin) | imported | trusted | partial (of a restricted
+                         search) | model (tier default) */
+    char family[32];  /* kind of kernel: "grouped_gemm" */
     char config[512]; /* one line, "BLOCK_SIZE_K=64 BLOCK_SIZE_M=128 ..." */
-    char module[33];  /* content hash of the compiled kernel; "" without a kernel */
-    double time_us, spread, reference_us, tflops, gbps, floor_us; /* NaN: not known */
+    char module[33];  /* hash of the compiled kernel, for gemmd_module; "" without a kernel */
+    /* Median time of a launch; its spread, (q75 - q25) / median; time of the analytic default's
+     * kernel in the same tuning; 10^12 operations and 10^9 bytes per second; least time that the
+     * device's peak rates allow. NaN: not known */
+    double time_us, spread, reference_us, tflops, gbps, floor_us;
+    /* How many configs the search had measured; number of the best in the daemon's database (0: not
+     * in the database); when the best was found, Unix seconds */
     int64_t measured, generation, created_s;
-    bool saved;
-    bool local; /* from the in-process table, or made in this process (fallback) */
-    char note[160];
+    bool saved;      /* the daemon's database has the best; false: only the daemon's memory */
+    bool local;      /* from the handle's table, or made in this process (fallback) */
+    char note[160];  /* for people: why the tier is low, or which row answers */
     char target[16]; /* target of the config: "portable", "hopper", "cpu"; "": not known */
     char stamp[160]; /* version of the kernel (sources, compiler); "": not known, or made here */
 };
@@ -247,23 +280,25 @@ struct gemmd_answer {
             false, "", "", ""                                                                      \
     }
 
-/* `query` may be NULL. While gemmd is `busy` (its queue of tunings is full), gemmd_get repeats the
- * request until the deadline, then fails with GEMMD_BUSY. Without a deadline, but with
- * GEMMD_FALLBACK, the connection's default is the limit. gemmd_tune and gemmd_acquire do the same;
- * gemmd_call returns the error at once. */
+/* Gets the best config of a problem. `query` may be NULL: the defaults. While gemmd is busy (its
+ * queue of tunings is full), gemmd_get repeats the request until the deadline, then fails with
+ * GEMMD_BUSY. With GEMMD_FALLBACK and no deadline, it repeats a busy request only for the handle's
+ * default deadline, and then gives the analytic default. gemmd_tune and gemmd_acquire repeat, too;
+ * gemmd_call returns GEMMD_BUSY at once. */
 GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, struct gemmd_answer *out,
                         struct gemmd_error *err);
-/* n problems, n answers; statuses[i] is 0 or a code, with the error text in answers[i].note. Never
- * waits for a tuning: GEMMD_WAIT_TUNED is read as NOW. All problems must have the size of the first
- * problem, all answers the size of the first answer. When the return value is not 0, unanswered
- * problems have that code as status, and its text as note. Of `query`, wait, flags, deadline_ms and
- * target are used. bucket, restrict_json, configs_json, strategy, the budgets, wall_ms, iters,
- * warmup, seed, atol, rtol and GEMMD_AGAIN are GEMMD_INVALID: use gemmd_get. */
+/* gemmd_get for n problems at once: fills in answers[0..n) and statuses[0..n). statuses[i] is 0 or
+ * a code, with the error text in answers[i].note. Never waits for a tuning: GEMMD_WAIT_TUNED acts
+ * as GEMMD_WAIT_NOW. All problems must have the `size` of the first problem, all answers that of
+ * the first answer. When the return value is not 0, problems without an answer have that code as
+ * status, and its text as note. Uses wait, flags, deadline_ms and target of `query` (may be NULL).
+ * With bucket, restrict_json, configs_json, strategy, a budget, wall_ms, iters, warmup, seed, atol,
+ * rtol or GEMMD_AGAIN it fails with GEMMD_INVALID: use gemmd_get. */
 GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t n,
                              const struct gemmd_query *query, struct gemmd_answer *answers,
                              int *statuses, struct gemmd_error *err);
-/* Tunes, also a key with an answer (implies GEMMD_AGAIN). */
+/* gemmd_get that tunes even when the key has an answer (as with GEMMD_AGAIN). Has no fallback. */
 GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
                          const struct gemmd_query *query, struct gemmd_answer *out,
                          struct gemmd_error *err);
@@ -284,136 +319,153 @@ GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
  *   }
  *
  * Until the call ends, its arguments must stay valid, and the handle belongs to the calling thread.
- * Other threads block until their deadlines, and not in steps. Other calls of the same thread fail
- * with GEMMD_BUSY. Connecting and starting a daemon also happen in steps, except in gemmd_connect:
- * gemmd_open_lazy leaves connecting to the first call.
+ * Calls of other threads on this handle wait for that end, at most until their deadlines, and not
+ * in steps. Other calls of the same thread on this handle fail with GEMMD_BUSY. Connecting and
+ * starting a daemon also happen in steps, except in gemmd_connect: gemmd_open_lazy leaves
+ * connecting to the first call.
  */
 enum { GEMMD_WAITING = 1 };
-/* Returns after step_ms, at the end of the call, or, with GEMMD_PROGRESS, at progress. *progress
- * (may be NULL): NULL without progress, else valid until the next call. GEMMD_INVALID: no waiting
- * call. */
+/* Continues the waiting call. Returns after step_ms, at the end of the call, or, with
+ * GEMMD_PROGRESS, when the tuning reports progress. `progress` may be NULL; else *progress is the
+ * report, valid until the handle's next call, or NULL without a report. GEMMD_INVALID: no call of
+ * this thread waits. */
 GEMMD_API int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress,
                          struct gemmd_error *err);
-/* Gives up the waiting call; without a waiting call, does nothing. The daemon ends a tuning that
- * nobody else waits for. A method other than get and tune ends with the connection, which also ends
- * the handle's leases. The handle stays usable. */
+/* Gives up the waiting call; without a waiting call, does nothing. The daemon ends a tuning that no
+ * other client waits for. For a call other than gemmd_get and gemmd_tune, closes the connection,
+ * which also ends the handle's leases. The handle stays usable: the next call connects again. */
 GEMMD_API void gemmd_cancel(struct gemmd *g);
 
-/* The search space of a problem: the result of the protocol's `space` as JSON text; free with
- * gemmd_free. The device need not be present ("cuda:sm_90a", or any device that gemmd_options
- * names; NULL: the current device). Computed in this process, without a daemon; may take a second.
- * Of `query` (may be NULL), target and restrict_json are used. GEMMD_NO_DEVICE, GEMMD_NO_CONFIG. */
+/* The search space of a problem: *result_json is the result of the method `space` of
+ * docs/protocol.md as JSON text; free with gemmd_free. The device need not be present
+ * ("cuda:sm_90a", or any device as in gemmd_options; NULL: the current device). Computed in this
+ * process, without a daemon; may take a second. Uses target and restrict_json of `query` (may be
+ * NULL). GEMMD_NO_DEVICE, GEMMD_NO_CONFIG. */
 GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *problem,
                           const struct gemmd_query *query, char **result_json,
                           struct gemmd_error *err);
-/* Explains the answer of a query: the tier, the row, the evidence (run, trial, kernel version,
- * age), and the confidence. On a miss: the nearest key and the fields in which that key differs.
- * *result_json is the result of the protocol's `why` as JSON text; free with gemmd_free. Tunes
- * nothing. Of `query` (may be NULL), target, atol, rtol and deadline_ms are used. */
+/* Explains the answer that gemmd_get with GEMMD_WAIT_CACHED gives: its tier, the database's row,
+ * the evidence (run, trial, kernel version, age), and the confidence. For a key without an answer:
+ * the nearest key with an answer and the fields in which that key differs. *result_json is the
+ * result of the method `why` of docs/protocol.md as JSON text; free with gemmd_free. Tunes nothing.
+ * Uses target, atol, rtol and deadline_ms of `query` (may be NULL). */
 GEMMD_API int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, char **result_json,
                         struct gemmd_error *err);
-/* Waits for new or better answers of any key, from any job, and calls `improved` for each. Returns
- * after the first answers, or after timeout_ms (0: reports only answers that have already arrived).
- * *n (may be NULL): the number of reported answers. The first call subscribes the handle. Answers
- * that arrive during another call of the handle are not reported, so use a handle for this alone. A
- * pinned handle reports new answers too, and keeps its own answers. GEMMD_BUSY: 512 connections of
- * this user are already subscribed. problem_json and answer are valid during the callback. */
+/* Waits until the daemon has new or better answers, for any key and from any job, and calls
+ * `improved` for each. Returns after the first answers, or after timeout_ms (0: reports only
+ * answers that have already arrived). *n (may be NULL): the number of reported answers. The first
+ * call subscribes the handle. Answers that arrive during another call of the handle are not
+ * reported, so use a handle for this alone. A pinned handle also reports new answers, but its
+ * queries keep the answers of its generation. problem_json (the problem as a JSON object) and
+ * answer are valid during the callback. GEMMD_BUSY: 512 connections of this user are subscribed
+ * already. */
 GEMMD_API int gemmd_improvements(struct gemmd *g, int timeout_ms,
                                  void (*improved)(void *ctx, const char *problem_json,
                                                   const struct gemmd_answer *answer),
                                  void *ctx, int *n, struct gemmd_error *err);
-/* Stores a result of the caller. For a "custom:" op the result is an answer from now on, for all
- * jobs of this user (the caller is the witness), and the caller's lease ends. For an op that gemmd
- * understands the result is a hint until measured. time_us may be NaN. */
+/* Stores a config that the caller found, in text form, with its time in us (NaN: not known). For a
+ * "custom:" op the config answers from now on for all jobs of this user, without a check by gemmd,
+ * and the caller's lease ends. For an op that gemmd has kernels for, the config answers as tier
+ * "near" until the key is tuned. GEMMD_CONFLICT: the key has a tuned or pinned answer, or another
+ * user's. */
 GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
                         double time_us, struct gemmd_error *err);
 
 /* ---- kernels of the caller ------------------------------------------------------------------ */
 
 /*
- * A job may tune kernels that gemmd does not know, and use gemmd as cache and referee. The problem
- * has a "custom:<name>" op (gemmd_problem.text). Its fields hold everything that makes an answer
- * valid (hash of the source, compiler's version, shape); gemmd adds the device class.
+ * A job may tune kernels that gemmd does not know, and use gemmd as a cache of the results and to
+ * decide which process tunes. The problem has a "custom:<name>" op (gemmd_problem.text). Its fields
+ * hold everything that makes an answer valid (hash of the source, compiler's version, shape); gemmd
+ * adds the device class.
  *
  *   gemmd_acquire -> GEMMD_HIT: launch the answer's config
  *                 -> GEMMD_LEASE: measure, gemmd_record the trials, gemmd_put the winner
- *                 -> GEMMD_HELD: another holder works on it; use the answer so far, or a default
+ *                 -> GEMMD_HELD: another process measures; use the answer so far, or a default
  *
- * A key has one holder, a connection. The lease ends by gemmd_put, by gemmd_release, with the
- * connection, or after lease_ms without a gemmd_record or gemmd_acquire of that key. Recorded
- * trials stay: the next holder need not repeat them. When a call, in any thread, has a deadline of
- * 100 ms or more and receives no byte from gemmd by then, the connection ends, and its leases too:
- * use another handle for calls with short deadlines. A row answers only its user until the daemon's
- * owner promotes it (`gemmctl promote`). The row is no secret: every user who may connect to the
- * daemon may list it.
+ * The lease is the right to tune a key; a single connection holds it. The lease ends by gemmd_put,
+ * by gemmd_release, with the connection, or after lease_ms without a gemmd_record or gemmd_acquire
+ * of that key. Recorded trials stay: gemmd_acquire gives them to the next holder, which need not
+ * repeat them. When a call on the handle, in any thread, has a deadline of 100 ms or more and
+ * receives no byte from gemmd by then, the connection ends, and its leases too: use another handle
+ * for calls with short deadlines. A stored config answers only its user until the daemon's owner
+ * promotes it (`gemmctl promote`). It is no secret: every user who may connect to the daemon may
+ * list it.
  */
 enum gemmd_outcome { GEMMD_HIT = 0, GEMMD_LEASE = 1, GEMMD_HELD = 2 };
 
 struct gemmd_acquire {
     size_t size;
-    /* ["BLOCK_M=64 num_warps=4", {...}], at most 512: the configs that the caller chooses among. A
-     * hit is then the fastest of these configs, and gemmd knows the results of all of them. NULL:
-     * any config that was put. */
+    /* ["BLOCK_M=64 num_warps=4", {...}], at most 512: the configs that the caller chooses among.
+     * GEMMD_HIT then comes only when gemmd has recorded results of all of them, and gives the
+     * fastest. NULL: GEMMD_HIT gives the config that gemmd_put stored. */
     const char *configs_json;
-    int deadline_ms; /* how long to wait while another connection holds the key; 0: no limit */
-    int lease_ms;    /* 0: 60000; at most 3600000 */
-    bool now;        /* do not wait: GEMMD_HELD at once */
+    int deadline_ms; /* longest wait while another connection has the lease, ms; 0: no limit */
+    int lease_ms;    /* the lease ends after so long without a call for it; 0: 60000; <= 3600000 */
+    bool now;        /* do not wait while another connection has the lease: GEMMD_HELD at once */
 };
 #define GEMMD_ACQUIRE_INIT                                                                         \
     {                                                                                              \
         sizeof(struct gemmd_acquire), NULL, 0, 0, false                                            \
     }
 
-/* `options` may be NULL. *answer: the answer of GEMMD_HIT; else the best known so far, or tier ""
- * when no answer is known. *known_json (may be NULL; free with gemmd_free): known results of the
- * given configs, a JSON array of {"config": {..}, "status": "ok" or an error's name, "time_us":
- * number or null, "reason": text}. GEMMD_NO_CONFIG: all given configs are known to fail. */
+/* Asks for a key's answer, or for its lease. `options` may be NULL. *answer: the answer of
+ * GEMMD_HIT; else the best answer so far, or tier "" without an answer. known_json may be NULL;
+ * else *known_json (free with gemmd_free) has the recorded results of the given configs, as a JSON
+ * array of {"config": {..}, "status": "ok" or an error's name, "time_us": number or null, "reason":
+ * text}. GEMMD_NO_CONFIG: all given configs have failed. */
 GEMMD_API int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,
                             const struct gemmd_acquire *options, enum gemmd_outcome *outcome,
                             struct gemmd_answer *answer, char **known_json,
                             struct gemmd_error *err);
 /* Stores measured trials: a JSON array of {"config": text or {..}, "time_us": microseconds,
  * "status": "ok" (the default), "invalid", "compile", "resource", "wrong_result", "crashed" or
- * "hung", "reason": text of at most 319 bytes}. A config that crashed or hung may be tried again;
- * other results are known from now on. Renews the lease. Returns 0 when the trials are durable. */
+ * "hung", "reason": text of at most 319 bytes}. Later calls of gemmd_acquire give these results as
+ * known, except of configs that crashed or hung, which may be tried again. Renews the lease.
+ * Returns 0 when the trials are durable. */
 GEMMD_API int gemmd_record(struct gemmd *g, const struct gemmd_problem *problem,
                            const char *trials_json, struct gemmd_error *err);
-/* Gives up a lease without an answer; the next waiting caller gets it. 0 also without a lease. */
+/* Gives up a lease without an answer; the next waiting connection gets the lease. Returns 0 also
+ * when the handle has no lease of the key. */
 GEMMD_API int gemmd_release(struct gemmd *g, const struct gemmd_problem *problem,
                             struct gemmd_error *err);
 
 /* Calls any method of docs/protocol.md: params (NULL: an empty map) and result as JSON text; free
- * *result_json with gemmd_free. progress (may be NULL) gets the request's notifications, which
- * params must request. deadline_ms 0: the connection's default; `get`, `tune`, `pin`: no limit. */
+ * *result_json with gemmd_free. Calls `progress` (may be NULL) with the progress of a tuning, when
+ * params has "progress": true. deadline_ms 0: the handle's default, but no limit for `get`, `tune`,
+ * `pin` and `acquire`. */
 GEMMD_API int gemmd_call(struct gemmd *g, const char *method, const char *params_json,
                          int deadline_ms, char **result_json,
                          void (*progress)(void *ctx, const struct gemmd_progress *p), void *ctx,
                          struct gemmd_error *err);
 GEMMD_API void gemmd_free(void *p);
 
-/* All rows of a listing ("best", "history", "trials", "modules", "quarantine", "runs", "devices",
- * "events", "portfolio"), as a single JSON array; filter_json as in docs/protocol.md, or NULL. The
- * rows are fetched in pages. A sorted list, modules or a portfolio may miss or repeat a row when
- * other clients add or remove rows meanwhile. */
+/* All rows of a list (`what`: "best", "history", "trials", "modules", "quarantine", "runs",
+ * "devices", "events", "portfolio"), as a single JSON array; free *rows_json with gemmd_free.
+ * filter_json: {"column": value, ...} and more as in docs/protocol.md, or NULL. The rows are
+ * fetched in pages. A list that the filter sorts, "modules" or "portfolio" may miss or repeat a row
+ * when other clients add or remove rows meanwhile. */
 GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_json,
                          char **rows_json, struct gemmd_error *err);
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The compiled image of an answer; free *data with gemmd_free. (Here and in gemmd_kernel_load the
- * default deadline covers the whole image, but not a compilation in this process.) */
+/* Fetches the compiled image that gemmd_answer.module names; free *data with gemmd_free. (Here and
+ * in gemmd_kernel_load the handle's default deadline covers the whole image, but not a compilation
+ * in this process.) */
 GEMMD_API int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
                            struct gemmd_error *err);
 
-struct gemmd_kernel;
+struct gemmd_kernel; /* a loaded kernel; needs neither the handle nor the daemon any more */
 
 /* Fetches and loads the kernel of an answer, into the calling thread's current CUDA context (or the
- * process, for the CPU). `problem` is the true problem, not the bucket; a launch may have another
- * number of rows than M. When gemmd's cache directory lost the kernel of a measured answer (tier
- * "exact"), this call compiles the kernel, as gemmd_kernel_compile does. GEMMD_CONFLICT: the answer
- * belongs to a problem with other types, mode or permutes. GEMMD_VERSION_MISMATCH: a gemmd of other
- * sources made the kernel, and may lay out arguments differently. */
+ * process, for the CPU); the caller frees *out with gemmd_kernel_free. `problem` is the problem
+ * that will be launched, not rounded; a launch may have another number of rows than its M. When
+ * gemmd's cache directory lost the kernel of a measured answer (tier "exact"), this call compiles
+ * the kernel, as gemmd_kernel_compile does. GEMMD_CONFLICT: the answer belongs to a problem with
+ * other types, mode or permutes. GEMMD_VERSION_MISMATCH: a gemmd of other sources made the kernel,
+ * and may lay out arguments differently. */
 GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *problem,
                                 const struct gemmd_answer *answer, struct gemmd_kernel **out,
                                 struct gemmd_error *err);
@@ -421,8 +473,9 @@ GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *pro
  * "default", or when gemmd cannot give the kernel. Keeps the kernel in gemmd's cache directory, so
  * that ranks which start together compile once. Without a cache directory, or when other users may
  * write to it, the kernel is not kept, and stderr says so. Needs no daemon; may take a second.
- * `device`: NULL, the thread's current CUDA device, else the CPU; or "cpu". `config`: text form;
- * NULL or "": the analytic default. GEMMD_NO_COMPILER, GEMMD_COMPILE, GEMMD_RESOURCE,
+ * `device`: "cpu", "cuda" (the thread's current CUDA device), or NULL: "cuda" when the thread has a
+ * current CUDA device, else "cpu". `config`: text form; NULL or "": the analytic default. The
+ * caller frees *out with gemmd_kernel_free. GEMMD_NO_COMPILER, GEMMD_COMPILE, GEMMD_RESOURCE,
  * GEMMD_NO_CONFIG. */
 GEMMD_API int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem,
                                    const char *config, struct gemmd_kernel **out,
@@ -439,25 +492,37 @@ enum gemmd_dtype {
     GEMMD_INT64 = 5
 };
 enum {
-    GEMMD_ACCUMULATE = 1, /* dW only: out += result; into bf16 or fp16 when the problem says so */
-    GEMMD_ENDS = 2        /* m_sizes holds the experts' ends: the running sums of their sizes */
+    GEMMD_ACCUMULATE = 1, /* mode dW only: out += result. When out is bf16 or fp16, some kernels
+                             need gemmd_problem.accumulate for this, else GEMMD_CONFLICT */
+    GEMMD_ENDS = 2 /* m_sizes[e] is the row behind expert e's last row (the running sum of the
+                      sizes), not the number of its rows */
 };
 
-/* Arguments of a launch. T = rows routed. Strides in elements, 0 = dense. With permute_y, dX and dW
- * read row gather_indices[i] of dy: any row of dy, also twice, and also beyond T. Kernels rely on
- * indices below 2^30 and a dy below 64 GiB; the caller must ensure both. */
+/* Arguments of a launch: row-major matrices in the device's memory (on the CPU in the process's),
+ * which must stay valid until the launch has run. T = routed rows. Strides in elements, 0 = dense.
+ *   mode     reads                                   out
+ *   forward  x [T, K] (permute_x: [T / topk, K]), w  [T, N]
+ *   dX       dy [T, N], w                            [T, K]
+ *   dW       dy [T, N], x as in forward              [experts, N, K]; an expert without rows: zeros
+ * With permute_y, dX and dW read row gather_indices[i] of dy: any row of dy, also twice, and also
+ * beyond T. Kernels rely on indices below 2^30 and a dy below 64 GiB; the caller must ensure both.
+ */
 struct gemmd_grouped_gemm_args {
     uint32_t size;
     uint32_t flags;         /* GEMMD_ACCUMULATE, GEMMD_ENDS */
-    const void *x, *w, *dy; /* NULL for an operand that the mode does not read */
-    void *out;              /* forward [T, N]; dX [T, K]; dW [experts, N, K] */
+    const void *x, *w, *dy; /* w [experts, N, K]; NULL for an operand that the mode does not read */
+    void *out;
+    /* x, w, dy, out: from row to row; w and out of dW also from expert to expert */
     int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
-    const void *m_sizes; /* device, [experts]; the sum is at most `rows`, and no kernel touches
-                            the rows beyond; not read for a single expert: all rows */
-    const void *gather_indices; /* device, [T]: flat (token, slot) index of each row */
-    const void *topk_weights;   /* device, [T] in token order */
-    uint32_t m_sizes_dtype, gather_dtype, weights_dtype, reserved; /* enum gemmd_dtype */
-    int64_t rows;                                                  /* T */
+    const void *m_sizes; /* device, [experts]: rows of each expert; the sum is at most `rows`, and
+                            no kernel reads or writes the rows beyond the sum. Not read for a single
+                            expert, which has all rows */
+    const void *gather_indices; /* device, [T]: for row i in the order of experts, token * topk +
+                                   slot; needed by permute_x and permute_y, else NULL */
+    const void *topk_weights;   /* device, [T] at token * topk + slot; needed by fuse_mul_post */
+    /* enum gemmd_dtype: INT32 or INT64, INT32 or INT64, FP32 or the input type; reserved: 0 */
+    uint32_t m_sizes_dtype, gather_dtype, weights_dtype, reserved;
+    int64_t rows;    /* T, a multiple of topk */
     void *workspace; /* gemmd_kernel_workspace bytes, 256-byte aligned; NULL when 0 */
     int64_t workspace_bytes;
     void *stream; /* CUstream; NULL: the default stream; ignored on the CPU */
@@ -468,11 +533,16 @@ struct gemmd_grouped_gemm_args {
             NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, NULL                                               \
     }
 
+/* *bytes: size of the device memory that a launch with these args needs as `workspace`. The caller
+ * owns the workspace; launches on different streams need different ones. args->workspace may be
+ * NULL. */
 GEMMD_API int gemmd_kernel_workspace(struct gemmd_kernel *k,
                                      const struct gemmd_grouped_gemm_args *args, int64_t *bytes,
                                      struct gemmd_error *err);
-/* Launches asynchronously on args->stream, without allocation or synchronisation. CUDA graphs can
- * capture the launch. */
+/* Launches asynchronously on args->stream, in the calling thread's current CUDA context, without
+ * allocation or synchronisation. CUDA graphs can capture the launch. GEMMD_INVALID: a missing or
+ * misaligned operand, overlapping strides, a workspace that is too small. On the CPU, returns when
+ * the result is complete. */
 GEMMD_API int gemmd_kernel_launch(struct gemmd_kernel *k,
                                   const struct gemmd_grouped_gemm_args *args,
                                   struct gemmd_error *err);

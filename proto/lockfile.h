@@ -8,8 +8,8 @@
  * process opens.)
  *
  * The file's text begins with the holder's pid, for users and for processes that find the lock
- * taken. Any process that
- * can open the file, even for reading only, can lock the file. So no other user may open the file.
+ * taken. Any process that can open the file, even for reading only, can lock the file. So no other
+ * user may open the file.
  */
 #ifndef GEMMD_PROTO_LOCKFILE_H
 #define GEMMD_PROTO_LOCKFILE_H

@@ -27,8 +27,7 @@
  * variants have begun, the search does not wait for a variant from which next to nothing can be
  * gained. A variant that the cache has goes before a variant with a slightly lower hope: samples
  * scatter, and a repeated search would otherwise need other compiles each time. Decisions depend on
- * scores, never on a
- * clock: the same order of builds gives the same search.
+ * scores, never on a clock: the same order of builds gives the same search.
  */
 #include <math.h>
 #include <stdlib.h>
