@@ -54,16 +54,18 @@ int answer_set_config(struct gemmd_answer *a, const struct record *config, struc
     return 0;
 }
 
-enum { WORD_MAX = 64 }; /* maximal bytes of a text value */
+enum { WORD_MAX = 64 }; /* bytes of a text value in a config; a longer text is unusual */
 
-/* True for a valid record name that sorts after `last`, the name before. */
+/* True for a valid name of a record's field that sorts after `last`, the name of the field before.
+ */
 static bool is_next_name(const char *name, size_t n, const char *last, size_t last_n)
 {
     int order = memcmp(last, name, n < last_n ? n : last_n);
     return record_name_ok(name, n) && (order < 0 || (order == 0 && last_n < n));
 }
 
-/* Returns the number of characters written; 0: an unusual text, or no room. */
+/* Writes a text value of a config's line. Returns the number of characters written; 0: an unusual
+ * text (empty, long, or not ASCII), or no room. */
 static size_t format_text(const char *text, size_t n, char *out, size_t size)
 {
     char word[WORD_MAX];
@@ -115,18 +117,18 @@ static size_t format_value(struct pull *p, char *out, size_t size)
 
 void answer_order_init(struct answer_order *order)
 {
-    order->names[0].n = 0; /* no name is stored yet, and later entries are not read */
+    order->names[0].n = 0; /* no name is stored yet; names[i] is read only after names[i - 1] */
     order->stamp[0] = order->target[0] = 0;
 }
 
-/* A config being formatted into an answer's line. */
+/* A config that is being written as the line a->config. */
 struct config_line {
     struct gemmd_answer *a;
     struct answer_order *order;
-    bool as_before; /* all names so far equal the names of the previous, valid config */
-    const char *last;
+    bool as_before;   /* all names so far equal the names of the answer before: they are checked */
+    const char *last; /* the name before, of last_n bytes */
     size_t last_n;
-    bool whole;
+    bool whole; /* the line is complete */
 };
 
 static bool answer_read_name(struct config_line *l, size_t i, const char *name, size_t n)
@@ -142,8 +144,8 @@ static bool answer_read_name(struct config_line *l, size_t i, const char *name, 
         memcpy(known->text + 1, name, n);
         known->text[n + 1] = '=';
         if (i + 1 < RECORD_FIELDS_MAX) {
-            /* the stored next name may not sort after this name: drop that name, so that the next
-             * name is checked */
+            /* the next name of the answer before may not sort after this name: forget it, so that
+             * the next name of this config is checked */
             known[1].n = 0;
         }
     }
@@ -152,7 +154,8 @@ static bool answer_read_name(struct config_line *l, size_t i, const char *name, 
     return true;
 }
 
-/* Formats a config from its bytes, whose names are sorted. False: an unusual config. */
+/* Reads a config from its bytes, and writes its line. False: an unusual config (names that are not
+ * sorted, an unusual text, no room). */
 static bool pull_config(void *ctx, struct pull *p)
 {
     struct config_line *l = ctx;
@@ -184,7 +187,8 @@ static bool pull_config(void *ctx, struct pull *p)
 
 /* ---- from the wire --------------------------------------------------------------------------- */
 
-/* ANSWER_FIELDS in struct gemmd_answer, where `config` is a line instead of a record. */
+/* The table of fields (ANSWER_FIELDS, proto/message.h) for struct gemmd_answer. It lacks `config`,
+ * which is a record on the wire and a line in the struct. */
 #define ROW_INT(name)  SCHEMA_ROW(gemmd_answer, INT, name, 0)
 #define ROW_REAL(name) SCHEMA_ROW(gemmd_answer, REAL, name, 0)
 #define ROW_FLAG(name) SCHEMA_ROW(gemmd_answer, FLAG, name, 0)
@@ -218,7 +222,7 @@ int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct e
 {
     *out = (struct gemmd_answer){.size = sizeof(*out)};
     if (answer_unpack_map(map, out, err)) {
-        if (err->code == ERROR_INVALID) { /* not the caller's fault */
+        if (err->code == ERROR_INVALID) { /* the daemon's fault, not the caller's */
             err->code = ERROR_MALFORMED;
         }
         return error_prefix(err, "gemmd's answer cannot be read");
@@ -233,7 +237,7 @@ bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *
     struct config_line line = {out, order, true, "", 0, false};
     out->config[0] = '\0';
     if (!pull_schema(&in, &given_schema, "config", pull_config, &line, out) || !line.whole ||
-        !out->tier[0]) { /* an error is a map without tier */
+        !out->tier[0]) { /* without tier the map is an error, not an answer */
         return false;
     }
     out->local = false;

@@ -14,7 +14,8 @@ enum {
     OP_WORD_MAX = 128,
 };
 
-/* Every answer is verified with these tolerances, so any looser query accepts the answer. */
+/* The tolerances of a query that names none. A query with these or looser tolerances accepts an
+ * answer that was verified with these. */
 #define TOLERANCE 1e-2
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -125,15 +126,15 @@ bool ask_is_plain(const struct gemmd_query *q)
 
 enum field_kind { FIELD_TEXT, FIELD_SIZE, FIELD_INT, FIELD_REAL, FIELD_FLAG, FIELD_JSON };
 
-/* A field of a caller's struct. NULL, 0 or false is not sent. A size is always sent, so that a
- * missing size gets the same error message as a bad size. */
+/* A field of a caller's struct. A field that is NULL, 0 or false is not sent. Only M, N and K
+ * (FIELD_SIZE) are always sent, so that a missing size gets the same error message as a bad one. */
 struct field {
     const char *packed; /* the name on the wire: a byte with the length, then the text */
     enum field_kind kind;
     size_t at; /* offset in the struct */
 };
 
-/* The name of a JSON field lacks the struct's suffix "_json". */
+/* The name on the wire; the struct's name of a JSON field has the suffix "_json" besides. */
 #define FIELD_NAME(f) ((f)->packed + 1)
 #define FIELD_ROW(type, head, name, kind, member)                                                  \
     {                                                                                              \
@@ -175,7 +176,7 @@ enum {
     QUERY_FIELDS = sizeof(query_fields) / sizeof(query_fields[0]),
 };
 
-/* False: not sent. */
+/* Reads a field's value. False: the field has its default, and is not sent. */
 static bool ask_read_field(const struct field *f, const void *from, struct value *out)
 {
     const void *at = (const char *)from + f->at;
@@ -244,7 +245,8 @@ static int pack_text(struct wire_buf *b, const char *text, struct error *err)
     return 0;
 }
 
-/* Writes rows per expert as a routing, "rows:5,0,3", into `text`; keeps other problems. */
+/* Returns the problem with its rows_per_expert as `routing`, "rows:5,0,3", written into `text`. A
+ * problem without rows_per_expert is returned unchanged. */
 static struct gemmd_problem ask_name_rows(const struct gemmd_problem *p, char text[RECORD_TEXT_MAX])
 {
     struct gemmd_problem out = *p;
@@ -337,7 +339,7 @@ void ask_know_ops(void)
     pthread_once(&once, families_register);
 }
 
-/* Decodes what was packed. *doc owns the map; the caller frees *doc, also after an error. */
+/* Decodes a packed map. *doc owns the map; the caller frees *doc, also after an error. */
 static int ask_decode(const struct wire_buf *packed, struct wire_doc **doc,
                       const struct wire_obj **map, struct error *err)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A caller's query: gemmd_problem and gemmd_query. Reads the structs of any release's size, checks
- * only facts that depend on this library, and converts to the wire's map and to a struct problem
- * (table.h converts for the answer table). The daemon checks everything else, because a daemon may
- * know more ops.
+ * A caller's query: gemmd_problem and gemmd_query. Reads the structs of any release's size, and
+ * converts to the wire's map and to a struct problem (table.h converts for the answer table).
+ * Checks only what the daemon cannot see (sizes of structs, NULL, enums). The daemon checks
+ * everything else, because a daemon may know more ops than this library.
  */
 #ifndef GEMMD_CLIENT_ASK_H
 #define GEMMD_CLIENT_ASK_H
@@ -12,11 +12,11 @@
 #include "proto/request.h"
 #include "proto/wire.h"
 
-/* Size of the struct in the first release: callers' structs are at least this large. */
+/* Size of struct gemmd_problem in the first release: callers' structs are at least this large. */
 enum { ASK_PROBLEM_SIZE_MIN = offsetof(struct gemmd_problem, rows_per_expert) };
 
 struct ask {
-    struct gemmd_problem problem; /* the caller owns the texts */
+    struct gemmd_problem problem; /* a copy; the caller owns the texts */
     struct gemmd_query query;
 };
 
@@ -24,15 +24,17 @@ struct ask {
  */
 int ask_check_size(size_t size, size_t min, const char *name, struct error *err);
 /* Copies a caller's struct over `ours`, which holds the defaults. ERROR_INVALID: the struct is
- * smaller than `min`, or uses a newer field unknown here. */
+ * smaller than `min`, or a field that this release does not know is not 0. */
 int ask_read_struct(void *ours, size_t size, const void *theirs, size_t their_size, size_t min,
                     const char *name, struct error *err);
 
-/* ERROR_INVALID. query may be NULL. */
+/* Copy a caller's struct into `a`, and check it. ERROR_INVALID, ERROR_CONFLICT. q may be NULL: the
+ * defaults. */
 int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err);
 int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err);
 
-/* True when an answer to the bare problem answers this query too, so the table may keep it. */
+/* True when the query limits neither configs nor bucket nor (below 1e-2) tolerances. Its answer
+ * then depends on the problem alone, so the table may answer it and keep its answer. */
 bool ask_is_plain(const struct gemmd_query *q);
 
 /* Refuses query fields that `get_many` cannot send: without these fields the daemon would answer
@@ -45,8 +47,9 @@ int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct e
 const char *ask_wait_name(enum gemmd_wait wait);
 /* Packs the params of get and tune. deadline_ms: for the daemon; 0: no deadline. */
 int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struct error *err);
-/* Makes a checked, canonical problem; registers the families of this library. */
-void ask_know_ops(void); /* before other code reads problems */
+/* Registers the ops of this library. Call before reading a problem without ask_to_problem(). */
+void ask_know_ops(void);
+/* Makes a checked, canonical problem. */
 int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct error *err);
 /* Unpacks the whole ask as the daemon would, so that both refuse with the same errors. `out` must
  * be zeroed; the caller deinits `out`, also after an error. */

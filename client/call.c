@@ -78,12 +78,14 @@ int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int
 struct listing {
     struct gemmd *g;
     const char *what;
-    const char *order; /* the column that the next page continues from; NULL: pages by offset */
-    json_t *filter;    /* owned */
-    json_int_t want;   /* the caller's limit of rows */
+    /* the column by which the list is sorted: each page continues behind the last row's value of
+     * it; NULL: each page has an offset */
+    const char *order;
+    json_t *filter;  /* owned */
+    json_int_t want; /* the caller's limit of rows */
     int64_t got, offset;
     bool more;  /* more pages follow */
-    FILE *text; /* owned: "[row,row" */
+    FILE *text; /* owned: the rows so far, "[row,row" */
 };
 
 /* The column by which a list is sorted (docs/protocol.md); NULL: not by a single column. */
@@ -118,7 +120,7 @@ static int call_read_filter(struct listing *l, const char *filter_json, struct e
     return 0;
 }
 
-/* Appends "[a,b]" to "[x,y", which gives "[x,y,a,b". */
+/* Appends a page's rows "[a,b]" to the text "[x,y", which gives "[x,y,a,b". */
 static int append_rows(struct listing *l, const struct wire_obj *rows, struct error *err)
 {
     char *page = NULL;

@@ -3,9 +3,10 @@
  * Deadlines are points of the monotonic clock in nanoseconds, so that neither a change of the
  * system time nor a peer that sends byte by byte can extend a wait.
  *
- * A `busy` request is repeated after a pause. Each pause is twice as long as the pause before, up
- * to a quarter of a second: the caller notices soon when room is free, and causes no load
- * meanwhile. A pause longer than a step (handle.h) is slept in several steps.
+ * A request that gemmd answered with `busy` is repeated after a pause. Each pause is twice as long
+ * as the pause before, up to a quarter of a second: the caller notices soon when gemmd has room
+ * again, and causes no load meanwhile. When a pause is longer than gemmd_options.step_ms, the call
+ * returns to its caller in between.
  */
 #ifndef GEMMD_CLIENT_CLOCK_H
 #define GEMMD_CLIENT_CLOCK_H
@@ -14,7 +15,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* What a function returns when the time until which it may wait has passed. */
+/* Returned by functions that take a point in time until which they may wait, when it has passed. */
 enum { CLOCK_PASSED = 1 };
 #define CLOCK_NEVER INT64_MAX
 #define CLOCK_MS    INT64_C(1000000)
@@ -70,7 +71,8 @@ static inline bool pause_begin(struct pause *p, int64_t deadline)
     return true;
 }
 
-/* Sleeps at most until `until`. True: the pause is over, or there was no pause. */
+/* Sleeps to the end of the pause, at most until `until`. True: the pause is over, or there was no
+ * pause. */
 static inline bool pause_sleep(struct pause *p, int64_t until)
 {
     int64_t now, wake = clock_earlier(p->end, until);

@@ -67,7 +67,8 @@ static bool is_cpu(const char *device)
     return strcmp(device, "cpu") == 0 || strncmp(device, "cpu:", 4) == 0;
 }
 
-/* Names the socket from the spec alone. False: the device must be probed for the name. */
+/* Makes the socket's name from the device's spec alone. False: the name is known only after the
+ * device was probed ("cuda:0" has a socket with the GPU's UUID). */
 static bool said_name(const char *device, char out[64])
 {
     bool cpu = is_cpu(device); /* the number of threads is not part of the name */
@@ -88,7 +89,7 @@ int find_own_device(const char *spec, struct device_info *out, struct error *err
     struct device_info info;
     char name[64];
     int r = named && !cpu ? find_probe_device(named, &info, err) : ERROR_NO_DEVICE;
-    if (r == ERROR_INVALID && !said_name(named, name)) { /* no such device exists anywhere */
+    if (r == ERROR_INVALID && !said_name(named, name)) { /* the spec names no device of any host */
         return r;
     }
     if (!cpu && find_current_cuda(out)) {
@@ -126,14 +127,14 @@ static int one_place(struct places *p, const char *path, struct error *err)
 
 /* ---- any ------------------------------------------------------------------------------------ */
 
-/* Sockets on which a daemon listens. */
+/* The sockets in runtime directories on which a daemon listens. */
 struct any {
     uint32_t n;
     char path[PATHS_MAX]; /* of the first socket */
     char names[256];      /* of all sockets, for an error message */
 };
 
-/* True for a socket of the GPU `uuid`. Both UUIDs may be shortened. */
+/* True when a socket's file name has a UUID that may be the GPU `uuid`. Both may be shortened. */
 static bool is_spelled(const char *file, const char *uuid)
 {
     char stem[64], named[UUID_LENGTH + 1];
@@ -141,7 +142,8 @@ static bool is_spelled(const char *file, const char *uuid)
     return uuid_of_spec(stem, named) && uuid_match(named, uuid);
 }
 
-/* Adds the sockets in `dir`. uuid: only sockets of that GPU; NULL: all. */
+/* Adds the sockets in `dir` on which a daemon listens. uuid: only sockets of that GPU; NULL: all.
+ */
 static void look_into(struct any *a, const char *dir, const char *uuid)
 {
     DIR *d = opendir(dir);
@@ -188,7 +190,8 @@ static int find_listening(const char *uuid, struct any *out, struct error *err)
                       : 0;
 }
 
-/* Finds the only daemon. Without a daemon, gives the CPU's path, which the error will name. */
+/* For the device "any": finds the socket of the only daemon. Without a daemon, gives the path of
+ * the CPU's socket, which the error of the connection then names. */
 static int find_any(struct places *p, struct error *err)
 {
     struct any a;
@@ -210,7 +213,7 @@ int find_spelled(struct places *p, struct error *err)
 
 /* ---- the places ----------------------------------------------------------------------------- */
 
-/* Fills in the paths from the device's name. */
+/* Fills in the paths of the sockets that a daemon of p->device may have. */
 static int name_paths(struct places *p, struct error *err)
 {
     int r = paths_socket(p->device, p->paths[0], err);

@@ -13,8 +13,8 @@ enum { FIND_PLACES_MAX = 2, FIND_SPELLED = FIND_PLACES_MAX };
 
 struct places {
     char device[64]; /* socket name: GPU UUID, "cpu", "replay-<name>"; "" when a path was given */
-    uint32_t n;
-    char paths[FIND_PLACES_MAX + 1][PATHS_MAX]; /* the last: found by find_spelled */
+    uint32_t n;      /* number of paths to try, in this order */
+    char paths[FIND_PLACES_MAX + 1][PATHS_MAX]; /* the last: found by find_spelled() */
 };
 
 /* `socket` and `device` as in gemmd_options, may be NULL. ERROR_INVALID, ERROR_NO_DEVICE. */
@@ -23,14 +23,15 @@ int find_places(struct places *p, const char *socket, const char *device, struct
 /* Finds a listening socket whose name spells the UUID of `p` in another way (a unit may shorten a
  * UUID): paths[FIND_SPELLED]. ERROR_UNREACHABLE: no such socket; ERROR_INVALID: several. */
 int find_spelled(struct places *p, struct error *err);
-/* Before a start: completes a shortened UUID by the driver, because the socket has the whole
- * UUID. */
+/* Before a daemon is started: asks the driver for the whole UUID when p->device is a shortened one,
+ * because the daemon names its socket by the whole UUID. */
 int find_whole(struct places *p, struct error *err);
 
 /* The current CUDA device of this thread, when the process uses CUDA; makes no context and loads no
  * library. False: no current device. */
 bool find_current_cuda(struct device_info *out);
-/* The current device's number, cheaply; -1: no current device. */
+/* The number of this thread's current CUDA device, without its properties; -1: no current device.
+ */
 int find_current_index(void);
 
 /* The device to use without a daemon: this thread's current CUDA device, the device of `spec`, or

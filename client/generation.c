@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generations of the database: pinning a handle, and notifications of newer answers. */
+/* The newest generation and the handle's pin (gemmd_generation), and notifications of newer answers
+ * (gemmd_improvements). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,7 +81,8 @@ static int generation_await_news(struct session *s, int64_t deadline, struct hea
         if (r == 0 && m.type == RPC_NOTIFY && strcmp(m.method, "improved") == 0) {
             generation_read_news(h, m.params);
         }
-        if (r == 0 && ++taken >= AT_ONCE && clock_ns() >= deadline) { /* news without end */
+        /* ends the call also when messages come faster than they are read */
+        if (r == 0 && ++taken >= AT_ONCE && clock_ns() >= deadline) {
             r = CLOCK_PASSED;
         }
     }

@@ -55,8 +55,8 @@ int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error
 
 /* ---- the model's answer --------------------------------------------------------------------- */
 
-/* Adapts the config to the query's restrict and configs; *ok: the config is allowed now. Queries
- * without limits skip the unpacking. */
+/* Changes the config to one that the query's `restrict` and `configs` allow. *ok: the config is now
+ * allowed; false: no allowed config was found. */
 static int model_keep_within(const struct ask *a, const struct problem *p,
                              const struct family_target *target, const struct device_info *info,
                              struct record *config, bool *ok, struct error *err)
@@ -73,8 +73,9 @@ static int model_keep_within(const struct ask *a, const struct problem *p,
     return r;
 }
 
-/* The problem with the config goes first, because the note may cut `why`. The device's name is left
- * out when it would cut `why`, which says how to act. */
+/* Writes the note: "analytic default for <device>, <limits>: <why>". Leaves the device's name out
+ * when the note would otherwise cut `why`, which says how to act. ok false: the config is not one
+ * that the query allows. */
 static void model_write_note(struct gemmd_answer *out, const struct device_info *info, bool ok,
                              const char *why)
 {
@@ -90,7 +91,8 @@ static void model_write_note(struct gemmd_answer *out, const struct device_info 
  * The answer without a daemon: the analytic default of the family, for the device that would be
  * used. The answer is marked as not measured (tier "default", source "model", local). Its config
  * keeps to the query's target, `restrict` and `configs`; when no such config is found, the note
- * says so. `why`: the reason, for the note. ERROR_NO_CONFIG: no family of this library solves it.
+ * says so. `why`: the reason why the daemon did not answer, for the note. ERROR_NO_CONFIG: no
+ * family of this library has kernels for the problem.
  */
 static int model_answer(const struct ask *a, const struct device_info *info, const char *why,
                         struct gemmd_answer *out, struct error *err)
@@ -124,9 +126,11 @@ static int model_answer(const struct ask *a, const struct device_info *info, con
     return 0;
 }
 
-/* A bad socket and a refused `hello` have the same error codes as a caller's mistakes, so
- * `unreached` decides first. A finding about configs forbids a fallback when the model could return
- * such a config: with restrict or configs, and with `quarantined`, which concerns the default. */
+/* True when a fault of the daemon's answer is a reason for the fallback. A bad socket and a refused
+ * `hello` have the same error codes as a caller's mistakes, so `unreached` (no connection) decides
+ * first. A finding about configs (crashed, compile, ...) forbids the fallback when the model could
+ * return such a config: with restrict or configs, and with `quarantined`, which concerns the
+ * default. */
 static bool get_is_reason(int code, bool unreached, const struct gemmd_query *q)
 {
     if (unreached) {
@@ -163,7 +167,7 @@ int get_or_default(struct gemmd *g, const struct ask *a, bool unreached, struct 
     }
     int r = session_device(&g->session, &info, err);
     r = r ? r : model_answer(a, &info, why.text, &answer, err);
-    if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* `why` tells more than this fault */
+    if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* the daemon's fault `why` says more */
         *err = why;
         return why.code;
     }
@@ -226,8 +230,8 @@ static int get_ask_daemon(struct gemmd *g, bool is_get, const struct ask *a,
     s->request.progress = a->query.progress;
     s->request.ctx = a->query.ctx;
     s->request.pack = pack_ask;
-    /* A caller with a fallback waits long only for a running tuning, not for a place in the
-     * queue. */
+    /* A caller with a fallback and no deadline waits for a running tuning as long as it takes, but
+     * only the handle's default deadline for a place in gemmd's queue of tunings. */
     bool bounded = is_get && s->request.deadline == CLOCK_NEVER && get_may_fall_back(g, &a->query);
     s->request.patience = bounded ? handle_deadline(g, 0, false) : s->request.deadline;
     if (a->query.flags & GEMMD_PROGRESS) {
@@ -250,7 +254,8 @@ static int get_read_ask(struct gemmd *g, struct ask *a, const struct gemmd_probl
     return r ? r : ask_query(a, query, err);
 }
 
-/* The hit path of a job, which copies no struct. False: take the slow path. */
+/* The path of an answer that the table has: copies no struct of the caller. False: the table lacks
+ * the answer, or an argument is unusual; get_answer() goes on. */
 static bool get_without_copy(struct gemmd *g, const struct gemmd_problem *p,
                              const struct gemmd_query *q, struct gemmd_answer *out)
 {
@@ -265,8 +270,8 @@ static bool get_without_copy(struct gemmd *g, const struct gemmd_problem *p,
     return get_look_up(g, p, q, out);
 }
 
-/* `method`: get or tune. Not inlined: the hit path must not pay for this stack and these
- * registers. */
+/* `method`: get or tune. Not inlined: an answer from the table (get_without_copy) must not pay for
+ * this function's stack and registers. */
 __attribute__((noinline)) static int get_answer(struct gemmd *g, const char *method,
                                                 const struct gemmd_problem *problem,
                                                 const struct gemmd_query *query,

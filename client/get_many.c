@@ -31,7 +31,7 @@ struct get_many {
     struct answer_order order;
 };
 
-/* Status during the call: neither the table nor the daemon has answered yet. */
+/* A problem's status while neither the table nor the daemon has answered it. */
 enum { MANY_OPEN = 1 };
 
 static const struct gemmd_problem *problem_at(const struct get_many *m, size_t i)
@@ -52,7 +52,8 @@ static void fail_one(struct get_many *m, size_t i, const struct error *why)
     m->statuses[i] = why->code;
 }
 
-/* Answers with the model when the caller allows that; otherwise the fault becomes the status. */
+/* Gives problem i the analytic default when the caller allows that; otherwise the fault `why` as
+ * its status. */
 static void get_many_settle_ask(struct get_many *m, size_t i, const struct ask *a,
                                 const struct error *why)
 {
@@ -77,7 +78,8 @@ static int get_many_read_ask(const struct get_many *m, size_t i, struct ask *a, 
     return ask_problem(a, problem_at(m, i), err);
 }
 
-/* Looks up a MANY_OPEN problem. The status becomes final, or stays MANY_OPEN with *a filled in. */
+/* Looks a problem with status MANY_OPEN up in the table. The status becomes final (an answer, or an
+ * error), or stays MANY_OPEN with *a filled in. */
 static void get_many_look_up(struct get_many *m, size_t i, struct ask *a)
 {
     struct error e;
@@ -98,7 +100,8 @@ struct chunk {
     struct session_request request;
 };
 
-/* Adds the caller's problem i to the chunk. False: the chunk is full. */
+/* Adds the caller's problem i to the chunk, a request for some of the problems. False: the chunk is
+ * full. */
 static bool chunk_add(struct get_many *m, struct chunk *c, size_t i, const struct ask *a)
 {
     struct error e;
@@ -134,8 +137,8 @@ static void chunk_fill(struct get_many *m, struct chunk *c)
     }
 }
 
-/* Reads the next answer, directly into the caller's struct when that struct has the size of this
- * library's struct. */
+/* Reads the next answer, to problem i: directly into the caller's struct when that has the size of
+ * this library's struct. */
 static void take_one(struct get_many *m, size_t i, struct pull *p)
 {
     struct gemmd_answer own, *to = m->answer_size == sizeof(own) ? answer_at(m, i) : &own;
@@ -150,7 +153,7 @@ static void take_one(struct get_many *m, size_t i, struct pull *p)
         get_many_settle_ask(m, i, &a, &e);
         return;
     }
-    if (m->kept < TABLE_MAX) { /* further answers would replace this call's first answers */
+    if (m->kept < TABLE_MAX) { /* else the table is full of answers of this call */
         m->kept += get_keep(m->g, &m->query, problem_at(m, i), to);
     }
     if (to == &own) {
@@ -199,8 +202,8 @@ static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
 
 /* ---- the way of chunks ---------------------------------------------------------------------- */
 
-/* The daemon works on a chunk while this thread reads the answers of the previous chunk. The first
- * chunk is already filled. */
+/* Sends all chunks: the daemon works on a chunk while this thread reads the answers of the chunk
+ * before. both[0] is the first chunk, already filled. */
 static int ask_chunks(struct get_many *m, struct chunk both[2], struct error *err)
 {
     struct chunk *c = &both[0], *next = &both[1];
@@ -223,7 +226,8 @@ static int ask_chunks(struct get_many *m, struct chunk both[2], struct error *er
     return r;
 }
 
-/* Enters the handle only when the table lacks an answer. */
+/* Asks the daemon for the answers that the table lacks. Enters the handle only when the table lacks
+ * an answer. */
 static int get_many_ask_daemon(struct get_many *m, struct error *err)
 {
     struct chunk *both = calloc(2, sizeof(*both));
@@ -244,7 +248,8 @@ static int get_many_ask_daemon(struct get_many *m, struct error *err)
     return r;
 }
 
-/* Gives a fault of the whole call to every open problem. */
+/* Gives a fault of the whole call (no daemon, a deadline) to every problem with status MANY_OPEN,
+ * or the analytic default. Returns 0 when every one of these has an answer. */
 static int settle_rest(struct get_many *m, const struct error *why)
 {
     bool all_good = true;

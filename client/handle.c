@@ -328,7 +328,8 @@ void steps_report(struct gemmd *g)
     }
 }
 
-/* Goes on with the request, unless there is a fault `r`. */
+/* Waits for the end of the request, at most for a step. `r` not 0: a fault that ends the call at
+ * once. */
 static int steps_advance_request(struct gemmd *g, int r, struct error *err)
 {
     struct steps *s = &g->steps;
@@ -351,7 +352,8 @@ int steps_run(struct gemmd *g, int r, struct error *err)
     return steps_advance_request(g, r, err);
 }
 
-/* True when this thread has a call of this handle between two steps. False for NULL. */
+/* True when a call of this thread on this handle has returned GEMMD_WAITING and is not over. False
+ * for NULL. */
 static bool handle_waits(struct gemmd *g)
 {
     if (!g) {

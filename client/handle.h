@@ -10,18 +10,20 @@
 #include "client/session.h"
 #include "client/table.h"
 
-/* Makes the outcome of a call from steps.request.result, or from the fault `r`; with the lock. */
+/* Makes the outcome of a call from steps.request.result, or from the fault `r`. Called with the
+ * handle's lock. */
 typedef int (*steps_end)(struct gemmd *g, int r, struct error *err);
 
 /*
  * A call that may wait for long, in a single piece or in steps (gemmd_options.step_ms). The handle
- * stores the call's state, because between steps the caller's stack is gone. The handle's lock is
- * held from steps_begin to the end, also between steps, so no other call of the handle interferes.
+ * stores the call's state, because between steps the caller's stack is gone. The thread holds the
+ * handle's lock from steps_begin to the end, also between steps, so no other call of the handle
+ * interferes.
  */
 struct steps {
-    bool waiting; /* the call returned to the caller, and is not over */
-    bool reported;
-    struct gemmd_progress report; /* the last progress, until the caller gets the report */
+    bool waiting;                 /* the call returned GEMMD_WAITING, and is not over */
+    bool reported;                /* `report` is new: gemmd_wait has not returned it */
+    struct gemmd_progress report; /* the last progress of the tuning */
 
     struct session_request request;
     struct wire_buf params; /* request.params */
@@ -40,15 +42,17 @@ struct gemmd {
     struct session session;
     struct steps steps; /* state of the call that holds the lock, when that call may wait */
     struct table table;
-    int step_ms; /* 0: no steps */
-    bool lazy;
-    struct gemmd *next; /* list of all handles of the process, for fork */
+    int step_ms;        /* 0: no steps */
+    bool lazy;          /* opened by gemmd_open_lazy: falls back without a flag */
+    struct gemmd *next; /* list of all handles of the process, for fork (handle.c) */
 };
 
-/* Locks the session, at the latest at the deadline. ERROR_INVALID (g is NULL), ERROR_BUSY (another
- * call holds the lock, or this thread does: in a progress callback, or between two steps). */
+/* Locks the session; waits for the lock until the deadline. ERROR_INVALID: g is NULL. ERROR_BUSY:
+ * another thread's call still holds the lock, or this thread's own does (in a progress callback, or
+ * between two steps). */
 int handle_enter(struct gemmd *g, int64_t deadline, struct error *err);
-/* True when `e` says that a call of this same thread holds the handle: no reason for a fallback. */
+/* True for the ERROR_BUSY of a handle that a call of this same thread holds: a mistake of the
+ * caller, and no reason for a fallback. */
 bool handle_is_own_call(const struct error *e);
 void handle_leave(struct gemmd *g);
 /* Makes a request, with the lock. params may be NULL; deadline 0: the default. `take` (may be NULL)
@@ -61,26 +65,28 @@ int handle_call(struct gemmd *g, const char *method, const struct wire_buf *para
 /* Ends a public call: copies the error to the caller's `err`, which may be NULL. */
 int handle_result(int r, const struct error *e, struct gemmd_error *err);
 
-/* When a call with this deadline_ms must return; 0: the connection's default, or never. */
+/* The point in time (clock.h) at which a call with this deadline_ms must return. deadline_ms 0: the
+ * handle's default deadline, or for a call that may take long never. */
 int64_t handle_deadline(const struct gemmd *g, int deadline_ms, bool may_take_long);
 
 /* Enters the handle (handle_enter), and fills in the usual parts of g->steps.request. The caller
  * then fills in the rest of g->steps and calls steps_run. */
 int steps_begin(struct gemmd *g, const char *method, int64_t deadline, steps_end end,
                 struct error *err);
-/* With step_ms, sends the request's progress to gemmd_wait. */
+/* Has gemmd_wait return the request's progress, when the handle has step_ms. */
 void steps_report(struct gemmd *g);
-/* Sends the request and waits; `r`: an earlier fault. Returns GEMMD_WAITING, or leaves the handle
- * and returns the result of `end`. */
+/* Sends the request and waits for its end, or for step_ms. `r` not 0: an earlier fault; sends
+ * nothing. Returns GEMMD_WAITING, or leaves the handle and returns the result of `end`. */
 int steps_run(struct gemmd *g, int r, struct error *err);
 
 /* ---- get.c ---------------------------------------------------------------------------------- */
 
-/* Answers from the table. `query` has the size of this library's struct; NULL: the defaults. */
+/* Answers from the table of answers already received. False: the table lacks the answer, or may not
+ * answer the query. `query` has the size of this library's struct; NULL: the defaults. */
 bool get_look_up(struct gemmd *g, const struct gemmd_problem *problem,
                  const struct gemmd_query *query, struct gemmd_answer *out);
-/* Puts a final answer into the table; false: not final. `problem`: the caller's, already
- * checked. */
+/* Puts an answer into the table. False: the table may not keep it (ask_is_plain, answer_is_final).
+ * `problem`: the caller's, already checked. */
 bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gemmd_problem *problem,
               const struct gemmd_answer *answer);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels in a job: fetched from the daemon in chunks and accepted only when their content has the
- * requested hash, or compiled in this process. The job loads kernels into its own context, and
- * launches them through the same kernels/launcher.h that measured them. A loaded kernel needs
- * neither daemon nor handle.
+ * requested hash, or compiled in this process. The job loads kernels into its own CUDA context, and
+ * launches them through kernels/launcher.h, through which the runner measured them. A loaded kernel
+ * needs neither daemon nor handle.
  *
  * A compilation takes a second, so compiled kernels go through gemmd's module cache. When ranks
  * start together, one rank compiles while the other ranks wait; the next start finds the kernel
@@ -26,8 +26,8 @@
 enum { IMAGE_BYTES_MAX = 256 * 1024 * 1024 };
 
 struct image_read {
-    const char *id;
-    const char *key;         /* key of the answer; NULL: any key */
+    const char *id;  /* hash of the image, which names it */
+    const char *key; /* key of the answer, of whose problem the daemon tells; NULL: no key */
     struct problem made_for; /* the key's problem, as the daemon knows it */
     bool known;              /* made_for is filled in */
     char *data;              /* owned */
@@ -280,7 +280,7 @@ static int compile_build_module(const struct recipe *r, struct modules_made *out
     return status;
 }
 
-/* Implements gemmd_kernel_compile. Only `device` may be NULL. */
+/* Implements gemmd_kernel_compile. Of the pointers, `device` and `config` may be NULL. */
 static int kernel_compile(const char *device, const struct gemmd_problem *problem,
                           const char *config, struct gemmd_kernel **out, struct error *err)
 {
@@ -311,8 +311,8 @@ int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem
 
 /* ---- of an answer ---------------------------------------------------------------------------- */
 
-/* Refuses an image compiled from other sources, which the stamp identifies: such an image might
- * expect another layout of the arguments than this library's. */
+/* Refuses an image that was compiled from other sources than this library has, by the answer's
+ * stamp: such an image might expect another layout of the arguments. */
 static int check_stamp(const struct problem *p, const char *stamp, struct error *err)
 {
     const struct family *f = family_of_problem(p);
@@ -359,9 +359,9 @@ static bool is_dense(const struct problem *p)
     return record_int(&p->fields, "experts", 1) == 1;
 }
 
-/* Makes `made_for` with p's compiled-in properties (types, mode, permutes). Keeps the sizes of
- * made_for, because sizes may differ within a bucket and between launches. False: the result is no
- * legal problem. */
+/* Makes in *out the problem `made_for` with p's properties that are compiled into a kernel (types,
+ * mode, permutes). Keeps the sizes of made_for, because sizes may differ within a bucket and
+ * between launches. False: the result is no legal problem. */
 static bool as_wanted(const struct problem *made_for, const struct problem *p, struct problem *out)
 {
     struct record fields;
@@ -381,8 +381,9 @@ static bool as_wanted(const struct problem *made_for, const struct problem *p, s
     return problem_make(out, p->op_name, &fields, NULL) == 0;
 }
 
-/* Refuses an image made for a problem with other compiled-in properties. The image itself does not
- * name its problem, so a wrong image would run and give wrong results. */
+/* Refuses an image made for a problem with other types, mode or permutes than p: one whose variant
+ * differs. The image itself does not name its problem, so a wrong image would run and give wrong
+ * results. */
 static int check_made_for(struct gemmd *g, const struct problem *p, const struct record *config,
                           const struct problem *made_for, struct error *err)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of the caller's own: acquire, put, record, release. A lease ends with its connection.
- * After a lost connection the caller calls gemmd_acquire again, and learns whether the key is
- * held. */
+ * After a lost connection the caller calls gemmd_acquire again, and learns whether another
+ * connection has taken the lease. */
 #include <stdio.h>
 #include <string.h>
 
@@ -60,7 +60,8 @@ static int unpack_outcome(const struct wire_obj *result, enum gemmd_outcome *out
     return error_set(err, ERROR_MALFORMED, "gemmd answered `acquire` with an unknown outcome");
 }
 
-/* Always gives an array, also when gemmd sent no results. */
+/* *json: the recorded results of the caller's configs as a JSON array, empty when gemmd sent none.
+ */
 static int lease_unpack_known(const struct wire_obj *known, char **json, struct error *err)
 {
     if (wire_type_of(known) == WIRE_ARRAY) {
@@ -146,7 +147,7 @@ int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,
     return handle_result(r, &e, err);
 }
 
-/* Calls a method with a problem and `n` further pairs, and ignores the result. */
+/* Calls a method with a problem and `n` further params, packed in `more`; ignores the result. */
 static int lease_call_method(struct gemmd *g, const char *method,
                              const struct gemmd_problem *problem, size_t n,
                              const struct wire_buf *more, struct error *err)

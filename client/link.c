@@ -150,7 +150,8 @@ void link_deinit(struct link *l)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-/* Waits until the socket is ready for `events`: 0. CLOCK_PASSED: the deadline passed. */
+/* Waits until the socket is ready for `events` (poll). 0: ready. CLOCK_PASSED: the deadline passed.
+ */
 static int link_wait_for(struct link *l, short events, int64_t deadline)
 {
     for (;;) {
@@ -181,7 +182,7 @@ int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool
                 return error_set(err, ERROR_DEADLINE, "gemmd did not take the request in time");
             }
         } else if (errno != EINTR) {
-            /* keeps the link open: gemmd's reason may still be read */
+            /* the link stays open: gemmd's error message, the reason, may still be read */
             return error_set(err, ERROR_DISCONNECTED,
                              "gemmd closed the connection before the request was sent");
         }

@@ -20,8 +20,8 @@ struct link {
     int fd;      /* -1: closed */
     uint8_t *rx; /* owned */
     size_t rx_len, rx_cap;
-    size_t taken;   /* bytes of the last returned message, dropped by the next link_recv_packed */
-    size_t scanned; /* bytes after `taken` that were scanned */
+    size_t taken;   /* bytes of the last returned message, which the next link_recv_packed drops */
+    size_t scanned; /* bytes after `taken` that `scan` has seen */
     struct scan scan;
 };
 #define LINK_NULL ((struct link){.fd = -1})
@@ -33,8 +33,8 @@ bool link_listens(const char *path); /* true when a daemon listens now */
 void link_close(struct link *l);     /* keeps the memory; may be called twice */
 void link_deinit(struct link *l);
 
-/* Closes the link on ERROR_DISCONNECTED and ERROR_DEADLINE. *sent: the kernel took the whole
- * request. */
+/* Sends a whole request. *sent: the kernel took all its bytes. ERROR_DEADLINE closes the link.
+ * ERROR_DISCONNECTED keeps it open, since gemmd's reason may still be read. */
 int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool *sent,
               struct error *err);
 /* Receives the next message: complete, within its size limits, not decoded, and valid until the
@@ -46,8 +46,8 @@ int link_decode(struct link *l, struct wire_doc *doc, const struct pull *packed,
 
 /* ---- start.c -------------------------------------------------------------------------------- */
 
-/* Starts a gemmd in the background: a single daemon, even when many clients start at once. All
- * zero: no start is under way. */
+/* The start of a gemmd in the background: a single daemon, even when many clients start one at the
+ * same time. A zeroed struct: no start is under way. */
 struct start {
     const char *socket; /* the daemon's socket, borrowed; NULL: no start is under way */
     const char *device; /* for gemmd --device, borrowed; "": gemmd's own default */
@@ -56,21 +56,22 @@ struct start {
 
     /* of start.c */
     char program[PATHS_MAX], log[PATHS_MAX], lock[PATHS_MAX];
-    bool locked;
-    int held;       /* descriptor of the lock, when locked */
-    off_t log_from; /* size of the log before this start */
-    pid_t pid;      /* 0: not started */
+    bool locked;    /* this client has the lock, and so is the one that starts a daemon */
+    int held;       /* descriptor of the lock file, when locked */
+    off_t log_from; /* size of the log before this start: its own lines follow */
+    pid_t pid;      /* of gemmd; 0: not started yet */
 };
 
 /* Begins or continues a start. 0: a daemon listens on the socket; CLOCK_PASSED: `until` has
  * passed, call again. ERROR_UNREACHABLE: no gemmd program, or gemmd ended at once (the error
- * message has its last line); ERROR_DEADLINE. The start ends, except with CLOCK_PASSED. */
+ * message has its last line); ERROR_DEADLINE. Calls start_end(), except with CLOCK_PASSED. */
 int start_daemon(struct start *s, int64_t until, struct error *err);
 /* Releases the lock, so that other clients may start a daemon. A daemon that was started continues.
  * May be called twice. */
 void start_end(struct start *s);
 
-/* Held while a start takes or releases its lock, and during fork(). */
+/* A thread holds this mutex while it takes or releases the file lock of a start, and during fork().
+ */
 extern pthread_mutex_t start_lock;
 
 #endif

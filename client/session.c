@@ -18,9 +18,11 @@
 
 enum {
     DEFAULT_DEADLINE_MS = 5000,
-    COLD_MS = 1000,      /* minimal pause between attempts to reach a silent daemon */
-    COLD_TIMES = 6,      /* the pause is COLD_TIMES as long as the last attempt */
-    COLD_MAX_MS = 30000, /* maximal pause */
+    /* After a failed attempt to reach a daemon, a caller with a fallback does not try for a time:
+     */
+    COLD_MS = 1000,      /* the least */
+    COLD_TIMES = 6,      /* as a multiple of the duration of the failed attempt */
+    COLD_MAX_MS = 30000, /* the most */
     SILENCE_MS = 100,    /* a daemon that sends no byte for this long is taken to hang */
 };
 
@@ -75,7 +77,7 @@ void session_deinit(struct session *s)
 
 int session_device(struct session *s, struct device_info *out, struct error *err)
 {
-    int index = find_current_index(); /* differs between threads */
+    int index = find_current_index(); /* threads may have different current devices */
     pthread_mutex_lock(&s->device_lock);
     bool own = s->own_info.kind[0] && s->own_index == index, has = s->device_info.kind[0] || own;
     if (has) {
@@ -151,7 +153,7 @@ static void session_report_progress(const struct rpc_message *m, struct session_
     q->progress(q->ctx, &out);
 }
 
-/* The daemon's error. Its connection may end with it. */
+/* Reads an error response. Closes the link when the error says that the connection ends. */
 static int session_read_fault(struct session *s, const struct wire_obj *fault, struct error *err)
 {
     int r = rpc_get_error(fault, err);
@@ -195,8 +197,8 @@ static int session_fail_late(struct session *s, const struct session_request *q,
         link_close(&s->link);
         leave_alone(s, waited);
     }
-    int64_t given = q->deadline > q->began ? q->deadline - q->began : 0; /* the deadline may have
-                                                                            passed before */
+    /* 0: the deadline had passed before the wait began */
+    int64_t given = q->deadline > q->began ? q->deadline - q->began : 0;
     int64_t ms = (given + CLOCK_MS / 2) / CLOCK_MS;
     if (s->way.greeting) {
         return session_fail_hanging(s, "did not answer `hello`", ms, err);
@@ -205,7 +207,8 @@ static int session_fail_late(struct session *s, const struct session_request *q,
                      (long long)ms);
 }
 
-/* After silence for a default deadline, sends a single `hello`. */
+/* Called after silence for the handle's default deadline: sends `hello`. When the same silence
+ * follows (*probed), the daemon counts as hanging. */
 static int session_probe_daemon(struct session *s, bool *probed, struct error *err)
 {
     if (*probed) {
@@ -219,8 +222,8 @@ static int session_probe_daemon(struct session *s, bool *probed, struct error *e
     return send_request(s, s->next_id++, "hello", NULL, clock_after_ms(s->default_ms), &sent, err);
 }
 
-/* *ended: the answer arrived: a response to this request, or an error of a request with an id that
- * the daemon could not read. */
+/* Handles a message. *ended: the message is this request's response. An error with id 0 counts as
+ * its response too: the daemon could not read the request's id. Drops other responses. */
 static int take_message(struct session *s, struct session_request *q, const struct pull *packed,
                         bool *ended, struct error *err)
 {
@@ -283,7 +286,7 @@ static void send_one(struct session *s, struct session_request *q)
     q->began = 0;
     q->under_way = true;
     q->id = s->next_id++;
-    s->next_id += s->next_id == 0; /* 0 is the id of errors without a request */
+    s->next_id += s->next_id == 0; /* 0 is the id of errors to a request with an unreadable id */
     q->fault.code = send_request(s, q->id, q->method, q->params,
                                  clock_earlier(q->deadline, clock_after_ms(s->default_ms)),
                                  &q->sent, &q->fault);
@@ -372,7 +375,7 @@ static int session_reach_daemon(struct session *s, struct error *err)
     }
     if (!s->way.start.socket) {
         int r = open_any(s, err);
-        /* The system's folder may be closed to this user, who may still start a daemon. */
+        /* This user may have no access to the system's folder, but may start a daemon. */
         bool closed = r == ERROR_DENIED && s->places.n > 1;
         if ((r != ERROR_UNREACHABLE && !closed) || !s->autostart) {
             return r;

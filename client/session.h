@@ -22,25 +22,28 @@ struct session_request {
     int64_t deadline;              /* CLOCK_NEVER: as long as the daemon lives */
     void (*progress)(void *ctx, const struct gemmd_progress *p); /* texts: until the next message */
     void *ctx;
-    /* Packs `params` again, with the remaining time: while gemmd's queue has no room (`busy`), the
-     * request is repeated until `patience`. NULL: `busy` is not repeated. */
+    /* Packs `params` again, with the remaining time as deadline_ms: while gemmd answers `busy` (its
+     * queue has no room), the session repeats the request until the point in time `patience`. NULL:
+     * the session does not repeat the request. */
     int (*pack)(void *pack_ctx, struct error *err);
     void *pack_ctx;
     int64_t patience;
 
     struct pull result; /* undecoded, valid until the next call of the session */
-    bool unreached;     /* the fault is that no connection could be made */
+    bool unreached;     /* the call failed because no connection could be made */
 
     /* of session.c */
     uint32_t id;
-    bool under_way; /* false: no connection yet, session_finish makes the connection */
-    bool again;     /* the request was sent a second time; no third time follows */
+    bool under_way; /* sent, or failed with `fault`; false: session_finish connects and sends */
+    bool again;     /* the request was sent a second time, on a new connection: not a third time */
     bool sent;      /* the kernel took the whole request */
-    struct error fault;
+    struct error fault;        /* of sending */
     struct progress seen;      /* the last progress */
     int64_t began, last_heard; /* when the wait began (0: not yet), and the last message arrived */
+    /* a message has arrived since the wait began; `hello` was sent because of silence, and no
+     * message has come since */
     bool heard, probed;
-    struct pause pause; /* before the next attempt: gemmd was `busy` */
+    struct pause pause; /* before the request is repeated: gemmd was `busy` */
 };
 
 /* Connecting, perhaps in several steps: open a socket, perhaps start a daemon, await `hello`. */
@@ -48,9 +51,9 @@ struct session_way {
     int64_t deadline; /* limit for all steps of connecting; 0: not connecting */
     int64_t began;
     bool starts;        /* a daemon is being started, which may take long */
-    struct pause pause; /* before another attempt: the daemon had no room */
+    struct pause pause; /* before another attempt: the daemon had no room for a connection */
     struct start start;
-    char spec[80]; /* start.device, when the options name no device */
+    char spec[80]; /* the text of start.device, when the options name no device */
     bool greeting; /* `hello` was sent */
     struct session_request hello;
 };
@@ -61,8 +64,8 @@ struct session {
     struct wire_doc *doc; /* owned: the last received message */
     struct wire_buf tx;   /* the request being sent */
     uint32_t next_id;
-    int64_t until; /* calls return CLOCK_PASSED at this time; CLOCK_NEVER: they wait for the end.
-                      `progress` may set it */
+    int64_t until; /* end of the current step: calls return CLOCK_PASSED at this time; CLOCK_NEVER:
+                      no steps. A request's `progress` function may set it, to end the step */
 
     char *socket, *device; /* owned copies of the options; may be NULL */
     int64_t default_ms;    /* deadline of calls without a deadline */
@@ -71,14 +74,14 @@ struct session {
     int64_t generation;    /* -1: the newest generation at the first connection */
     bool subscribed;       /* this connection gets improvements */
 
-    struct places places;           /* n 0: not found yet */
+    struct places places;           /* of sockets; n 0: not looked for yet */
     uint32_t place;                 /* index in `places` of the current or last connection */
-    bool known;                     /* a daemon was greeted before */
+    bool known;                     /* a daemon has answered `hello` before */
     pthread_mutex_t device_lock;    /* for the fields below, which other threads read */
     struct device_info device_info; /* the daemon's device, from `hello`; kind "": not known */
     struct device_info own_info;    /* the device to use without a daemon; kind "": not known */
     int own_index;                  /* the current CUDA device that own_info is for */
-    int64_t retry_at; /* a caller with a fallback makes no new attempt before this time */
+    int64_t retry_at; /* a caller with a fallback does not try to connect before this time */
 };
 
 int session_init(struct session *s, const struct gemmd_options *o, struct error *err);
@@ -102,12 +105,12 @@ void session_abandon(struct session *s, const struct session_request *q);
 /* Stops connecting; without effect when not connecting. */
 void session_stop_connecting(struct session *s);
 
-/* The device of the last greeted daemon, else the device to use without a daemon (find.h). May be
- * called from any thread, also while another thread uses the handle. */
+/* The device of the daemon that answered `hello` last, else the device to use without a daemon
+ * (find.h). May be called from any thread, also while another thread uses the handle. */
 int session_device(struct session *s, struct device_info *out, struct error *err);
 
-/* True during the pause after an attempt that no daemon answered: a caller with a fallback should
- * not try now. */
+/* True for some time after an attempt to connect that no daemon answered: a caller with a fallback
+ * should not try again now. */
 bool session_is_cold(const struct session *s);
 
 #endif

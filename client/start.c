@@ -4,9 +4,10 @@
  * does not expect to reap unknown children. So a shell is spawned in a session of its own. The
  * shell starts gemmd in the background, writes the pid to a pipe and ends; init adopts gemmd.
  *
- * A file lock makes the start single: eight ranks that find no daemon start one daemon. The lock
- * belongs to the descriptor, so a child of fork() would hold the lock as long as the child lives.
- * Therefore the child ends its copies of all starts, also of other threads' (client/handle.c).
+ * Because of a file lock only a single process starts a daemon at a time: eight ranks that find no
+ * daemon start one. The lock belongs to the open file, so a child of fork() would hold the lock as
+ * long as the child lives. Therefore the child calls start_end() for its copies of all starts, also
+ * of other threads' (client/handle.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@
 
 enum { POLL_MS = 10, LAST_WORDS_MAX = 300 };
 
-/* For `locked` and `held` of every start: a child of fork() must find both consistent. */
+/* Protects `locked` and `held` of every start: a child of fork() must find the two consistent. */
 pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the program ---------------------------------------------------------------------------- */
@@ -283,7 +284,7 @@ static int start_advance_launch(struct start *s, int64_t until, struct error *er
         r = take_lock(s, until, err);
     }
     if (r == 0 && s->pid == 0) {
-        if (link_listens(s->socket)) { /* the previous holder has started the daemon */
+        if (link_listens(s->socket)) { /* the client that had the lock before has started one */
             return 0;
         }
         r = start_launch_daemon(s, err);

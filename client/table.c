@@ -13,9 +13,10 @@
 
 enum { TABLE_HEADS = 4 * TABLE_MAX };
 
-/* An entry keeps three runs of the answer's bytes, and leaves out the unused ends of `config` and
- * `note`. A run is copied in whole blocks, so the copy may be too long: the next run overwrites the
- * excess, and the last run ends exactly with the answer. */
+/* An entry keeps an answer as three runs of bytes: up to the end of the text in `config`, up to the
+ * end of the text in `note`, and the rest. It leaves out the unused ends of these two texts. A run
+ * is copied in whole blocks, so the copy may be too long: the next run overwrites the excess, and
+ * the last run ends exactly with the answer. */
 enum { RUNS = 3, BLOCK = 64, LAST_BYTES = 3 * BLOCK };
 #define MEMBER_AT(f) offsetof(struct gemmd_answer, f)
 static const size_t run_at[RUNS] = {0, MEMBER_AT(module), sizeof(struct gemmd_answer) - LAST_BYTES};
@@ -27,9 +28,9 @@ typedef _Atomic uint32_t table_link; /* number of a filled entry, from 1; 0: end
 
 struct table_entry {
     uint64_t words[QUESTION_WORDS];
-    uint32_t head; /* the chain that contains the entry */
-    table_link next;
-    uint16_t bytes[RUNS]; /* of each run */
+    uint32_t head;        /* the chain that contains the entry: an index of table_memory.heads */
+    table_link next;      /* of the chain */
+    uint16_t bytes[RUNS]; /* length of each run, whole blocks */
     _Alignas(BLOCK) char answer[sizeof(struct gemmd_answer) + RUNS * BLOCK];
 };
 
@@ -54,7 +55,7 @@ static inline uint64_t question_read_word(const char *text, const char **rest)
     return word;
 }
 
-/* A caller's text, or its default, a constant. */
+/* The first word of a caller's text or, when that is NULL, of its default `usual`. */
 static inline uint64_t question_read_text(const char *text, const char *usual, const char **rest)
 {
     return text ? question_read_word(text, rest) : question_read_word(usual, rest);
@@ -104,7 +105,7 @@ void question_of(const struct gemmd_problem *p, struct question *q)
     const int64_t *rows = NULL;
     uint64_t *w = q->words;
     w[QUESTION_MORE] = w[QUESTION_MORE + 1] = 0;
-    if (p->text) { /* zeros, which a problem given by fields never has as experts */
+    if (p->text) { /* all words 0; a problem given by fields differs: its word 3 is not 0 */
         memset(w, 0, sizeof(q->words));
         rest[0] = p->text;
     } else {
@@ -119,7 +120,7 @@ void question_of(const struct gemmd_problem *p, struct question *q)
         w[QUESTION_TEXTS] = question_read_text(p->mode, "forward", &rest[0]);
         w[QUESTION_TEXTS + 1] = question_read_text(p->dtype_in, "bf16", &rest[1]);
         w[QUESTION_TEXTS + 2] = question_read_text(p->dtype_out, "", &rest[2]);
-        /* A routing beside rows_per_expert is a mistake: with rows, the default is "". */
+        /* with rows_per_expert, `routing` must be NULL; a question with both has no answer here */
         w[QUESTION_TEXTS + 3] = question_read_text(p->routing, rows ? "" : "uniform", &rest[3]);
     }
     if (p->text || rows || *rest[0] || *rest[1] || *rest[2] || *rest[3]) {
@@ -144,8 +145,8 @@ void table_deinit(struct table *t)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* NULL: not found, or a writer is changing the table: a chain may then be wrong, but all its
- * entries lie in the table's memory. */
+/* Finds the entry of a question. NULL: no entry. While a writer changes the table, the result may
+ * be wrong, but never points outside the table's memory. */
 static inline struct table_entry *table_find_entry(struct table_memory *m, const struct question *q)
 {
     const table_link *link = m ? &m->heads[q->hash % TABLE_HEADS] : NULL;
@@ -178,7 +179,7 @@ static inline void table_copy_runs(struct gemmd_answer *out, const struct table_
     table_copy_run((char *)out + run_at[2], from, LAST_BYTES);
 }
 
-/* Copying takes most of the time of a hit. */
+/* Copies with AVX registers: copying takes most of the time of a hit. */
 #ifdef __x86_64__
 __attribute__((target("avx"))) static void table_copy_wide(struct gemmd_answer *out,
                                                            const struct table_entry *e)
@@ -207,8 +208,8 @@ static inline void table_fence(void)
 #endif
 }
 
-/* False: not found, or the table was changed meanwhile. The thread sanitizer does not understand
- * this lock-free read, so a sanitizer build always takes the lock. */
+/* Looks without the lock. False: not found, or a writer has changed the table meanwhile. The thread
+ * sanitizer does not understand this read, so its builds always take the lock. */
 static inline bool table_get_unlocked(struct table *t, const struct question *q,
                                       struct gemmd_answer *out)
 {
@@ -278,7 +279,8 @@ static void table_set_answer(struct table_entry *e, const struct gemmd_answer *g
     }
 }
 
-/* Fills the next entry of the ring, then links the entry. */
+/* Fills the next entry of the ring, which may hold the oldest answer, and puts it at the head of
+ * the question's chain. */
 static void table_add_entry(struct table *t, struct table_memory *m, const struct question *q,
                             const struct gemmd_answer *a)
 {

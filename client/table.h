@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers already received, in this process. A hit makes no syscall, no allocation, and takes no
- * lock. Two queries of the same problem get the same answer as long as the process lives, whatever
+ * Answers that a handle has already received. A hit makes no syscall, no allocation, and takes no
+ * lock. Two queries of the same problem get the same answer as long as the handle lives, whatever
  * gemmd learns meanwhile, because ranks must not diverge. A caller that tunes, or passes
  * GEMMD_NO_TABLE, gets a newer answer.
  *
@@ -24,9 +24,10 @@
 enum { TABLE_MAX = 4096, QUESTION_WORDS = 12 };
 
 /*
- * A problem as the table sees it: the caller's words with defaults filled in, not interpreted. Two
- * spellings of the same problem are two questions. Each text contributes its first bytes as a word,
- * like the numbers; the last two words hash the remaining text.
+ * A problem as the table compares it: the caller's numbers and texts with defaults filled in, but
+ * not interpreted. Two spellings of the same problem ("M=1 N=2", "N=2 M=1") are two questions. Each
+ * number is a word; of each text, the first 8 bytes are a word. The last two words are a hash of
+ * the rest of all texts.
  */
 struct question {
     uint64_t words[QUESTION_WORDS];

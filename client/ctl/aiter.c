@@ -80,8 +80,8 @@ static json_t *aiter_make_entry(const json_t *tile)
 
 /* ---- classes -------------------------------------------------------------------------------- */
 
-/* Computes what decides which of several problems gives a class its entry: the highest out[] wins,
- * out[0] first. */
+/* Computes the rank of a problem among the problems of the same class of M: the problem with the
+ * highest out[0], then out[1], then out[2], gives the class its entry. */
 static void aiter_rank(const json_t *problem, json_int_t out[3])
 {
     const char *routing = field_text(problem, "routing");
@@ -90,7 +90,8 @@ static void aiter_rank(const json_t *problem, json_int_t out[3])
     out[2] = !*routing || strcmp(routing, "uniform") == 0;
 }
 
-/* Above 0: `a` decides the class; below 0: `b`; 0: neither. *why describes the winner. */
+/* Above 0: the class gets the config of `a`; below 0: of `b`; 0: they rank equal. *why says why the
+ * winner ranks higher. */
 static int aiter_compare_bests(const json_t *a, const json_t *b, const char **why)
 {
     static const char *const reasons[] = {"a larger M", "bf16 beside fp16",

@@ -13,7 +13,7 @@
 
 enum { NUMBER_MAX = 65536, SIZE_MOST = 1 << 30, CLASSES_MAX = 256 };
 
-/* Parameters of a config; 0: the compiler chooses. */
+/* Parameters of a config in the file; a value of 0: the compiler chooses. */
 static const struct {
     const char *name;
     bool required, used; /* used: a gemmd kernel has the parameter */
@@ -42,8 +42,8 @@ struct reading {
 
 /* ---- where ---------------------------------------------------------------------------------- */
 
-/* Returns the number of the line where "param" stands after "class"; that of the class if JSON
- * escapes hide the name. */
+/* For error messages: the number of the line where the parameter "param" stands within the class
+ * "class", or of the class when the parameter is not found (JSON escapes hide the name). */
 static int line_of(const struct reading *r, const char *class, const char *param)
 {
     char quoted[80];
@@ -249,7 +249,7 @@ static int64_t size_in_name(const char *name, const char *what)
     return at && (*end == '-' || *end == '.' || !*end) && v > 0 && v <= SIZE_MOST ? v : 0;
 }
 
-/* Copies the text that names the kernel: the file's name, or for DEFAULT.json the folder's name. */
+/* Copies the name that has N and K: the file's name, or for DEFAULT.json the folder's name. */
 static void name_about(const char *path, const char *name, char out[PATH_MAX])
 {
     if (strcasestr(name, "GEMM") || name == path) {

@@ -10,7 +10,7 @@
 struct asking {
     struct subject *s; /* borrowed */
     bool tune;         /* gemmd_tune; else gemmd_get */
-    bool each;         /* each config separately (bench) */
+    bool each;         /* bench: a query for each given config */
     json_t *rows;      /* owned */
     size_t n, done;
     double began_ms;
@@ -44,7 +44,7 @@ static void asking_print_remark(const struct asking *a, const char *label,
     fprintf(stderr, "%s %s, in %.*f s\n", answer->tier, answer->source, ms < 100 ? 3 : 1, ms / 1e3);
 }
 
-/* Reports the given configs that failed, because the answer shows only the winner. */
+/* Prints which of the configs that the user gave have failed: the answer shows only the winner. */
 static void remark_failed(const struct asking *a, const struct progress_line *line, const char *key)
 {
     const size_t n = json_array_size(a->s->search.configs);
@@ -106,7 +106,7 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     return row;
 }
 
-/* config: the queried config, or NULL. */
+/* Queries a problem of the batch and adds its row. config: the only config to measure, or NULL. */
 static void ask_named(struct asking *a, const json_t *item, json_t *config)
 {
     json_t *row = ask_one(a, json_object_get(item, "problem"));
@@ -126,7 +126,8 @@ static void ask_named(struct asking *a, const json_t *item, json_t *config)
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* False when no daemon answers: every further problem would fail the same way. */
+/* False when no daemon answers, since every further problem would fail the same way, or when a
+ * signal has come. */
 static bool goes_on(const struct asking *a)
 {
     return a->code != UNREACHABLE && !stops_came();

@@ -9,7 +9,7 @@
 
 #include "client/ctl/ctl.h"
 
-/* "cublas 13.0.1 over the experts" */
+/* Makes a baseline's name, as "cublas 13.0.1 over the experts". */
 static json_t *baselines_make_name(const json_t *trial)
 {
     const json_t *config = json_object_get(trial, "config");
@@ -20,7 +20,7 @@ static json_t *baselines_make_name(const json_t *trial)
 
 static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
 {
-    json_t *filter = json_pack("{s:s}", "stage", "baseline"); /* by id */
+    json_t *filter = json_pack("{s:s}", "stage", "baseline"); /* listed by id: the oldest first */
     json_t *found = json_object();
     if (key) {
         json_object_set(filter, "key", (json_t *)(uintptr_t)key);

@@ -30,7 +30,8 @@ static const struct argp_option options[] = {
      "running daemon (default: $GEMMD_DEVICE, else the only daemon that runs)",
      0},
     {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
-    {"generation", KEY_GENERATION, "N|now", OPTION_HIDDEN, 0, 0}, /* not for this command */
+    /* refused with a reason: only commands with pin_argp take it */
+    {"generation", KEY_GENERATION, "N|now", OPTION_HIDDEN, 0, 0},
     {"quiet", 'q', 0, 0, "no progress, no remarks", 0},
     {0},
 };
@@ -135,7 +136,8 @@ int ctl_failed(const char *format, ...)
     return FAILED;
 }
 
-/* argp and getopt print their own error messages, to the variable `stderr`. */
+/* Receives the text that argp and getopt print to the variable `stderr`: their error messages
+ * become the error of the --json document. */
 static ssize_t write_stderr(void *ctx, const char *text, size_t n)
 {
     const size_t room = sizeof(outcome.heard) - 1 - outcome.n, some = n < room ? n : room;
@@ -237,8 +239,8 @@ static bool has_threads(const char *spec, const json_t *device)
     return !names_threads(spec) || strtoll(spec + 4, NULL, 10) == field_int(device, "sm_count");
 }
 
-/* True when the spec may name the device. gemmctl does not look at the local devices, so cuda:0 may
- * name any GPU. */
+/* True when the spec of --device may name the daemon's device. gemmctl does not look at the local
+ * devices, so cuda:0 may name any GPU. */
 static bool is_device(const char *spec, const json_t *device)
 {
     const char *kind = field_string(device, "kind");
@@ -279,8 +281,8 @@ int ctl_check_device(struct ctl *c)
     const char *from = getenv("GEMMD_SOCKET");
     const char *socket = c->socket ? c->socket : from, *spec = c->named_device;
     const bool given = socket && *socket;
-    /* A socket's name shows the device. It does not show the number of CPU threads, so a spec with
-     * threads is checked, too. */
+    /* A socket that was found by the device's name belongs to the device. Only the number of CPU
+     * threads is not part of that name, so a spec with threads is checked. */
     if (!spec || strcmp(spec, "any") == 0 || (!given && !names_threads(spec))) {
         return DONE;
     }
@@ -304,8 +306,8 @@ static json_t *take_json(char *text, struct gemmd_error *e)
     return j;
 }
 
-/* The daemon's error message begins with the method's name: prints the message with the command's
- * name instead. */
+/* Prints the error of a call. The daemon's error message may begin with the method's name: prints
+ * the command's name instead. */
 static int fail_call(struct ctl *c, const char *method, const struct gemmd_error *e)
 {
     static const struct {
@@ -355,7 +357,8 @@ json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
     return result;
 }
 
-/* Prints the failure, with a hint to the prefixes of problem and config columns. */
+/* Prints the failure of a list. For an unknown column, adds a hint: columns of problems and configs
+ * have prefixes. */
 static int fail_list(const char *what, const struct gemmd_error *e)
 {
     const bool unknown = e->code == GEMMD_UNKNOWN_FIELD;

@@ -50,8 +50,9 @@ extern const struct argp output_argp, ctl_argp, pin_argp;
 struct gemmd_options ctl_options(const struct ctl *c);
 /* Connects. 0, or an exit code after the error message. */
 int ctl_connect(struct ctl *c);
-/* Checks the connected daemon against --device, since a socket's path does not show the device. One
- * daemon's socket serves every number of CPU threads. 0, or USAGE after the error message. */
+/* Checks that the connected daemon has the device of --device: the path of --socket does not tell
+ * the device, and the path for the device cpu does not tell the number of its threads. 0, or USAGE
+ * after the error message. */
 int ctl_check_device(struct ctl *c);
 /* Connects, but prints nothing on failure: for commands that print an error message of their own.
  */
@@ -59,8 +60,8 @@ int ctl_try(struct ctl *c, struct gemmd_error *e);
 
 /* Prints "gemmctl: <error message>" and returns the exit code. */
 int ctl_fail(const struct gemmd_error *e);
-/* ctl_fail for a call that waited. A deadline that passed although the user set no deadline means
- * that the daemon hangs: UNREACHABLE. */
+/* ctl_fail for a call that waited. A deadline that passed although the user set none (deadline_ms
+ * 0) means that the daemon hangs: the exit code is UNREACHABLE. */
 int ctl_fail_waiting(const struct gemmd_error *e, int deadline_ms);
 int ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));  /* USAGE */
 int ctl_failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /* FAILED */
@@ -73,7 +74,7 @@ json_t *ctl_try_call(struct ctl *c, const char *method, json_t *params, struct g
  * GEMMD_WAITING: a signal arrived first, and the call was cancelled. */
 int ctl_finish(struct ctl *c, int r, struct gemmd_error *e);
 json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code);
-/* Prints a document and takes it over. */
+/* Prints a JSON document to stdout, and frees it. */
 int ctl_print_json(json_t *j);
 /* With --json stdout has one document, also when the command failed: the command's own document, or
  * {"error": {"name", "message"}} of the first error message. Call ctl_want_error at the start,
@@ -95,18 +96,20 @@ bool text_read_number(const char *text, int64_t min, int64_t max, int64_t *out);
 void number_text(double v, char out[NUMBER_TEXT_MAX]);
 /* "A=1 B=true" to {"A": 1, "B": true}. NULL and `err` when the text is malformed. */
 json_t *text_to_json(const char *text, struct error *err);
-/* The inverse of text_to_json, malloc'ed. `op` objects begin with the op: "gemm M=1 ...". */
+/* The inverse of text_to_json, malloc'ed. The text of an object with the member "op" begins with
+ * the op: "gemm M=1 ...". */
 char *text_of_json(const json_t *object);
 /* Takes over malloc'ed text and returns the text with control characters written as \x1b, so that
  * rows of other users cannot steer the terminal. NULL stays NULL. */
 char *text_visible(char *text);
-/* printf of foreign text with visible control characters: to stdout, or as a line to stderr. */
+/* printf for text that the daemon or other users wrote: control characters become visible. To
+ * stdout, or as a line to stderr. */
 void text_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void text_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* malloc'ed; NULL: no memory. text_append takes over `text`, which may be NULL, and appends. */
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *text_append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* "grouped_gemm M=1 ..." or "M=1 ...": {"op": ..., ...}. */
+/* Reads a problem's text, "grouped_gemm M=1 ..." or "M=1 ...", into {"op": ..., "M": 1, ...}. */
 json_t *text_to_problem(const char *text, struct error *err);
 /* A whole file ("-": stdin), malloc'ed; NULL and `err` on failure. */
 char *text_read_file(const char *path, struct error *err);
@@ -185,7 +188,7 @@ struct problems {
     const char
         *given[PROBLEM_OPTIONS]; /* borrowed from argv; "": without a value; NULL: not given */
     char *profile;               /* owned: "rows:..." of --rows-per-expert */
-    char sum[24], experts[24];   /* M and experts by `profile` */
+    char sum[24], experts[24];   /* M and experts that follow from `profile`, as text */
     bool key_will_do;            /* the command also accepts a key in place of a problem */
     char *words;                 /* owned: the arguments that are not options */
     json_t *all;                 /* owned: [{"problem": {...}, "name": "..."}], by problems_make */
@@ -264,7 +267,7 @@ enum own_option {
     OWN_JOBS,
     OWN_NOTE,
     OWN_PROBLEM,
-    OWN_NOT_HERE, /* options of other commands, or argp would take --budget for --budget-ms */
+    OWN_NOT_HERE, /* an option to refuse: undeclared, argp would take --budget as --budget-ms */
     OWN_SAMPLES,
     OWN_SECONDS,
     OWN_SETTINGS,
@@ -339,7 +342,7 @@ char *show_known(const json_t *v);  /* -1 means unknown: "-" */
 
 /* ---- results.c ------------------------------------------------------------------------------ */
 
-/* The row of an answer, or of an error; includes the derived columns. */
+/* The row of an answer, or of an error, with the columns of result_derive(). */
 json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a);
 json_t *result_of_error(const json_t *problem, const struct gemmd_error *e);
 /* Adds the columns shape, flags, percentage of the floor, speedup, target to a row. */
@@ -362,10 +365,11 @@ json_t *listing_status(struct subject *s, int *code);
 
 /* ---- baselines.c ----------------------------------------------------------------------------- */
 
-/* Baselines of trials: {key: {"name", "ratio"}}. */
-/* Lists trials and fetches the baselines of their keys. `sort` "-speedup" sorts by the speedup over
- * the baselines; `failed`: only failed trials. NULL as in ctl_list; the caller always owns
- * *baselines. */
+/* A baseline is the time of a vendor's library for a key. *baselines: {key: {"name", "ratio" (of
+ * its time to the reference kernel's)}}. */
+/* Lists trials and fetches the baselines of their keys. The filter's "sort": "-speedup" sorts by
+ * the speedup over the baselines; `failed`: only failed trials. NULL as in ctl_list; the caller
+ * always owns *baselines. */
 json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **baselines, int *code);
 /* Adds to a trial its baseline, and unless it failed its speedup over the baseline. */
 void baselines_apply(const json_t *baselines, json_t *row);
@@ -385,8 +389,8 @@ void rows_derive_best(json_t *row);
 
 /* The daemon's `status`, owned; NULL when the call fails: callers then go on without a warning. */
 json_t *unsaved_status(struct ctl *c);
-/* True when the daemon has unsaved answers, or any unsaved rows. unsaved_say warns that `where`
- * ("this export") lacks them, and says what to do. */
+/* True when the daemon has unsaved answers; unsaved_at_all: or unsaved rows of quarantine.
+ * unsaved_say warns that `where` ("this export") lacks the answers, and says what to do. */
 bool unsaved_there(const json_t *status);
 bool unsaved_at_all(const json_t *status);
 void unsaved_say(const json_t *status, const char *where);
@@ -411,12 +415,13 @@ void progress_begin(struct progress_line *p, bool quiet, const char *label);
 void progress_show(void *ctx, const struct gemmd_progress *report); /* ctx: struct progress_line */
 void progress_end(struct progress_line *p);
 
-/* ask.c: calls gemmd_tune or gemmd_get, shows and then ends the line. Returns as ctl_finish. */
+/* ask.c: calls gemmd_tune or gemmd_get, shows its progress in the line, and ends the line. Returns
+ * as ctl_finish. */
 int ask_for_answer(struct subject *s, const json_t *problem, struct gemmd_query q, bool tune,
                    struct progress_line *line, struct gemmd_answer *out, struct gemmd_error *e);
 
-/* Long commands catch the signals that stop them, show their finished rows, and end by the same
- * signal. A second signal ends them at once; ignored signals stay ignored. */
+/* Long commands catch the signals that stop them (Ctrl-C, SIGTERM ...), show their finished rows,
+ * and end by the same signal. A second signal ends them at once; ignored signals stay ignored. */
 enum { STOPS_STEP_MS = 100 };
 void stops_catch(void);
 bool stops_came(void);

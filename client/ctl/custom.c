@@ -8,7 +8,8 @@
 
 /* ---- trials ---------------------------------------------------------------------------------- */
 
-/* The fields for `record`; NULL after a crash or a hang, since the config may work next time. */
+/* The fields of a trial that the method `record` takes. NULL for a config that crashed or hung: it
+ * may work next time. */
 static json_t *plain_trial(const json_t *t)
 {
     static const char *const names[] = {"config", "status", "time_us", "reason", "created_s"};
@@ -50,7 +51,7 @@ int custom_add_trials(struct ctl *c, const json_t *rows)
 
 /* ---- one row for each problem ---------------------------------------------------------------- */
 
-/* Adds the trials to {config's text: trial}, which keeps the first trial of a config. */
+/* Adds the trials of configs that `found`, {config's text: trial}, lacks. */
 static void custom_add_new_trials(json_t *found, const json_t *trials)
 {
     size_t i;
@@ -64,7 +65,8 @@ static void custom_add_new_trials(json_t *found, const json_t *trials)
     }
 }
 
-/* Adds a trial of the answer, which a client may have put without a trial. */
+/* Adds the row's own config and time as a trial to `found`, unless it has one: a client may have
+ * put the answer without recording a trial. */
 static void custom_add_answer(const json_t *row, json_t *found)
 {
     json_t *trials = json_array();
@@ -89,7 +91,8 @@ static json_t *custom_list_trials(const json_t *found)
     return trials;
 }
 
-/* True when the answer of `row` precedes the answer of `before`. */
+/* True when the answer of `row` is to replace the answer of `before`, another user's for the same
+ * problem: it is faster. */
 static bool custom_is_faster(const json_t *row, const json_t *before)
 {
     const double us = field_number(row, "time_us"), than_us = field_number(before, "time_us");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * import --format of custom ops. gemmctl reads and checks all files before it sends the first row.
- * A row with trials comes with the times of its file; a row without trials is a hint. A row
- * that is slower than the daemon's answer brings only its trials.
+ * A row with trials is imported with the times of its file; a row without trials is a hint. Of a
+ * row that is slower than the daemon's answer, only the trials are imported.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 
 #include "client/ctl/formats.h"
 
-/* The problem of --problem, {"op", ...}; NULL: not given, or *code after the error message. */
+/* The problem that --problem names, {"op", ...}; NULL: not given, or *code after the error message.
+ */
 static json_t *custom_find_problem(struct subject *s, int *code)
 {
     struct error e;
@@ -86,7 +87,7 @@ static void custom_take_row(struct ctl *c, const char *device, json_t *row, json
     json_array_append(rows, row);
 }
 
-/* Reads all files: [{"rows", "unused"}]. */
+/* Reads all files into `files`, [{"rows", "unused"}] (format.read_rows). */
 static int custom_read_files(struct subject *s, const struct format *format, json_t *files)
 {
     struct error e;

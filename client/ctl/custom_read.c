@@ -67,7 +67,8 @@ json_t *custom_sort_trials(const json_t *row)
 
 /* ---- fields of problems ---------------------------------------------------------------------- */
 
-/* Texts of gemmd.triton's problems that hold fields. */
+/* Fields of gemmd.triton's problems whose text is a list of further fields, "N=4096,x.dtype=...".
+ */
 static const char *const lists[] = {"arguments", "constants"};
 
 /* The value of `name` in "M=1,N=2"; *n: its length. NULL: no such name. */

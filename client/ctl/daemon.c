@@ -19,7 +19,7 @@ static char *show_seconds(const json_t *v)
     return text_format("%ld d %02ld:%02ld:%02ld", s / 86400, s / 3600 % 24, s / 60 % 60, s % 60);
 }
 
-/* {"a": 1, "b": 2} as "1 a, 2 b", without zeros. */
+/* Shows {"a": 1, "b": 2} as "1 a, 2 b", without counts of 0. */
 static char *show_counts(const json_t *v)
 {
     char *text = NULL;
@@ -116,7 +116,8 @@ static int report_started(struct ctl *c, bool was_there)
     return DONE;
 }
 
-/* True for replay-<name>, which names a running daemon; no daemon can be started by that name. */
+/* True for replay-<name>, the name of a running daemon that replays a recording. No daemon can be
+ * started by that name: gemmd needs the recording's path. */
 static bool names_landscape(const char *spec)
 {
     return spec && strncmp(spec, "replay-", 7) == 0;

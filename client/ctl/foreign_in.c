@@ -20,12 +20,12 @@ struct importing {
     const json_t *file;          /* borrowed: the current file's contents */
     json_t *keys;                /* owned: the hints, {key: {"row", "rank", "what"}} */
     json_t *total;               /* borrowed: the document of --json; owns the next three members */
-    json_t *skipped;             /* see notices */
+    json_t *skipped;             /* entries and problems without a hint: notice_skip() */
     json_t *unused;              /* fields of the files that no kernel here knows (name: count) */
     json_t *changed;             /* values replaced by the nearest legal value (name: count) */
 };
 
-/* "FILE, line N, for PROBLEM" (NULL: all problems); malloc'ed. */
+/* Names the place of a notice: "FILE, line N, for PROBLEM" (NULL: all problems); malloc'ed. */
 static char *foreign_name_place(const struct importing *x, long long line, const json_t *problem)
 {
     char *text = problem ? text_of_json(problem) : NULL;
@@ -127,7 +127,8 @@ static json_t *foreign_make_row(const json_t *problem, const json_t *config)
     return json_pack("{so, so, sO, sn}", "op", op, "problem", fields, "config", config, "time_us");
 }
 
-/* Returns what orders the hints (unmeasured imported configs) of a key. */
+/* Returns the rank of a hint (an imported config, not measured) among the hints of its key, for
+ * offer_row(). */
 static json_t *rank_of(const json_t *entry, const json_t *problem, const json_t *config,
                        double predicted_us)
 {
@@ -312,12 +313,13 @@ static char *bounds_list(struct importing *x)
     return list;
 }
 
-struct lists {
-    char *m; /* owned */
+struct lists { /* the values of --m, --n and --k that a file gives */
+    char *m;   /* owned */
     char n[24], k[24];
 };
 
-/* Completes the problems from the file where the options leave fields open. */
+/* Sets the options that the user left out from the file: the mode, and for a format with classes of
+ * M also M, N and K. */
 static void foreign_complete_problems(struct importing *x, struct problems *p, struct lists *lists)
 {
     const char **given = p->given;

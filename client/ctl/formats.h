@@ -52,7 +52,8 @@ json_t *tile_configs(const json_t *tile, const char *target, const char *mode, j
 
 /* ---- notices.c ------------------------------------------------------------------------------ */
 
-/* Adds to `skipped`, [{"what", "why", "n"}], an entry per reason; `what` is the first row. */
+/* Counts a row `what` that was skipped for the reason `why` in `skipped`, [{"what", "why", "n"}]:
+ * an entry for each reason, with the first row that was skipped for it. */
 void notice_skip(json_t *skipped, const char *what, const char *why);
 void notices_print(const json_t *skipped);
 /* "a, b, c" of an object's names; malloc'ed. */
@@ -96,9 +97,8 @@ struct format {
 extern const struct format format_unsloth, format_aiter, format_vllm, format_sglang, format_t4,
     format_wisdom, format_tunableop;
 
-/* fused_moe_read.c. The name and the divisor of a reference of --fields, "N/2"; false: no
- * reference.
- */
+/* fused_moe_read.c. Reads a value of --fields that refers to a field of the problem, "N/2": the
+ * field's name, and a divisor. False: the value is no reference. */
 bool fused_moe_reference(const json_t *fields, const char *field, char name[RECORD_NAME_MAX],
                          int64_t *divisor);
 json_t *vllm_read(const struct custom_file *f);
@@ -127,9 +127,9 @@ struct writing {
     const json_t *device; /* borrowed: of `status` */
     json_t *rows;         /* borrowed: bests */
     json_t *report;       /* borrowed: the document of --json; its members follow */
-    json_t *files;        /* [{"path", "rows", ...}] */
-    json_t *skipped;      /* see notices */
-    json_t *left_out;     /* parameters without a counterpart */
+    json_t *files;        /* written so far: [{"path", "rows", ...}] */
+    json_t *skipped;      /* rows that the format cannot express: notice_skip() */
+    json_t *left_out;     /* parameters that the format lacks (name: count) */
     json_t *notes;        /* remarks for the user */
     bool incomplete;      /* some answers are unsaved, and a warning was printed */
 };
@@ -150,7 +150,7 @@ int custom_add_trials(struct ctl *c, const json_t *rows);
  * field `user`: rows of several users for one problem become the fastest of these rows, with the
  * trials of all, one for each config, oldest first. NULL and *code on failure. */
 json_t *custom_rows(struct writing *w, int *code);
-/* The ok trials, fastest first, as a new array. */
+/* The trials of a row with status ok, fastest first, as a new array. */
 json_t *custom_sort_trials(const json_t *row);
 /* A problem's name for a file, as "axpy-54ea3191"; malloc'ed. */
 char *custom_name_file(const json_t *row);

@@ -20,7 +20,8 @@ static const char *const params[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE
 
 /* ---- a row ----------------------------------------------------------------------------------- */
 
-/* A new reference; NULL: neither --fields nor the problem has the field. */
+/* Returns a field of the file's name, from --fields or the problem, as a new reference; NULL:
+ * neither has the field. */
 static json_t *fused_find_field(const json_t *problem, const json_t *fields, const char *field)
 {
     char name[RECORD_NAME_MAX];
@@ -44,7 +45,7 @@ static bool fused_is_true(const json_t *problem, const json_t *fields, const cha
     return is_true;
 }
 
-/* 0: the problem lacks the number. */
+/* A field that is a number; 0: neither --fields nor the problem has it. */
 static json_int_t fused_number(const json_t *problem, const json_t *fields, const char *field)
 {
     json_t *v = fused_find_field(problem, fields, field);
@@ -53,7 +54,7 @@ static json_int_t fused_number(const json_t *problem, const json_t *fields, cons
     return n > 0 ? n : 0;
 }
 
-/* The text of a field that file names can hold, malloc'ed; NULL: no such text. */
+/* A field as text, malloc'ed; NULL: no such field, or a file's name cannot hold the text. */
 static char *fused_text(const json_t *problem, const json_t *fields, const char *field)
 {
     json_t *v = fused_find_field(problem, fields, field);
@@ -80,7 +81,8 @@ static char *fused_device(const json_t *device, bool is_sglang)
     return name;
 }
 
-/* The file's path below --to, malloc'ed; NULL and `why`. */
+/* The file's path below --to, malloc'ed. NULL: the problem has no such file, for the reason `why`.
+ */
 static char *fused_path(const json_t *problem, const json_t *fields, const char *device,
                         bool is_sglang, const char **why)
 {
@@ -118,7 +120,8 @@ static char *fused_path(const json_t *problem, const json_t *fields, const char 
     return path;
 }
 
-/* The config as the formats write it; NULL and `why`. Triton's default num_ctas=1 is left out. */
+/* The config as the formats write it, without Triton's default num_ctas=1. NULL: the formats cannot
+ * express the config, for the reason `why`. */
 static json_t *fused_make_entry(const json_t *config, const char **why)
 {
     json_t *entry = json_object(), *v;
@@ -147,8 +150,8 @@ static json_t *fused_make_entry(const json_t *config, const char **why)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Adds an entry to {path: {"version", "entries": [{"M", "entry", "time_us"}]}}. When
- * two rows have the same place, the faster row decides. */
+/* Adds an entry to `files`, {path: {"version", "entries": [{"M", "entry", "time_us"}]}}. Of two
+ * rows with the same path and M, the file gets the faster. */
 static void fused_put(struct writing *w, json_t *files, const char *path, json_t *new,
                       const char *version, const json_t *row)
 {

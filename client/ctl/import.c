@@ -56,7 +56,7 @@ struct sending {
     bool trust;                 /* the rows answer at once */
     size_t numbers[CHUNK_ROWS]; /* index in the document of each row of the chunk */
     size_t at;                  /* the document's current row */
-    size_t bytes;
+    size_t bytes;               /* of the chunk's rows as MessagePack */
 };
 
 static void import_add_result(struct sending *s, const json_t *result, const char *name)

@@ -85,7 +85,8 @@ const struct argp filter_argp = {.options = filter_options, .parser = parse_filt
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-/* Makes --top of a list that grows with time select the newest rows. */
+/* Sorts a list that grows with time (history, trials ...) by the newest row, when --top is given
+ * without --sort: then --top selects the newest rows. */
 static void sort_newest_first(struct subject *s, const char *what)
 {
     const char *order = strcmp(what, "history") == 0                      ? "-generation"
@@ -200,7 +201,7 @@ const struct command command_quarantine = {
 
 /* ---- show ----------------------------------------------------------------------------------- */
 
-/* Makes an object to show as the answer when the newest row of a key is not served. */
+/* Makes an object to show in place of an answer, for a key whose newest row answers no query. */
 static json_t *no_answer(json_t *best)
 {
     return json_pack("{sO*, sO*, ss}", "source", json_object_get(best, "source"), "config",

@@ -68,7 +68,8 @@ static const char *table_path(void)
     return named && *named ? named : GEMMD_DATADIR "/models.csv";
 }
 
-/* "name,experts,topk,hidden,inter"; false for any other line, such as the line of titles. */
+/* Reads a line "name,experts,topk,hidden,inter" of the table. False: another line, such as the line
+ * of titles. */
 static bool moe_read_line(struct moe *m, char *line)
 {
     char *fields[CSV_FIELDS_MAX];

@@ -57,7 +57,8 @@ static void portfolio_add_row(json_t *group, const json_t *row)
     }
 }
 
-/* Rows arrive group by group, and within a group config by config. */
+/* Makes groups from the rows of the list, which come group by group, and within a group config by
+ * config. */
 static json_t *make_groups(const json_t *rows)
 {
     json_t *groups = json_array(), *row;

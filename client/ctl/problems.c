@@ -128,7 +128,8 @@ const struct argp problems_argp = {.options = options, .parser = problems_parse_
 
 /* ---- allowed combinations -------------------------------------------------------------------- */
 
-/* The first given option that may not stand beside `beside`; NULL: none. */
+/* The first option that was given and is not allowed together with a table (`beside`: which
+ * tables); NULL: all given options are allowed. */
 static const char *problems_find_other(const struct problems *p, unsigned beside)
 {
     for (size_t i = 0; i < PROBLEM_OPTIONS; i++) {
@@ -238,7 +239,7 @@ static json_t *common_fields(const struct problems *p)
     return j;
 }
 
-/* tokens is not a field of a problem: sets M instead. */
+/* Replaces the member "tokens", which is no field of a problem, by M = tokens * topk. */
 static int tokens_to_rows(json_t *problem)
 {
     const json_t *tokens = json_object_get(problem, "tokens");
@@ -256,7 +257,8 @@ static int tokens_to_rows(json_t *problem)
     return DONE;
 }
 
-/* Adds the row once for each combination of the given lists; PROBLEM_LISTS ends `lists`. */
+/* Adds the row to p->all once for each combination of values of the options in `lists`, which ends
+ * with PROBLEM_LISTS. */
 static int problems_combine(struct problems *p, const json_t *row, const enum problem_option *lists)
 {
     if (*lists == PROBLEM_LISTS) {
@@ -355,7 +357,7 @@ static int add_table(struct problems *p)
     return code;
 }
 
-/* Takes M and experts from --rows-per-expert when no other option gives them. */
+/* Sets M and experts from the rows of --rows-per-expert, when no other option gives them. */
 static int take_rows(struct problems *p)
 {
     const char **given = p->given;

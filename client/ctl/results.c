@@ -51,7 +51,7 @@ static json_t *fields_of(const json_t *problem)
     return out;
 }
 
-/* The fields that differ from a plain problem's, in short words. */
+/* The column FLAGS: fields of the problem that do not have their default, in short words. */
 static json_t *results_list_flags(const json_t *problem)
 {
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
@@ -120,7 +120,7 @@ void result_derive(json_t *row)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* Sets a count that a product may leave out. */
+/* Sets experts or topk (`name`) of a matrix product to 1, when the user left it out. */
 static void results_set_count(json_t *problem, const char *name)
 {
     if (problem && result_is_product(field_string(problem, "op")) &&

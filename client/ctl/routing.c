@@ -11,7 +11,7 @@
 
 #include "client/ctl/ctl.h"
 
-static const char blanks[] = " \t\r\n", between[] = " \t\r\n,"; /* the comma admits a JSON array */
+static const char blanks[] = " \t\r\n", between[] = " \t\r\n,"; /* comma: as in a JSON array */
 
 static int refuse_rows(const char *at)
 {

@@ -148,7 +148,8 @@ void rows_derive_best(json_t *row)
     result_derive(row);
 }
 
-/* Makes "shared_memory: 200 needed, 100 there", or copies the trial's reason. */
+/* Makes the column that says why a trial failed: "shared_memory: 200 needed, 100 there" when a
+ * resource lacked, else the trial's reason. */
 static json_t *why_failed(const json_t *row)
 {
     const char *reason = field_text(row, "reason"), *resource = field_text(row, "resource");
@@ -161,15 +162,16 @@ static json_t *why_failed(const json_t *row)
 
 /* ---- rows of several devices ---------------------------------------------------------------- */
 
-/* A class's text before its first '/'; NULL when the row has no class. */
+/* The device's name in a device class: the text before its first '/'. NULL: the row has no class.
+ */
 static json_t *device_name(const json_t *class)
 {
     const char *text = json_string_value(class);
     return text ? json_stringn(text, strcspn(text, "/")) : NULL;
 }
 
-/* True when two classes of the rows share a name (with another power limit, for example). *several:
- * the rows have at least two classes. */
+/* True when two device classes of the rows have the same device name (and different power limits,
+ * for example). *several: the rows have at least two classes. */
 static bool share_names(const json_t *rows, bool *several)
 {
     json_t *classes = json_object(); /* by name */

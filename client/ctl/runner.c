@@ -32,7 +32,7 @@ static void runner_add(struct runner_call *r, const char *word)
     }
 }
 
-/* NULL: not given. */
+/* Adds an option with its value to the runner's arguments, unless the value is NULL: not given. */
 static void runner_add_option(struct runner_call *r, const char *name, const char *value)
 {
     if (value) {
@@ -94,7 +94,8 @@ static int cannot_hand_on(void)
     return ctl_failed("cannot hand on the problems: %s", strerror(errno));
 }
 
-/* A file in memory with a problem's text on each line becomes the standard input. */
+/* Writes each problem's text as a line into a file in memory, which becomes the standard input of
+ * the runner. */
 static int give_problems(const json_t *problems)
 {
     int fd = memfd_create("problems", MFD_CLOEXEC);

@@ -30,7 +30,7 @@ enum { NUMBER_BUDGET, NUMBER_BUDGET_MS, NUMBER_WALL_MS, NUMBER_ITERS, NUMBER_WAR
 static const struct {
     const char *name;
     int64_t max;
-    size_t at; /* of an int64_t */
+    size_t at; /* offset in struct gemmd_query, of an int64_t */
 } search_numbers[] = {
     [NUMBER_BUDGET] = {"budget", 1000000, AT(budget)},
     [NUMBER_BUDGET_MS] = {"budget-ms", INT64_C(1) << 40, AT(budget_ms)},
@@ -184,7 +184,7 @@ static void restrict_to(struct search *s, const char *name, json_t *values,
     }
 }
 
-/* "BLOCK_SIZE_M=64,128" to {"BLOCK_SIZE_M": [64, 128]} */
+/* Adds the restriction "BLOCK_SIZE_M=64,128" to s->restrict_, as {"BLOCK_SIZE_M": [64, 128]}. */
 static void add_restriction(struct search *s, const char *arg, struct argp_state *state)
 {
     size_t n = strcspn(arg, "=");
@@ -230,7 +230,7 @@ static void add_space(struct search *s, const char *path, struct argp_state *sta
     json_decref(j);
 }
 
-/* False: a line is not UTF-8. */
+/* Adds each line of a file as a config to measure. False: a line is not UTF-8. */
 static bool add_config_lines(struct search *s, char *text)
 {
     bool good = true;

@@ -97,7 +97,7 @@ static int shapes_add_row(const struct csv *csv, const struct problems *p, json_
     json_t *name = json_sprintf("%s%s%s", fields[MODEL] ? fields[MODEL] : "",
                                 fields[MODEL] && *layer ? " " : "", layer);
     json_t *row =
-        json_pack("{so, so}", "problem", problem, "name", name); /* NULL when an argument is NULL */
+        json_pack("{so, so}", "problem", problem, "name", name); /* NULL: name is not UTF-8 */
     if (json_array_append_new(rows, row) && code == DONE) {
         code = ctl_usage("%s, line %d is not UTF-8", csv->path, csv->line);
     }

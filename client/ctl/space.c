@@ -14,7 +14,8 @@ static char *show_when(const json_t *run_time)
     return strdup(json_is_true(run_time) ? "run" : "compile");
 }
 
-/* {rule: count} as rows with the first reason of each rule, the highest count first. */
+/* Makes rows of the member `which` of a space, {rule: number of configs}: each with the rule's
+ * first reason, the highest number first. */
 static json_t *rule_rows(const json_t *space, const char *which)
 {
     static const char *const order[] = {"-n", NULL};
@@ -44,7 +45,8 @@ static void print_rules(const json_t *space, const char *which, const char *titl
     json_decref(rows);
 }
 
-/* Targets that are not shown: available targets, and unavailable targets with the reason. */
+/* Prints the targets whose space is not shown: those that take the problem, with the option that
+ * shows them, and the others with the reason. */
 static void print_others(const json_t *space)
 {
     const char *shown = field_string(space, "target");

@@ -46,7 +46,7 @@ static double t4_time_us(const json_t *result)
     return i > 0 ? sum_ms / (double)i * 1e3 : 0;
 }
 
-/* Counts members that no trial has. */
+/* Counts members of a result that a trial has no field for. */
 static void t4_count_unused(const json_t *result, json_t *unused)
 {
     const char *name;
@@ -143,7 +143,8 @@ static json_t *t4_make_problem(const struct custom_file *f, const json_t *docume
     return problem;
 }
 
-/* The row of the fastest trial; without an ok trial, a row that only brings trials. */
+/* Makes the row: its config is that of the fastest trial. Without an ok trial, the row has only
+ * trials. */
 static json_t *t4_make_row(json_t *problem, const json_t *document, json_t *trials)
 {
     json_t *row = custom_make_row(problem);

@@ -67,7 +67,8 @@ json_t *text_to_problem(const char *text, struct error *err)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* malloc'ed. Control characters stay as they are: tables write them as \x1b. */
+/* The text of a value as in the one-line form, malloc'ed. Control characters stay as they are:
+ * tables write them as \x1b. */
 static char *text_of_value(const json_t *v)
 {
     if (!json_is_string(v)) {
@@ -112,7 +113,7 @@ char *text_of_json(const json_t *object)
 
 /* ---- showing --------------------------------------------------------------------------------- */
 
-/* Length of the control character at s, or 0: C0, DEL, and C1 in UTF-8. */
+/* Length in bytes of the control character at s: C0, DEL, or C1 in UTF-8. 0: another character. */
 static size_t control_at(const unsigned char *s)
 {
     if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0) {

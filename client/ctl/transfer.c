@@ -14,7 +14,7 @@
 
 enum { FORMAT_VERSION = 1 };
 
-/* *format: of --format; NULL: gemmd's own. 0, or USAGE after the error message. */
+/* Finds the format of --format. *format NULL: gemmd's own. 0, or USAGE after the error message. */
 static int transfer_find_format(const struct subject *s, const struct format **format)
 {
     static const struct format *const formats[] = {&format_unsloth,  &format_aiter, &format_vllm,
@@ -125,7 +125,7 @@ const struct command command_export = {
 
 /* ---- import --------------------------------------------------------------------------------- */
 
-/* NULL after the error message. */
+/* Reads the document of an export. NULL after the error message. */
 static json_t *read_export(const char *path)
 {
     struct error e;
@@ -160,7 +160,7 @@ static char *reason_of(const char *message)
     return out;
 }
 
-/* Makes a list with each reason once, with the first row skipped for that reason. */
+/* Makes a list with each reason once, its count, and the first row that was skipped for it. */
 static json_t *count_reasons(const json_t *skipped)
 {
     json_t *reasons = json_object(), *s;

@@ -36,8 +36,8 @@ bool tunable_is_list(const struct csv *csv)
                                  strcmp(csv->names[0], "Validator") == 0);
 }
 
-/* The problem of an op and its params, a new object. NULL: no product of gemmd's, with `why`, or a
- * malformed line, with *why NULL. */
+/* Makes the problem of a line from its two columns, a new object. NULL: a product that gemmd does
+ * not know, for the reason *why; or, with *why NULL, a malformed line. */
 static json_t *tunable_make_problem(const char *op, const char *params, const char **why)
 {
     char kind[32], type[32], layout[8], lower[8];
@@ -135,7 +135,8 @@ json_t *tunable_read(struct csv *csv, const struct problems *p)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* The line of a problem, malloc'ed; NULL: the format has no such problem, with `why`. */
+/* The line of a row's problem, malloc'ed; NULL: the format cannot express it, for the reason `why`.
+ */
 static char *tunable_make_line(const json_t *row, const char **why)
 {
     const json_t *p = json_object_get(row, "problem");

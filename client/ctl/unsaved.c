@@ -26,7 +26,7 @@ bool unsaved_at_all(const json_t *status)
     return field_int(status, "store.unsaved") + field_int(status, "store.unsaved_quarantine") > 0;
 }
 
-/* Returns, malloc'ed, as "2 answers and 1 row of quarantine are". */
+/* Names the unsaved rows, as "2 answers and 1 row of quarantine are"; malloc'ed. */
 static char *name_them(const json_t *status)
 {
     long long a = field_int(status, "store.unsaved");
@@ -74,8 +74,8 @@ int unsaved_fail(const json_t *status, bool there, const char *where, const char
     return code;
 }
 
-/* True for an unsaved exact answer. The daemon computes other tiers for each query, and saves
- * none. */
+/* True for an exact answer with `saved` false. Answers of other tiers are never saved: the daemon
+ * computes them for each query. */
 static bool may_be_unsaved(const json_t *row)
 {
     return strcmp(field_text(row, "tier"), "exact") == 0 &&

@@ -82,8 +82,8 @@ static bool is_ok(const json_t *trial)
     return strcmp(field_text(trial, "status"), "ok") == 0;
 }
 
-/* True when trial a decides over trial b of the same config: a time over a failure, the finals over
- * the first round, then the newer trial. */
+/* True when the file gets trial a, not trial b, of the same config: a time rather than a failure, a
+ * trial of the finals rather than of the search, the newer rather than the older. */
 static bool unsloth_is_better(const json_t *a, const json_t *b)
 {
     if (is_ok(a) != is_ok(b)) {
@@ -146,7 +146,7 @@ static void take_trial(struct writing *w, json_t *rows, const json_t *best, cons
     json_decref(tile);
 }
 
-/* malloc'ed */
+/* The text of the CSV file of a mode's rows, malloc'ed. */
 static char *unsloth_make_text(const json_t *rows, const struct unsloth_mode *mode)
 {
     static const char *const order[] = {"-speedup", "head", NULL};

@@ -53,7 +53,7 @@ static bool unsloth_has_column(const char *name)
     return c < COUNT(columns);
 }
 
-/* Sets the mode; counts unused columns. */
+/* Reads the line of titles: sets out's mode, and counts columns that the import does not use. */
 static int unsloth_read_head(const struct csv *csv, json_t *out)
 {
     const bool x = csv_find(csv, "use_tma_load_x") >= 0, w = csv_find(csv, "use_tma_load_w") >= 0;
@@ -83,7 +83,7 @@ static int unsloth_read_head(const struct csv *csv, json_t *out)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* NULL: malformed. */
+/* Reads a field of a row. NULL: the text is malformed. */
 static json_t *unsloth_read_value(enum unsloth_kind kind, const char *text)
 {
     char *end;

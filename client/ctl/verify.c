@@ -27,7 +27,8 @@ struct verifying {
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-/* The answer for a problem rounded by a scheme. Given configs are always measured. */
+/* Gets the answer for a problem rounded by a scheme. configs_json: configs to measure, also when
+ * they were measured before; NULL: the key's usual answer. */
 static int verify_ask_answer(struct verifying *v, const json_t *problem, const char *scheme,
                              const char *configs_json, struct gemmd_answer *out)
 {
@@ -53,8 +54,8 @@ static bool verify_is_trial_of(const json_t *trial, const json_t *config, const 
            strcmp(field_text(trial, "stage"), stage) == 0;
 }
 
-/* Time of config a over time of b, by the newest good trials in one run and stage; NAN without such
- * trials. Trials arrive newest first. */
+/* Time of config a over time of b, by the newest ok trials of both in the same run and `stage`; NAN
+ * without such trials. `trials`: the newest first. */
 static double verify_compare_paired(const json_t *trials, const json_t *a, const json_t *b,
                                     const char *stage)
 {
@@ -321,7 +322,7 @@ static int verify_spread_problems(struct problems *p, int samples)
     return DONE;
 }
 
-/* Splits `list`, which is modified, into words; "exact" is appended. */
+/* Splits the comma list of --bucket, in place, into the names of schemes, and appends "exact". */
 static int verify_split_schemes(char *list, const char *schemes[SCHEMES_MAX], size_t *n)
 {
     for (char *word; (word = strsep(&list, ","));) {

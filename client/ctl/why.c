@@ -9,7 +9,7 @@
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* "name          text"; a line without a name continues the line above. */
+/* Prints a line "name          text"; a line without a name continues the line above. */
 __attribute__((format(printf, 2, 3))) static void line(const char *name, const char *format, ...)
 {
     va_list args;
@@ -27,7 +27,8 @@ static double why_get_number(const json_t *object, const char *path)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* "M 4096, known 512; routing zipf:1.2, known uniform" */
+/* Lists the fields in which two problems differ: "M 4096, known 512; routing zipf:1.2, known
+ * uniform". malloc'ed. */
 static char *why_list_differences(const json_t *list, const char *name, const char *between)
 {
     char *out = strdup("");
@@ -136,7 +137,8 @@ static void print_row(const json_t *why)
     free(age);
 }
 
-/* Omits numbers that the recording of a replayed device lacks. */
+/* Prints the tolerances and the errors of the verification. Omits errors that are not known: the
+ * recording of a replay device lacks them. */
 static void print_verified(const json_t *why, const json_t *trial)
 {
     const double error = why_get_number(trial, "max_error"),

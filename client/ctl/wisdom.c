@@ -14,7 +14,7 @@
 
 static const char *const sizes[] = {"x", "y", "z"};
 
-/* The tuning key, malloc'ed. */
+/* A row's tuning key, malloc'ed. */
 static char *wisdom_make_key(const json_t *row)
 {
     const char *key = field_string(json_object_get(row, "problem"), "tuning_key");
@@ -31,8 +31,8 @@ static char *wisdom_make_key(const json_t *row)
     return text;
 }
 
-/* [x, y, z] up to the last size that the problem has; NULL: a size is no whole number, or the sizes
- * have a gap. */
+/* The problem size: [x, y, z] up to the last of these fields that the problem has; NULL: a field is
+ * no whole number, or x or y is missing before a later field. */
 static json_t *wisdom_make_size(const json_t *problem)
 {
     json_t *size = json_array();
@@ -47,7 +47,8 @@ static json_t *wisdom_make_size(const json_t *problem)
     return size;
 }
 
-/* The values in the order of `params`; NULL: the config has other parameters. */
+/* The config's values in the order of the header's parameters; NULL: the config has other
+ * parameters. */
 static json_t *wisdom_make_config(const json_t *config, const json_t *params)
 {
     json_t *values = json_array(), *name;

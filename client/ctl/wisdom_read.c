@@ -42,7 +42,7 @@ static json_t *wisdom_parse_key(const char *key)
     return problem;
 }
 
-/* A new reference. */
+/* Makes the problem of a file with this tuning key, without its size; a new reference. */
 static json_t *wisdom_make_problem(const struct custom_file *f, const char *key)
 {
     json_t *problem = f->problem ? json_deep_copy(f->problem) : wisdom_parse_key(key);
@@ -90,7 +90,7 @@ static json_t *wisdom_read_config(const json_t *values, const json_t *params, co
     return config;
 }
 
-/* Sets x, y and z. */
+/* Sets the problem's fields x, y and z from the line's problem size. */
 static int wisdom_set_size(json_t *problem, const json_t *size, const char *where)
 {
     json_t *v;

@@ -50,7 +50,7 @@ static bool is_descriptor(const char *path)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Writes to stdout, a pipe or a device, which no rename can replace. */
+/* Writes to stdout, a pipe or a device: a file that renaming a new file cannot replace. */
 static int save_there(const char *path, const char *text)
 {
     FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
@@ -83,7 +83,8 @@ static int save_whole(const char *path, const char *text, const struct stat *bef
     return code;
 }
 
-/* Makes the target of a dangling link, so that the link is kept. */
+/* Creates the missing target of a symbolic link, so that the new file replaces the target, not the
+ * link. */
 static int make_target(const char *path)
 {
     struct stat link;
