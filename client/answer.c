@@ -86,7 +86,7 @@ static size_t format_text(const char *text, size_t n, char *out, size_t size)
 
 static size_t format_number(int64_t number, char *out, size_t size)
 {
-    if (number >= 0 && number < 1000 && size > 4) { /* fast path */
+    if (number >= 0 && number < 1000 && size > 4) { /* the usual numbers, without snprintf */
         unsigned v = (unsigned)number;
         size_t n = v < 10 ? 1 : v < 100 ? 2 : 3;
         out[n - 1] = (char)('0' + v % 10);

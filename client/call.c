@@ -82,7 +82,7 @@ struct listing {
      * it; NULL: each page has an offset */
     const char *order;
     json_t *filter;  /* owned */
-    json_int_t want; /* the caller's limit of rows */
+    json_int_t want; /* most rows that the caller wants: the filter's "limit" */
     int64_t got, offset;
     bool more;  /* more pages follow */
     FILE *text; /* owned: the rows so far, "[row,row" */
@@ -146,7 +146,7 @@ static bool is_behind(const json_t *value, const json_t *before)
                            : json_integer_value(value) > json_integer_value(before));
 }
 
-/* Makes the next page begin after this row. */
+/* Sets the filter so that the next page begins after this row. */
 static int go_behind(struct listing *l, const struct wire_obj *row, struct error *err)
 {
     const struct wire_obj *value = wire_find(row, l->order);

@@ -151,7 +151,8 @@ static void look_into(struct any *a, const char *dir, const char *uuid)
     while (d && (entry = readdir(d))) {
         char path[PATHS_MAX];
         int stem = (int)strlen(entry->d_name) - (int)strlen(".sock");
-        bool private = strncmp(entry->d_name, "offline-", 8) == 0; /* only its starter uses it */
+        /* the socket of an --offline daemon: only clients that were given the path use it */
+        bool private = strncmp(entry->d_name, "offline-", 8) == 0;
         bool named = !private && stem > 0 && strcmp(entry->d_name + stem, ".sock") == 0 &&
                      (!uuid || is_spelled(entry->d_name, uuid)) &&
                      snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) < PATHS_MAX;

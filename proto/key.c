@@ -27,7 +27,7 @@ int key_make(struct key *k, const struct problem *bucket, const char *device_cla
         return error_set(err, ERROR_INVALID, "a device class is at most %d bytes: '%.40s...'",
                          CLASS_SIZE - 1, device_class);
     }
-    struct wire_buf b = {.data = k->bytes, .cap = sizeof(k->bytes)}; /* never grows */
+    struct wire_buf b = {.data = k->bytes, .cap = sizeof(k->bytes)}; /* has room for any key */
     wire_put_array(&b, 4);
     wire_put_int(&b, KEY_VERSION);
     wire_put_str(&b, bucket->op_name);

@@ -76,8 +76,8 @@ int problem_make(struct problem *p, const char *op_name, const struct record *fi
 /* Reads a wire map {"op": ..., fields}; nil means "not given". An array of integers for a text
  * field without choices (routing) becomes the text "rows:1,2,3". */
 int problem_unpack(struct problem *p, const struct wire_obj *map, struct error *err);
-void problem_pack(struct wire_buf *b, const struct problem *p); /* the form of problem_unpack */
-/* "grouped_gemm K=2048 M=32768 ..." all fields; snprintf-like. */
+void problem_pack(struct wire_buf *b, const struct problem *p); /* as problem_unpack() reads it */
+/* Writes all fields as "grouped_gemm K=2048 M=32768 ..."; returns like snprintf. */
 size_t problem_format(const struct problem *p, char *out, size_t size);
 /* Reads problem_format's text; fields with defaults may be missing. */
 int problem_parse(struct problem *p, const char *text, struct error *err);
@@ -97,7 +97,7 @@ int64_t bucket_pow2(int64_t n);
 /* Rounds rows up, in steps of sqrt(2) of the rows per expert: the smallest M_i >= rows with M_i =
  * topk * ceil(floor(experts * 2^(i/2)) / topk), i any integer. */
 int64_t bucket_sqrt2_rows(int64_t rows, int64_t experts, int64_t topk);
-int64_t bucket_pow2_rows(int64_t rows, int64_t topk); /* topk * 2^k */
+int64_t bucket_pow2_rows(int64_t rows, int64_t topk); /* rounds rows up to topk * 2^k */
 
 enum { KEY_BYTES_MAX = 12 * 1024 };
 

@@ -116,7 +116,7 @@ static bool check_real(struct slot *s)
     if (s->v.type == VALUE_INT) {
         s->v = VALUE_OF_REAL((double)s->v.integer);
     }
-    return s->v.type == VALUE_REAL && s->v.real - s->v.real == 0; /* finite */
+    return s->v.type == VALUE_REAL && s->v.real - s->v.real == 0; /* true for a finite real */
 }
 
 static bool slots_check_text(const struct op_field *f, const struct slot *s)

@@ -129,13 +129,14 @@ static inline bool record_has_n(const struct record *r, const char *name, size_t
  * fields; v and name must be valid. `name` is padded to RECORD_NAME_MAX. False: no room. */
 bool record_push(struct record *r, const char name[RECORD_NAME_MAX], const struct value *v,
                  size_t text_n);
-void value_put(struct text_out *o, const struct value *v); /* the one-line form */
+void value_put(struct text_out *o, const struct value *v); /* writes the one-line form */
 void record_put(struct text_out *o, const struct record *r);
 
-/* A scalar of the wire; its text points into the message. False: not a scalar, or too large. */
+/* Reads a scalar of the wire; its text points into the message. False: o is no scalar, or an
+ * integer beyond int64_t. */
 bool value_unpack(const struct wire_obj *o, struct value *v, size_t *text_n);
 void record_pack_fields(struct wire_buf *b, const struct record *r); /* without the map's head */
-/* record_unpack without one name. */
+/* record_unpack that leaves out the field `but`. */
 int record_unpack_but(struct record *r, const struct wire_obj *map, const char *but,
                       struct error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records as MessagePack: the canonical bytes. */
+/* Records as MessagePack: a record is written as its canonical bytes, and read from any map. */
 #include <string.h>
 
 #include "proto/record.h"

@@ -163,7 +163,7 @@ static bool scan_skip_whole(struct scan *s, const uint8_t *p, size_t n, size_t *
     uint64_t room = s->limit - s->taken;
     uint64_t spare = room > s->owed ? room - s->owed : 0;
     uint64_t owed = s->owed, left = s->depth > 0 ? s->left[s->depth - 1] : 1;
-    bool done = room < owed; /* the limit is below one byte */
+    bool done = room < owed; /* true only for a limit of 0 bytes */
     while (at < n && !done) {
         uint64_t taken = take_steps(p, n, left, s->guesses[s->depth % 2], &at, &spare);
         owed -= taken;
@@ -175,7 +175,7 @@ static bool scan_skip_whole(struct scan *s, const uint8_t *p, size_t n, size_t *
                 break;
             }
             bool open = kind >= SPAN_ITEMS;
-            uint64_t v = span_count(p + at); /* promised bytes */
+            uint64_t v = span_count(p + at); /* least number of bytes that follow the head */
             if (head - 1 + v > spare || (!open && v > n - at - head) ||
                 (open && s->depth == MESSAGE_DEPTH_MAX)) {
                 break;

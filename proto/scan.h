@@ -28,8 +28,8 @@ struct scan {
     size_t skip;   /* payload bytes of a string or binary still to skip */
     uint64_t owed; /* elements that heads have announced and that have not begun, of all levels */
     uint32_t depth;
-    uint64_t left[MESSAGE_DEPTH_MAX]; /* elements left, per open container */
-    uint8_t head[9];                  /* a header split over two reads */
+    uint64_t left[MESSAGE_DEPTH_MAX]; /* elements that are still to come, of each open container */
+    uint8_t head[9];                  /* bytes of a head that the end of the data has cut */
     uint32_t head_have, head_need;
     /* For speed only (take_steps in scan.c): lengths of the items of the container before, by even
      * or odd depth and by the number of items left. */

@@ -197,7 +197,7 @@ struct decoding {
     const char *const *others;
     void *object;
     uint64_t seen, seen_others; /* a bit per field, and per name of `others` */
-    size_t next;                /* the expected next field */
+    size_t next;                /* index of the field that is expected next */
 };
 
 /* Sets the bit of a name. ERROR_CONFLICT when a strict decoding meets a name twice. */

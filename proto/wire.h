@@ -48,7 +48,7 @@ void wire_put_raw(struct wire_buf *b, const void *packed, size_t n); /* bytes in
 #define wire_put_kv_bool(b, k, v) (wire_put_str((b), (k)), wire_put_bool((b), (v)))
 
 struct wire_obj; /* never defined: a decoded object, borrowed from its wire_doc */
-struct wire_doc; /* an arena */
+struct wire_doc; /* the memory (arena) of the objects of a decoded message */
 
 struct wire_doc *wire_doc_new(void); /* NULL: no memory */
 struct wire_doc *wire_doc_free(struct wire_doc *d);

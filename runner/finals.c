@@ -195,7 +195,7 @@ static uint32_t block_samples(const struct job *j, double time_us, double gap_ms
     int64_t iters = j->order->request.query.iters;
     double n;
     if (time_us >= BLOCK_ASKED_US) {
-        return 1; /* several rounds give enough samples */
+        return 1; /* for launches this long, a sample in each round is enough */
     }
     if (iters > 0) {
         n = fmax(fmin(ceil((double)iters / ROUNDS), BLOCK_ASKED_US / time_us), BLOCK_MIN_ASKED);

@@ -78,7 +78,7 @@ struct held_trial {
     struct trial trial;
 };
 
-struct tally { /* failures, by status */
+struct tally { /* failed trials with the same status */
     char status[24];
     char reason[320]; /* of the first failure with this status */
     uint32_t n;

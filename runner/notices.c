@@ -5,7 +5,7 @@
 
 #include "runner/job_inner.h"
 
-/* [2, method, {"job": n, the fields of object}] */
+/* Sends the notification [2, method, {"job": id of the job, the fields of `object`}]. */
 static void notify_of_job(struct job *j, const char *method, const struct schema *s,
                           const void *object)
 {

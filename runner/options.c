@@ -36,7 +36,8 @@ enum {
     CLOCKS_MOST_MHZ = 10000,
     PRECOMPILE_MAX_DEFAULT_MIB = 4096, /* the default of gemmd's cache-max-mib */
 };
-enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER }; /* bool, const char *, int64_t */
+/* the member of struct runner_options is a bool, a const char *, an int64_t */
+enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER };
 
 #define AT(field) offsetof(struct runner_options, field)
 static const struct option_row {

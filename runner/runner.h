@@ -58,7 +58,7 @@ enum runner_exit {
 };
 
 struct runner_options {
-    int64_t fd;             /* the socket */
+    int64_t fd;             /* of the socket to gemmd, or to the process that started this child */
     struct mode_order mode; /* the runner itself uses device, cache_dir and threads */
     const char *expect;
     struct device_info expected; /* from `expect`: the device as gemmd knows it; kind "": unknown */

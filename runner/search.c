@@ -185,8 +185,9 @@ static bool search_next_id(struct search *s, uint32_t *id)
 
 /* ---- observing ------------------------------------------------------------------------------- */
 
-/* Candidates that were stopped early also tell the strategy their cost. With trials of an earlier
- * run, scores are ratios. Otherwise scores are times, since the reference may come late. */
+/* Tells the strategy the outcome of a config, also of a config that was stopped early. With trials
+ * of an earlier run, scores are ratios to the reference. Otherwise scores are times, since the
+ * reference may be measured late. */
 static void search_observe_outcome(struct job *j, uint32_t id)
 {
     const struct outcome *o = &j->outcomes[id];

@@ -108,7 +108,7 @@ json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **base
     return rows ? baselines_cut_page(rows, filter, failed) : NULL;
 }
 
-/* True when cuBLAS can compute the row's problem. */
+/* True for a row of grouped_gemm on a GPU, for which gemmd may have measured cuBLAS. */
 static bool cublas_can(const json_t *row)
 {
     return strcmp(field_text(row, "family"), "grouped_gemm") == 0 &&

@@ -99,7 +99,7 @@ static bool custom_is_faster(const json_t *row, const json_t *before)
     return us > 0 && (than_us <= 0 || us < than_us);
 }
 
-/* Adds a row to {problem's text: row}. */
+/* Adds a row to `merged`, {problem's text: row}, or merges it with the row of the same problem. */
 static void custom_merge_row(json_t *merged, json_t *row)
 {
     static const char *const answer[] = {"config", "time_us", "created_s", "key", "generation"};

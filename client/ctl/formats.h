@@ -157,17 +157,18 @@ char *custom_name_file(const json_t *row);
 
 /* A copy of --problem, or else a problem of `op`. */
 json_t *custom_make_problem(const struct custom_file *f, const char *op);
-/* {"op", "problem"} of a whole problem, for rows. Takes over `problem`. */
+/* Makes the members "op" and "problem" of a row from a problem with its op. Takes over `problem`.
+ */
 json_t *custom_make_row(json_t *problem);
-/* The config without nulls, a new reference. NULL after an error message that begins with `where`:
- * no config of gemmd can hold a value or a name. */
+/* Reads a config, and drops members that are null; a new reference. NULL after an error message
+ * that begins with `where`: a name or a value is none that gemmd's configs can have. */
 json_t *custom_read_config(const json_t *object, const char *where);
 /* A field of a problem: its own, or else of the texts `arguments` and `constants` of gemmd.triton's
  * problems, "N=4096,x.dtype=...". A new reference; NULL: no such field. custom_set replaces the
  * field in the same place, or adds a field. */
 json_t *custom_find(const json_t *problem, const char *name);
 void custom_set(json_t *problem, const char *name, const json_t *value);
-/* "2026-01-31 12:00:00+00:00", malloc'ed, and back; false: no such text. */
+/* Write and read a time as "2026-01-31 12:00:00+00:00" (malloc'ed). False: the text is no time. */
 char *custom_write_time(int64_t unix_s);
 bool custom_read_time(const char *text, int64_t *unix_s);
 

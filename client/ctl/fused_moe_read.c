@@ -108,7 +108,7 @@ static json_t *fused_read_name(const char *path)
     return out;
 }
 
-/* The version of Triton in the folder "triton_3_6_0" of a file of sglang. */
+/* Adds the version of Triton that the folder of sglang's file names, as "triton_3_6_0". */
 static void fused_add_version(const char *path, json_t *named)
 {
     const char *slash = strrchr(path, '/');

@@ -68,7 +68,8 @@ static bool is_help(const char *word)
     return list_has("help,--help,-h,-?", word);
 }
 
-/* Arguments become JSON text, and JSON would silently drop text that is not UTF-8. */
+/* Refuses arguments that are not UTF-8: gemmctl puts arguments into JSON, which would silently drop
+ * them. */
 static int check_words(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {

@@ -20,7 +20,7 @@ static int refuse_rows(const char *at)
                      (int)(strchr(between, *at) ? 1 : strcspn(at, between)), at);
 }
 
-/* The text within the brackets of a JSON array, or the whole text without brackets. */
+/* Returns the text within the brackets of a JSON array; a text without brackets whole. */
 static char *routing_strip_brackets(char *text)
 {
     text += strspn(text, blanks);

@@ -92,7 +92,7 @@ json_t *tile_of_config(const json_t *config, json_t *left_out, char why[WHY_MAX]
 
 /* ---- theirs to ours ------------------------------------------------------------------------- */
 
-/* A tile while its values change. */
+/* A tile as a struct, while tile_configs() changes its values. */
 struct tile {
     int64_t v[PARAMS];           /* GROUP 0: not given */
     const json_t *use_tma_store; /* borrowed; NULL: not given */
@@ -188,7 +188,8 @@ static void add_portable(json_t *out, const struct tile *t)
     json_array_append_new(out, config);
 }
 
-/* A warp of the portable kernel multiplies at least 16 rows by 32 columns. */
+/* A warp of the portable kernel multiplies at least 16 rows by 32 columns. For a tile with more
+ * warps than that allows: takes the fewest warps, then doubles the columns. */
 static void fill_warps(struct tile *t, const struct tile_mode *mode)
 {
     const int64_t rows = t->v[mode->rows];
@@ -219,7 +220,7 @@ static struct tile tile_nearest(const struct tile *t, const struct tile_mode *mo
         near.v[params[i].at] = tile_find_nearest(t->v[params[i].at], params[i].legal);
     }
     near.v[GROUP] = t->v[GROUP] > 0 ? near.v[GROUP] : 0;
-    /* as many bytes in flight */
+    /* as many stages as keep the tile's number of bytes in flight (being loaded) */
     near.v[STAGES] = t->v[STAGES] * t->v[mode->depth] / near.v[mode->depth];
     if (!hopper) {
         fill_warps(&near, mode);

@@ -18,7 +18,7 @@
 
 static const struct {
     const char *layout, *lower, *mode;
-    const char *sizes[3]; /* the meaning of m, n, k */
+    const char *sizes[3]; /* the fields of gemmd's problem that m, n and k are */
 } layouts[] = {{"TN", "tn", "forward", {"N", "M", "K"}},
                {"NN", "nn", "dX", {"K", "M", "N"}},
                {"NT", "nt", "dW", {"K", "N", "M"}}};

@@ -159,7 +159,7 @@ static void add_rows(struct verifying *v, const json_t *problem, const json_t *o
     const json_t *best = json_object_get(own, "config");
     size_t i;
     json_t *a;
-    json_array_foreach(answers, i, a) { /* finds the fastest config of all schemes */
+    json_array_foreach(answers, i, a) { /* `best`: the fastest config of all schemes */
         const json_t *config = json_object_get(a, "config");
         best = verify_compare_configs(trials, config, best) < 1 ? config : best;
     }

@@ -94,7 +94,7 @@ static json_t *wisdom_make_line(const struct writing *w, const json_t *header, c
     return line;
 }
 
-/* Adds the row's lines to {key: [header, line, ...]}. */
+/* Adds the lines of a row's trials to `files`, {tuning key: [header, line, ...]}. */
 static void wisdom_add_row(struct writing *w, json_t *files, const json_t *row)
 {
     json_t *trials = custom_sort_trials(row), *t;

@@ -14,8 +14,8 @@
 #include "proto/schema.h"
 
 struct channel {
-    int fd;    /* owned by the process */
-    bool gone; /* closed by the peer, or the stream is corrupt */
+    int fd;    /* of the socket, which stays open until the process ends */
+    bool gone; /* gemmd has closed the socket, or its bytes are no messages */
     struct scan scan;
     size_t scanned;       /* bytes of `in` that the scan has seen */
     struct wire_buf in;   /* bytes received */

@@ -19,7 +19,7 @@ enum { PATIENCE_MS = 5000 };
 
 static void clocks_on_signal(int number)
 {
-    (void)number; /* only interrupts read() */
+    (void)number; /* the handler only makes read() end with EINTR */
 }
 
 static void clocks_await_end(int fd)

@@ -13,7 +13,7 @@
 /* Options of both modes. A runner that serves gemmd uses device, cache_dir and threads. Borrowed.
  */
 struct mode_order {
-    const char *device;    /* device spec */
+    const char *device;    /* device spec: "cuda:0", "cuda:sm_90a", "cpu" ... */
     const char *target;    /* NULL: the device's choice for each problem */
     const char *cache_dir; /* of modules; NULL: the user's (paths_cache_dir) */
     int64_t threads;       /* compiler threads; 0: one per core */

@@ -25,7 +25,7 @@ enum phase {             /* phases in the order in which timeline_format() print
 };
 
 struct timeline {
-    double began_ms, since_ms; /* monotonic */
+    double began_ms, since_ms; /* monotonic clock: at timeline_begin(), at the phase's begin */
     enum phase phase;
     double ms[PHASES];
 };

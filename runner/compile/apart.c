@@ -29,7 +29,7 @@ struct worker { /* a child */
 };
 
 struct apart {
-    struct compiler base; /* first; its ops are `ops` */
+    struct compiler base; /* first member: callers see this as the compiler; base.ops is &ops */
     /* the inner compiler's ops, with compile, stop, close and version replaced */
     struct compiler_ops ops;
     struct compiler *inner; /* owned */
@@ -144,8 +144,8 @@ static struct worker *take_idle(struct apart *a)
     return w;
 }
 
-/* Takes an idle child. Starts a new child if *fresh, or when no idle child lives; then sets
- * *fresh. */
+/* Takes an idle child for a compile. When *fresh is true, or no idle child is alive, starts a new
+ * child and sets *fresh. */
 static struct worker *apart_take_worker(struct apart *a, bool *fresh, struct error *err)
 {
     struct worker *w;
@@ -232,7 +232,7 @@ static enum ending ending_of(int status)
     return WIFSIGNALED(status) ? KILLED : ENDED;
 }
 
-/* Moves an answer's image or error out. Returns the compiler's result. */
+/* Moves the image or the error of a child's answer to the caller. Returns the compiler's result. */
 static int apart_take_answer(const struct apart_answer *from, void *data, size_t n,
                              struct image *out, struct error *err)
 {

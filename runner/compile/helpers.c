@@ -22,8 +22,9 @@ int helpers_want(struct helpers *h, const struct family_target *t, struct error 
     return status;
 }
 
-/* A device_supply function. The wait has no limit of its own: the limit of the current device
- * step's `attempt` applies. */
+/* The device calls this when it needs the image of one of its own kernels (device_supply). Waits
+ * for the compile without a limit of its own: the limit of the current device step's `attempt`
+ * applies. */
 static int helpers_supply_image(void *ctx, const struct variant *v, const struct image **out,
                                 struct error *err)
 {

@@ -36,7 +36,7 @@ struct precompile {
     const struct mode_order *mode;
     struct precompile_order *order;
     char cache_dir[PATHS_MAX];
-    uint32_t n; /* variants */
+    uint32_t n; /* number of variants that the pool was given */
     uint32_t compiled, found, refused, failed;
     int64_t bytes;                 /* size of the cache directory, with the new images */
     double began_ms, compiling_ms; /* compiling_ms: when the pool had been given all variants */
@@ -243,5 +243,5 @@ int precompile_run(const struct mode_order *mode, struct precompile_order *o)
     apart_quit();
     _exit(r || w.failed || !said ? 1
           : interrupted          ? 128 + interrupted
-                                 : 0); /* threads may be lost */
+                                 : 0); /* not exit(): threads may be lost in a compiler */
 }

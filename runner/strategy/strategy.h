@@ -35,8 +35,8 @@
 struct grid {
     const struct space *space; /* borrowed */
     const uint32_t *point;     /* borrowed: each candidate's place in space->points */
-    uint32_t n;                /* candidates */
-    uint32_t n_compile;        /* compile-time parameters; run-time parameters follow */
+    uint32_t n;                /* number of candidates */
+    uint32_t n_compile;        /* number of compile-time parameters; run-time parameters follow */
     uint32_t *rank; /* owned: candidate, by point; GRID_NONE: the point is no candidate */
     uint32_t
         *variant; /* owned: variant number, by candidate; numbered in the order of the points */
@@ -65,8 +65,8 @@ enum {
 struct strategy;
 
 struct strategy_setup {
-    uint32_t n;                 /* candidates */
-    const double *predicted_us; /* borrowed until close; in the order of the candidates */
+    uint32_t n;                 /* number of candidates */
+    const double *predicted_us; /* borrowed until close; by candidate */
     const struct grid *grid;    /* borrowed until close; NULL for the strategy given, a list */
     /* Borrowed until close: predicted compile time of each candidate's variant; the unit is the
      * mean of the space. NULL: equal efforts. */
@@ -106,7 +106,8 @@ struct strategy_ops {
     void (*end)(struct strategy *s); /* frees all but the base */
     /* Returns 0 and *candidate, STRATEGY_WAIT, or STRATEGY_DONE. Proposes no candidate twice. */
     int (*propose)(struct strategy *s, uint32_t *candidate);
-    /* Learns from an observation; the base is up to date. NULL: observations are ignored. */
+    /* Learns from an observation, which the base has already counted. NULL: ignores observations.
+     */
     void (*learn)(struct strategy *s, uint32_t candidate, const struct observation *o);
     /* Called for a proposal that is still being compiled when the search has nothing else to do.
      * True: the search shall drop the proposal and will never observe it. NULL: the search waits
