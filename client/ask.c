@@ -122,6 +122,11 @@ bool ask_is_plain(const struct gemmd_query *q)
            (q->atol == 0 || q->atol >= TOLERANCE) && (q->rtol == 0 || q->rtol >= TOLERANCE);
 }
 
+bool ask_is_bare(const struct gemmd_query *q)
+{
+    return ask_is_plain(q) && q->atol <= TOLERANCE && q->rtol <= TOLERANCE;
+}
+
 /* ---- to the wire ---------------------------------------------------------------------------- */
 
 enum field_kind { FIELD_TEXT, FIELD_SIZE, FIELD_INT, FIELD_REAL, FIELD_FLAG, FIELD_JSON };

@@ -34,8 +34,11 @@ int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err)
 int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err);
 
 /* True when the query limits neither configs nor bucket nor (below 1e-2) tolerances. Its answer
- * then depends on the problem alone, so the table may answer it and keep its answer. */
+ * then depends on the problem alone, so the table may answer it. */
 bool ask_is_plain(const struct gemmd_query *q);
+/* True when this query's answer answers the bare problem too: it was not verified more
+ * loosely. The table may keep the answer. */
+bool ask_is_bare(const struct gemmd_query *q);
 
 /* Refuses query fields that `get_many` cannot send: without these fields the daemon would answer
  * another query. */

@@ -29,7 +29,7 @@ bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gem
               const struct gemmd_answer *answer)
 {
     struct question q;
-    if (!ask_is_plain(query) || !answer_is_final(answer)) {
+    if (!ask_is_bare(query) || !answer_is_final(answer)) {
         return false;
     }
     question_of(problem, &q);

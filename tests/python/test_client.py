@@ -40,6 +40,12 @@ def test_tuning_with_progress_then_a_hit(cpu):
     assert any(p.config.get("BLOCK_SIZE_M") for p in seen) and seen[-1].done <= seen[-1].total
 
 
+def test_a_loosely_verified_answer_is_not_kept_for_others(cpu):
+    with gemmd.Client(cpu.socket) as g:
+        assert g.get(SMALL, atol=0.5, rtol=0.5, budget=1).tier == "exact"
+        assert g.get(SMALL, wait="cached").tier == "near", "the daemon says with which tolerances"
+
+
 def test_many_at_once(cpu):
     with client(cpu) as g:
         known = g.tune(SMALL, budget=2)
