@@ -99,15 +99,21 @@ def parse():
     return p.parse_args()
 
 
+def config_of(transformers, name, small, length, layers=None, **other):
+    """The model's configuration; `other` sizes instead of its own."""
+    kind, sizes, own_layers = MODELS[name]
+    sizes = {**sizes, **other}
+    if small:
+        sizes = {k: SMALL[k] for k in sizes}
+    return getattr(transformers, kind)(**sizes, num_hidden_layers=layers or own_layers, max_position_embeddings=length,
+                                       bos_token_id=1, eos_token_id=2, pad_token_id=0)
+
+
 class Job:
     """A model with its batch and its optimizer."""
 
     def __init__(self, name, o):
-        kind, sizes, layers = MODELS[name]
-        if o.device == "cpu":
-            sizes = {k: SMALL[k] for k in sizes}
-        config = getattr(transformers, kind)(**sizes, num_hidden_layers=layers, max_position_embeddings=o.length,
-                                             bos_token_id=1, eos_token_id=2, pad_token_id=0)
+        config = config_of(transformers, name, o.device == "cpu", o.length)
         torch.manual_seed(0)
         dtype = torch.bfloat16
         with torch.device(o.device):

@@ -158,6 +158,15 @@ def triton_ranks(record):
     yield f"first call at the second start{kernel}", peer, "", of("again"), of("triton"), "s"
 
 
+def rank_steps(record):
+    said = {"cold": "empty store", "known": "every key known"}
+    for r in record:
+        of, peer = f"{r['ranks']} ranks, {r['wrap']}, wait={r['wait']}", "transformers' grouped_mm"
+        for way, known in said.items():
+            yield f"first step of a model, {of}, {known}", peer, "", r["first_s"][way], r["first_s"]["own"], "s"
+        yield f"a later step of a model, {of}", peer, "", r["step_ms"]["known"], r["step_ms"]["own"], "ms"
+
+
 def bucket_loss(record):
     for scheme in ("sqrt2", "pow2", "exact"):
         losses = [r["loss_percent"] for r in record["rows"] if r["scheme"] == scheme]
@@ -255,8 +264,8 @@ def defaults(text):
 
 
 OF_TEXT = (power, flips, regret, defaults)
-OF_JSON = (moe_peers, dense_peers, tune_times, moe_layer, model_steps, triton_ranks, bucket_loss, fresh_regret, tune_layers,
-           cold_ranks, meeting, fairness, kills, stops, serving)
+OF_JSON = (moe_peers, dense_peers, tune_times, moe_layer, model_steps, rank_steps, triton_ranks, bucket_loss, fresh_regret,
+           tune_layers, cold_ranks, meeting, fairness, kills, stops, serving)
 READERS = {f.__name__: f for f in OF_TEXT + OF_JSON}
 
 

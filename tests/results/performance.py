@@ -27,6 +27,7 @@ COMMANDS = {
     "dense_peers": "tests/bench/dense_peers.py --build build --csv",
     "moe_layer": "tests/gpu/moe_layer.py --build build --stages layer,graph --csv",
     "model_steps": "tests/gpu/model_steps.py --build build --csv [--wait cached]",
+    "rank_steps": "tests/gpu/rank_steps.py --build build --ranks 4 --csv [--wait boundary]",
     "tune_layers": "tests/gpu/tune_layers.py --build build --out DIR --csv",
     "tune_times": "tests/gpu/tune_times.py --build build --out DIR --csv",
     "triton_ranks": "tests/gpu/triton_ranks.py --build build --csv [--unsloth DIR]",
