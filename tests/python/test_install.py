@@ -88,6 +88,21 @@ def test_switched_off_pytorchs_kernel_runs(installed):
     assert_same(got, pytorchs(*operands("nk"), "nk"))
 
 
+def test_calls_with_more_arguments_count_as_pytorchs(installed):
+    x, w, offs = (t.detach() for t in operands("nk"))
+    gt.uninstall()
+    gt.install()
+    assert gt.report() == []
+    torch._grouped_mm(x, w.transpose(1, 2), offs=offs, out_dtype=torch.bfloat16)  # the operands' own: served
+    with pytest.raises(RuntimeError):  # PyTorch takes no bias yet
+        torch._grouped_mm(x, w.transpose(1, 2), offs=offs, bias=torch.zeros(N, dtype=x.dtype))
+    served_row, other = gt.report()
+    assert (served_row["gemmd"], served_row["pytorch"]) == (1, 0)
+    assert (other["mode"], other["gemmd"], other["pytorch"]) == ("other", 0, 1)
+    gt.uninstall()
+    assert override.others() == 0
+
+
 @pytest.mark.parametrize("ends", [[10, 5, 30, 50], [10, 20, 30, 60], [0, 0, 0, 0]])
 def test_ends_that_are_no_ends_get_what_pytorch_gives(installed, ends):
     x, w, offs = (t.detach() for t in operands("nk", ends=ends))
@@ -98,6 +113,7 @@ def test_ends_that_are_no_ends_get_what_pytorch_gives(installed, ends):
         except Exception as e:
             return type(e)
     got = run()
+    assert served() == ({} if ends == [0, 0, 0, 0] else {"forward": (0, 1)}) or ends[-1] == 0
     gt.uninstall()
     right = run()
     if isinstance(right, type):

@@ -15,6 +15,7 @@ import torch
 from gemmd.torch import override, own
 
 TURNS = 8
+FIELDS = ("mode", "M", "N", "K", "experts", "dtype", "gemmd", "pytorch", "gemmd_us", "pytorch_us", "saved_ms")
 PRODUCTS_MOST = 32  # that are timed: the ones with most launches
 
 
@@ -56,19 +57,25 @@ def _row(product, measured):
     call = product.route.call
     ours, theirs = measured or (None, None)
     saved = (theirs - ours) * product.launches / 1e3 if measured else None
-    return {"mode": call.mode, "M": call.m, "N": call.n, "K": call.k, "experts": call.experts,
-            "dtype": str(call.dtype)[6:], "gemmd": product.launches, "pytorch": product.left,
-            "gemmd_us": ours, "pytorch_us": theirs, "saved_ms": saved}
+    return dict(zip(FIELDS, (call.mode, call.m, call.n, call.k, call.experts, str(call.dtype)[6:],
+                             product.launches, product.left, ours, theirs, saved)))
+
+
+def _row_of_others(calls):
+    return {**dict.fromkeys(FIELDS), "mode": "other", "gemmd": 0, "pytorch": calls}
 
 
 def report():
     """Rows of dicts, one for each product that install() has served: mode, sizes, the number of calls
     that gemmd's and PyTorch's kernel ran, microseconds of a call by each, and the milliseconds that
-    gemmd saved. Uses the device. None for a time that could not be measured."""
+    gemmd saved. The last row has the mode "other": the calls that gemmd does not take, all by PyTorch's
+    kernel. Uses the device. None for a time that could not be measured."""
+    others = override.others()
     products = sorted(override.products(), key=lambda p: -p.launches)
     with torch.no_grad():
-        return [_row(p, _measure(p) if p.launches and i < PRODUCTS_MOST else None)
+        rows = [_row(p, _measure(p) if p.launches and i < PRODUCTS_MOST else None)
                 for i, p in enumerate(products)]
+    return rows + [_row_of_others(others)] if others else rows
 
 
 def _text(value):
@@ -76,20 +83,18 @@ def _text(value):
 
 
 def print_report(file=None):
-    """Prints report() as a table, and how many calls gemmd did not take."""
+    """Prints report() as a table."""
     file = file or sys.stderr
     rows = report()
-    others = override.others()
     if not rows:
-        print(f"gemmd: no product was served ({others} calls of torch._grouped_mm, all by PyTorch)", file=file)
+        print("gemmd: torch._grouped_mm was not called", file=file)
         return
     table = [list(rows[0])] + [[_text(v) for v in row.values()] for row in rows]
     widths = [max(map(len, column)) for column in zip(*table)]
     for line in table:
         print("gemmd:", " ".join(cell.rjust(width) for cell, width in zip(line, widths)), file=file)
     saved = sum(row["saved_ms"] or 0 for row in rows)
-    print(f"gemmd: {saved:.1f} ms saved in this process; {others} further calls of torch._grouped_mm "
-          "had operands that gemmd does not take", file=file)
+    print(f"gemmd: {saved:.1f} ms saved in this process", file=file)
 
 
 def print_at_exit():

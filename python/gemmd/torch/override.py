@@ -14,6 +14,7 @@ Three products are known by their operands. offs holds the row at which each exp
 So weights that a model stores as [E, K, N] run the mode dX in forward and the mode forward in dX,
 and need no kernels of their own.
 """
+import functools
 import warnings
 
 import torch
@@ -28,7 +29,7 @@ DEVICE_TYPES = ("cuda", "cpu")
 NO_PERMUTE = Flags(1, False, False)
 PRODUCTS_MOST = 4096  # limit, for a job whose sizes always change
 _UNKNOWN = object()
-_others = 0  # calls without a Product
+_others = 0  # calls without a Product, which PyTorch's kernel ran
 _products = {}  # (operands' shapes, strides, types): Product, or None for PyTorch's kernel
 _library = None
 
@@ -127,9 +128,8 @@ def serve(a, b, offs):
     if product is None:
         _others += 1
         return None
-    if not (offs.is_cuda or _ends_are_good(offs, product.route.call.m)):
-        return None
-    out = product.run(a, b, offs)
+    good = offs.is_cuda or _ends_are_good(offs, product.route.call.m)
+    out = product.run(a, b, offs) if good else None
     if out is None:
         product.left += 1
     else:
@@ -137,7 +137,7 @@ def serve(a, b, offs):
     return out
 
 
-def _grouped_mm(keys, a, b, offs=None, bias=None, out_dtype=None):
+def _grouped_mm(device_type, keys, a, b, offs=None, bias=None, out_dtype=None):
     global _others
     if offs is not None and bias is None and out_dtype in (None, a.dtype):
         out = serve(a, b, offs)
@@ -145,7 +145,7 @@ def _grouped_mm(keys, a, b, offs=None, bias=None, out_dtype=None):
             return out
     else:
         _others += 1
-    return own.call(keys, a, b, offs, bias, out_dtype)
+    return own.call(device_type, keys, a, b, offs, bias, out_dtype)
 
 
 def install(**settings):
@@ -167,18 +167,18 @@ def install(**settings):
         own.keep(device_type)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns of each override
-            library.impl("_grouped_mm", _grouped_mm, device_type.upper(), with_keyset=True,
-                         allow_override=True)
+            library.impl("_grouped_mm", functools.partial(_grouped_mm, device_type), device_type.upper(),
+                         with_keyset=True, allow_override=True)
     _library = library
 
 
 def uninstall():
     """Gives aten::_grouped_mm back to PyTorch. Graphs that were captured keep gemmd's kernels."""
-    global _library
+    global _library, _others
     if _library is None:
         return
     _library._destroy()
-    _library = None
+    _library, _others = None, 0
     _products.clear()
     for device_type in DEVICE_TYPES:
         own.forget(device_type)
@@ -190,5 +190,6 @@ def products():
 
 
 def others():
-    """How many calls had operands that gemmd does not take."""
+    """How many calls gemmd does not take, since the start or uninstall(): with a bias, another
+    out_dtype, or operands that no kernel of gemmd takes."""
     return _others

@@ -15,14 +15,16 @@ def forget(device_type):
     _kernels.pop(device_type, None)
 
 
-def call(keys, a, b, offs, bias, out_dtype):
-    """Runs PyTorch's kernel with the operator's arguments. `keys`: the call's dispatch keys."""
-    return _kernels[a.device.type].call_boxed(keys, a, b, offs, bias, out_dtype)
+def call(device_type, keys, a, b, offs, bias, out_dtype):
+    """Runs PyTorch's kernel of a device type with the operator's arguments. `keys`: the call's dispatch
+    keys, which name the device type. The first operand may be on another device: then PyTorch refuses."""
+    return _kernels[device_type].call_boxed(keys, a, b, offs, bias, out_dtype)
 
 
 def grouped_mm(a, b, offs):
     """torch._grouped_mm(a, b, offs=offs) by PyTorch's kernel, without gradients."""
-    if a.device.type not in _kernels:
+    device_type = a.device.type
+    if device_type not in _kernels:
         return torch._grouped_mm(a, b, offs=offs)
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.__members__[a.device.type.upper()])
-    return call(keys, a, b, offs, None, None)
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.__members__[device_type.upper()])
+    return call(device_type, keys, a, b, offs, None, None)
