@@ -7,10 +7,15 @@ weights [experts, out, in] and [experts, in, out], routing weights per slot or p
 floating type, and ids of other ranks' experts. The permutes and the sum over a token's experts are
 part of the products, as in gemmd.torch.MoEMLP. Llama 4's layer, which transformers does not
 dispatch, is served too, in models that are made after this import.
+
+Operands that gemmd's kernels do not take get transformers' own products, with one warning: other
+types, operands on two devices, and tensor subclasses (DTensor, quantized weights).
 """
 import functools
+import warnings
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 try:
     from transformers.integrations import moe
@@ -22,9 +27,35 @@ from gemmd.torch.bias import add_bias
 from gemmd.torch.launch import prepare_layer
 from gemmd.torch.moe import in_expert_order, sort_by_expert
 from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
+from gemmd.torch.shapes import DTYPES
 
 NAME = "gemmd"
 SILU = "SiLU", "SiLUActivation"
+
+
+def _refusal(x, first, second):
+    """Why gemmd's kernels do not take a layer's operands; "" when they do."""
+    for t in (x, first, second):
+        if is_traceable_wrapper_subclass(t):
+            return f"an operand is a {type(t).__name__}"
+        if t.device != x.device:
+            return f"operands are on {x.device} and on {t.device}"
+    if first.dtype not in DTYPES or first.dtype != second.dtype:
+        return f"the weights are {first.dtype} and {second.dtype}"
+    return ""
+
+
+@functools.cache
+def _warn_once(reason):
+    warnings.warn(f"gemmd.transformers: {reason}, which no kernel of gemmd takes; transformers' own products "
+                  "run (this is said once)", RuntimeWarning, stacklevel=4)
+
+
+def _takes(x, first, second):
+    reason = _refusal(x, first, second)
+    if reason and not torch.compiler.is_compiling():
+        _warn_once(reason)
+    return not reason
 
 
 def _fused_kind(module):
@@ -69,6 +100,8 @@ def experts_forward(self, hidden_states, top_k_index, top_k_weights):
     """An experts module's forward. hidden_states [tokens, hidden], top_k_index [tokens, topk], ids
     from the number of this rank's experts on are other ranks'; returns [tokens, hidden]."""
     first = self.gate_up_proj if self.has_gate else self.up_proj
+    if not _takes(hidden_states, first, self.down_proj):
+        return moe.grouped_mm_experts_forward(self, hidden_states, top_k_index, top_k_weights)
     experts, topk = first.shape[0], top_k_index.shape[1]
     ids = top_k_index.long()
     weights = _weights_of_slots(top_k_weights, ids, experts)
@@ -126,6 +159,8 @@ def _serve_llama4():
         if getattr(getattr(self, "config", None), "_experts_implementation", None) != NAME or self.top_k != 1:
             return own_forward(self, hidden_states)
         x = hidden_states.reshape(-1, self.hidden_dim)
+        if not _takes(x, self.experts.gate_up_proj, self.experts.down_proj):
+            return own_forward(self, hidden_states)
         scores, logits = self.router(x)
         ids = logits.argmax(dim=1, keepdim=True)
         out = self.shared_expert(x)

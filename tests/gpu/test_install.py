@@ -74,6 +74,18 @@ def test_results(stored):
         assert error(a, b) < 5e-3
 
 
+def test_operands_on_two_devices_get_pytorchs_error():
+    def error_of(device):
+        x, w, ends = (t.detach() for t in operands("nk"))
+        x, w, ends = (t.cpu() if i == device else t for i, t in enumerate((x, w, ends)))
+        with pytest.raises(Exception) as e:
+            torch._grouped_mm(x, w.transpose(1, 2), offs=ends)
+        return type(e.value), str(e.value)
+    got = [error_of(i) for i in range(2)]
+    gt.uninstall()
+    assert got == [error_of(i) for i in range(2)]
+
+
 def host_us(calls=400):
     """Microseconds of the host for a call, least of five blocks; the device is never waited for."""
     x, w, ends = (t.detach() for t in operands("nk"))

@@ -64,6 +64,17 @@ def cpu(daemon):
     return daemon("cpu")
 
 
+@pytest.fixture
+def one_rank():
+    """PyTorch's device mesh of this process alone."""
+    dist = pytest.importorskip("torch").distributed
+    if not dist.is_gloo_available():
+        pytest.skip("this PyTorch has no gloo")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.device_mesh.init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
 class Refused(Exception):
     """Raised by strange_daemon()'s `result`: the daemon answers with the error of this name and code."""
 

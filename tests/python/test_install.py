@@ -156,6 +156,21 @@ def test_checkpoints_recompute_on_gemmd(installed):
     assert_same(got, pytorchs(*operands("nk"), "nk", product))
 
 
+def test_fake_tensors_and_tensors_of_a_mesh(installed, one_rank):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed.tensor import Replicate, distribute_tensor
+    x, w, offs = (t.detach() for t in operands("nk"))
+    right = torch._grouped_mm(x, w.transpose(1, 2), offs=offs)
+    assert served() == {"forward": (1, 0)}
+    with FakeTensorMode() as mode:
+        a, b, ends = (mode.from_tensor(t) for t in (x, w, offs))
+        fake = torch._grouped_mm(a, b.transpose(1, 2), offs=ends)
+    assert fake.shape == right.shape and served() == {"forward": (1, 0)}
+    x, w, offs = (distribute_tensor(t, one_rank, [Replicate()]) for t in (x, w, offs))
+    got = torch._grouped_mm(x, w.transpose(1, 2), offs=offs)
+    assert torch.equal(got.to_local()[:ENDS[-1]], right[:ENDS[-1]]) and served() == {"forward": (2, 0)}
+
+
 def test_plain_products_reach_pytorchs_kernel(installed):
     """own.grouped_mm is what gemmd.torch.plain calls without a kernel; it must not come back here."""
     from gemmd.torch import own

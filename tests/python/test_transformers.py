@@ -4,6 +4,8 @@ and gradients against transformers' eager experts."""
 import os
 import subprocess
 import sys
+import threading
+import time
 import warnings
 
 import pytest
@@ -165,6 +167,97 @@ def test_no_token_at_all():
     hidden, ids, weights = routed(tokens=0)
     out = run(mixtral_once, "gemmd", hidden, ids, weights)[0]
     assert out.shape == (0, 32)
+
+
+def warned(recwarn):
+    return [str(w.message) for w in recwarn if "gemmd" in str(w.message)]
+
+
+def result_of(module, implementation, operands):
+    """The results, or the type and text of the error."""
+    try:
+        return run(module, implementation, *operands)
+    except Exception as e:
+        return type(e), str(e)
+
+
+def half_on_meta(module):
+    module.down_proj = torch.nn.Parameter(module.down_proj.to("meta"))
+    return module
+
+
+@pytest.mark.parametrize("change, told", [(lambda module: module.double(), "the weights are torch.float64"),
+                                          (half_on_meta, "operands are on cpu and on meta")], ids=["type", "device"])
+def test_what_no_kernel_takes_gets_transformers_own_error_and_one_warning(recwarn, change, told):
+    warnings.simplefilter("always")
+    module, operands = change(mixtral()), routed()
+    got, again = (result_of(module, "gemmd", operands) for _ in range(2))
+    assert got == again == result_of(module, "grouped_mm", operands) and issubclass(got[0], Exception)
+    said, = warned(recwarn)
+    assert told in said and len(gt.status()) == 0
+
+
+def test_dtensors_get_transformers_products(one_rank):
+    from torch.distributed.tensor import distribute_tensor
+
+    module = mixtral()
+    for name in ("gate_up_proj", "down_proj"):
+        setattr(module, name, torch.nn.Parameter(distribute_tensor(getattr(module, name).detach(), one_rank)))
+    got, right = (result_of(module, way, routed()) for way in ("gemmd", "grouped_mm"))
+    assert len(gt.status()) == 0
+    if isinstance(right[0], type):
+        assert got == right
+    else:
+        assert all(torch.equal(whole(a), whole(b)) for a, b in zip(got, right))
+
+
+def whole(t):
+    return t.full_tensor() if hasattr(t, "full_tensor") else t
+
+
+def test_sharded_parameters_run_with_the_shapes_of_all_ranks(one_rank):
+    """FSDP2 gathers the DTensors of a module before its forward."""
+    from torch.distributed.fsdp import fully_shard
+    model = model_of("Qwen3MoeConfig", MODELS["Qwen3MoeConfig"])
+    right_loss, right = step(model, "eager")
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=one_rank)
+    loss, got = step(fully_shard(model, mesh=one_rank), "gemmd")
+    torch.testing.assert_close(loss, right_loss)
+    for parameter in right:
+        torch.testing.assert_close(got[parameter].full_tensor(), right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
+    assert {row["experts"] for row in gt.status()} == {8} and len(gt.status()) == 6
+
+
+def test_a_model_without_experts():
+    config = transformers.LlamaConfig(**SMALL)
+    model = transformers.AutoModelForCausalLM.from_config(config, experts_implementation="gemmd")
+    ids = torch.randint(3, 128, (2, 16))
+    loss = model(ids, labels=ids).loss
+    loss.backward()
+    assert loss.isfinite() and len(gt.status()) == 0
+
+
+def test_a_daemon_that_dies_while_a_layer_waits_for_its_tuning(cpu, recwarn):
+    warnings.simplefilter("always")
+    hidden, ids, weights = routed()
+    right = run(mixtral_once, "grouped_mm", hidden, ids, weights)
+    gt.configure(wait="tuned", socket=str(cpu.socket), budget=40, deadline_ms=60000)
+    killer = threading.Thread(target=kill_while_tuning, args=(cpu,))
+    killer.start()
+    got = run(mixtral_once, "gemmd", hidden, ids, weights)
+    killer.join()
+    assert_same(got, right)
+    assert_same(run(mixtral_once, "gemmd", hidden, ids, weights), right)
+    assert "compiled here" in {row["how"] for row in gt.status()} and len(gt.status()) == 6
+    assert len(warned(recwarn)) == 1
+
+
+def kill_while_tuning(daemon):
+    until = time.monotonic() + 20
+    while time.monotonic() < until and daemon.status()["runner"]["state"] != "busy":
+        time.sleep(0.01)
+    daemon.kill()
 
 
 def test_experts_without_a_gate_and_with_a_gate_of_their_own():
