@@ -6,26 +6,17 @@ kernels are the analytic default's, compiled here.
 
 Skipped without PyTorch 2.10, a Hopper GPU or a libgemmd.so.
 """
-import os
-import pathlib
-import sys
 import time
 import warnings
 
 import pytest
+from on_gpu import error, gt, torch
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "python"))
-os.environ.setdefault("GEMMD_LIBRARY", str(ROOT / "build" / "client" / "libgemmd.so"))
-os.environ["GEMMD_SYSTEM"] = "0"
-
-torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
-if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
-    pytest.skip("no Hopper GPU", allow_module_level=True)
 if not hasattr(torch.library, "get_kernel"):
     pytest.skip(f"PyTorch {torch.__version__} is older than 2.10", allow_module_level=True)
+if torch.cuda.get_device_capability() != (9, 0):
+    pytest.skip("no Hopper GPU", allow_module_level=True)
 
-import gemmd.torch as gt  # noqa: E402
 from gemmd.torch import override  # noqa: E402
 
 E, T, N, K = 16, 2000, 384, 256
@@ -56,11 +47,6 @@ def step(x, w, ends, stored):
     torch.manual_seed(2)
     dx, dw = torch.autograd.grad(y, (x, w), torch.randn_like(y))
     return y[:ends[-1]].detach(), dx[:ends[-1]], dw
-
-
-def error(a, b):
-    a, b = a.double(), b.double()
-    return float((a - b).norm() / b.norm())
 
 
 @pytest.mark.parametrize("stored", ["nk", "kn"])

@@ -8,47 +8,17 @@ compiled here, or with GEMMD_DISABLE plain PyTorch's.
 
 Skipped without PyTorch, a GPU or a libgemmd.so.
 """
-import os
-import pathlib
-import sys
-
 import pytest
+from on_gpu import by, error, gt, torch  # noqa: F401 -- by is a fixture
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "python"))
-os.environ.setdefault("GEMMD_LIBRARY", str(ROOT / "build" / "client" / "libgemmd.so"))
-os.environ["GEMMD_SYSTEM"] = "0"
-
-torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
-if not torch.cuda.is_available():
-    pytest.skip("no GPU", allow_module_level=True)
-if not pathlib.Path(os.environ["GEMMD_LIBRARY"]).exists():
-    pytest.skip(f"no {os.environ['GEMMD_LIBRARY']}", allow_module_level=True)
-
-import gemmd.torch as gt  # noqa: E402
-from gemmd.grouped_gemm import backend, ops  # noqa: E402
-from gemmd.torch.grouped_mm import grouped_mm  # noqa: E402
+from gemmd.grouped_gemm import backend, ops
+from gemmd.torch.grouped_mm import grouped_mm
 
 E, T, K, N, LIMIT = 8, 192, 128, 64, 2e-2
 SIZES = torch.tensor([30, 0, 50, 1, 63, 16, 0, 32])
 SHAPES = {"a b": (E, K, N), "a b^T": (E, N, K), "a^T b": (T, N)}
 LAYOUTS = {"a b": {}, "a b^T": {"trans_b": True}, "a^T b": {"trans_a": True}}
 NEW = {"device": "cuda", "dtype": torch.bfloat16}
-
-
-@pytest.fixture(params=["compiled here", "plain"])
-def by(request, tmp_path):
-    """How products are computed; after the test, gt.status() must agree."""
-    torch.manual_seed(0)
-    gt.configure(socket=str(tmp_path / "nobody.sock"), enabled=request.param != "plain", wait="cached", retry_s=None)
-    yield request.param
-    assert {p["how"] for p in gt.status()} == {request.param}, gt.status()
-    gt.configure(enabled=True)
-
-
-def error(a, b):
-    a, b = a.detach().double(), b.detach().double()
-    return float((a - b).norm() / b.norm())
 
 
 def operands(layout):
