@@ -17,9 +17,9 @@ times   of whole steps (forward, backward, optimizer), in blocks of four steps o
         order shifted by one each time; the median of the blocks' means;
 first   seconds of the first step of each way, in the order above, with an empty gemmd.
 
---compile: the model by torch.compile. --profile: the longest kernels of a step of each way, and each product by
+--compile: the model by torch.compile, which must not break its graph in any way. --profile: the longest kernels of a step of each way, and each product by
 gemmd's and by PyTorch's kernel. --device cpu rehearses without a GPU, with small sizes. A model that would
-begin after --seconds is left out and named. Exit status: 0 all right, 1 a wrong loss, 77 no GPU or no transformers.
+begin after --seconds is left out and named. Exit status: 0 all right, 1 a wrong loss or a graph break, 77 no GPU or no transformers.
 """
 import argparse
 import gc
@@ -109,6 +109,17 @@ def config_of(transformers, name, small, length, layers=None, **other):
                                        bos_token_id=1, eos_token_id=2, pad_token_id=0)
 
 
+def compiled(model):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    return torch.compile(model)
+
+
+def breaks_of(job):
+    """{reason: number of graph breaks} since the job was made."""
+    return {} if job.run is job.model else dict(torch._dynamo.utils.counters["graph_break"])
+
+
 class Job:
     """A model with its batch and its optimizer."""
 
@@ -127,7 +138,7 @@ class Job:
                 self.model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
             self.model.to(dtype)
             self.ids = torch.randint(3, config.vocab_size, (o.tokens // o.length, o.length))
-        self.run = torch.compile(self.model) if o.compile else self.model
+        self.run = compiled(self.model) if o.compile else self.model
         self.start = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.lr, self.device = o.lr, o.device
 
@@ -143,7 +154,8 @@ class Job:
 
     def step(self, ids=None):
         ids = self.ids if ids is None else ids
-        loss = self.run(ids, labels=ids).loss
+        loops = self.own != "eager" and self.model.config._experts_implementation == "eager"
+        loss = (self.model if loops else self.run)(ids, labels=ids).loss  # a loop over the experts does not compile
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -215,12 +227,12 @@ def measure(name, o):
     others = [losses_of(job, "grouped_mm", o.steps, job.ids.flip(0))[0], losses_of(job, "eager", o.steps)[0]]
     noise = max(farthest(losses["grouped_mm"], other) for other in others)
     off = {way: farthest(losses[way], losses["grouped_mm"]) for way in WAYS[1:]}
-    ms = times_of(job, o.blocks)
+    ms, breaks = times_of(job, o.blocks), breaks_of(job)
     if o.profile:
         profile(job)
     return {"model": name, "tokens": o.tokens, "compiled": o.compile, "wait": o.wait, "ms": ms, "first_s": first, "noise": noise, "off": off,
-            "gain": {way: ms["grouped_mm"] / ms[way] for way in WAYS[1:]}, "losses": losses,
-            "right": all(math.isfinite(d) and d <= 2 * noise + 1e-3 for d in off.values())}
+            "gain": {way: ms["grouped_mm"] / ms[way] for way in WAYS[1:]}, "losses": losses, "breaks": breaks,
+            "right": not breaks and all(math.isfinite(d) and d <= 2 * noise + 1e-3 for d in off.values())}
 
 
 def show(r):
@@ -228,7 +240,7 @@ def show(r):
           + " gains " + " ".join(f"{g:.3f}" for g in r["gain"].values())
           + f"; first step {' '.join(f'{s:.1f}' for s in r['first_s'].values())} s; losses off by "
           + " ".join(f"{d:.4f}" for d in r["off"].values()) + f", noise {r['noise']:.4f}: "
-          + ("right" if r["right"] else "WRONG"), flush=True)
+          + (f"GRAPH BREAKS {r['breaks']}, " if r["breaks"] else "") + ("right" if r["right"] else "WRONG"), flush=True)
 
 
 def main():
@@ -236,6 +248,7 @@ def main():
     global torch, transformers, gt, install_report
     try:
         import torch
+        import torch._dynamo.utils
         import transformers
     except ImportError as e:
         print(e)

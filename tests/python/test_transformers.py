@@ -289,6 +289,18 @@ def test_compiled_without_a_break():
     torch.testing.assert_close(compiled(hidden, ids, weights), right)
 
 
+def test_a_compiled_models_step_is_the_models_step():
+    model = model_of("GptOssConfig", dict(MODELS["GptOssConfig"], num_hidden_layers=1))
+    right_loss, right = step(model, "gemmd")
+    torch._dynamo.reset()
+    model.forward = torch.compile(model.forward, fullgraph=True, backend="aot_eager")
+    loss, got = step(model, "gemmd")
+    torch.testing.assert_close(loss, right_loss)
+    for parameter in right:
+        torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
+    assert len(gt.status()) == 6 and all(row["launches"] == 2 for row in gt.status())
+
+
 ROWS = """
 import torch
 from gemmd.torch import rows
