@@ -146,6 +146,7 @@ def model_steps(record):
     for model in record:
         for way, line in said.items():
             form = f"{model['tokens']} tokens, {'tuned' if model['wait'] == 'tuned' else 'not tuned'}"
+            form += ", torch.compile" if model["compiled"] else ""
             yield (f"step of a transformers model, {form}, {line}", "transformers' grouped_mm",
                    model["model"], model["ms"][way], model["ms"]["grouped_mm"], "ms")
 
