@@ -72,9 +72,7 @@ static double compilers_recorded_cost_ms(const struct job *j, const struct candi
 static double compilers_recorded_due_ms(struct job *j, const struct candidate *c)
 {
     struct runner *r = j->runner;
-    struct image image = {0};
-    bool cached = modules_find(r->opt.mode.cache_dir, c->hash, &image, NULL) != MODULES_MISS;
-    image_deinit(&image);
+    bool cached = modules_has(r->opt.mode.cache_dir, c->hash);
     return lanes_want(&r->lanes, c->hash, cached ? 0 : compilers_recorded_cost_ms(j, c),
                       runner_now_ms(r));
 }
