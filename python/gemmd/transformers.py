@@ -28,6 +28,7 @@ from gemmd.torch.launch import prepare_layer
 from gemmd.torch.moe import in_expert_order, sort_by_expert
 from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
 from gemmd.torch.shapes import DTYPES
+from gemmd.torch.warm import warm_layer
 
 NAME = "gemmd"
 SILU = "SiLU", "SiLUActivation"
@@ -105,14 +106,15 @@ def experts_forward(self, hidden_states, top_k_index, top_k_weights):
     experts, topk = first.shape[0], top_k_index.shape[1]
     ids = top_k_index.long()
     weights = _weights_of_slots(top_k_weights, ids, experts)
+    bias = (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias) if self.has_bias else None
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        prepare_layer(hidden_states, first, self.down_proj, topk, self.is_transposed)
+        warm = functools.partial(warm_layer, first, hidden_states.shape[-1], _fused_kind(self), weights, bias)
+        prepare_layer(hidden_states, first, self.down_proj, topk, self.is_transposed, warm)
     m_sizes, gather = sort_by_expert(ids, experts)
     how = {"transposed": self.is_transposed, "partial": True}
     h = grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how)
-    bias = expert = None
+    expert = None
     if self.has_bias:
-        bias = self.gate_up_proj_bias if self.has_gate else self.up_proj_bias
         expert = ids.reshape(-1).clamp(max=experts - 1).index_select(0, gather)
     a = _activate(self, h, in_expert_order(weights, gather), bias, expert, m_sizes)
     out = grouped_gemm_sum(a, self.down_proj, m_sizes, gather, topk, **how)

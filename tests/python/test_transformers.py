@@ -17,6 +17,7 @@ if int(transformers.__version__.split(".")[0]) < 5:
 
 import gemmd.torch as gt  # noqa: E402
 import gemmd.transformers  # noqa: E402
+from gemmd.torch import activation, warm  # noqa: E402
 
 SMALL = dict(vocab_size=128, hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=4, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0)
@@ -323,3 +324,28 @@ def test_the_kernels_on_rows_say_the_same():
     result = subprocess.run([sys.executable, "-c", ROWS], capture_output=True, text=True,
                             env=dict(os.environ, TRITON_INTERPRET="1", PYTHONPATH=os.pathsep.join(sys.path)))
     assert result.returncode == 0 and result.stdout == "right\n", result.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", ["MixtralConfig", "GptOssConfig"])
+def test_a_layers_warm_calls_are_its_own_calls(name, monkeypatch):
+    """The ops around the products run in the warm calls with the types of a step: Triton compiles for types."""
+    model, seen = model_of(name, MODELS[name]), []
+
+    def note(owner, op):
+        real = getattr(owner, op)
+
+        def call(*args):
+            seen.append((op, *(a.dtype if torch.is_tensor(a) else a for a in args)))
+            return real(*args)
+        monkeypatch.setattr(owner, op, call)
+
+    warmed = []
+    monkeypatch.setattr(gemmd.transformers, "warm_layer", lambda *args: warmed.append(args))
+    note(activation, "_gate")
+    note(activation, "_grads")
+    step(model, "gemmd")
+    in_step, layer = set(seen), warmed[0]
+    seen.clear()
+    for call in warm.calls_of(*layer):
+        call()
+    assert in_step and set(seen) == in_step

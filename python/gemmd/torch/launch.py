@@ -6,6 +6,7 @@ Decisions from shapes, strides and types are made once and kept as a Route. A la
 same shapes copies the Route's arguments and fills in the pointers.
 """
 import contextlib
+import functools
 import threading
 from typing import NamedTuple
 
@@ -88,9 +89,10 @@ def _route(mode, flags, rows, a, b, m_sizes, gather, weights, dtype_out, accumul
     return route
 
 
-def prepare_layer(x, first, second, topk, transposed):
+def prepare_layer(x, first, second, topk, transposed, meanwhile=None):
     """Asks for both products of a layer in all modes, before its first step: x [tokens, K], weights
-    `first` and `second` [experts, N, K], or [experts, K, N] when `transposed`."""
+    `first` and `second` [experts, N, K], or [experts, K, N] when `transposed`. meanwhile(dtype): called when
+    the daemon has been asked for new products, before its answers are awaited."""
     rows, kind = x.shape[0] * topk, x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else first.dtype
     key = rows, x.device, first.shape, dtype, second.shape, topk, transposed
@@ -101,7 +103,7 @@ def prepare_layer(x, first, second, topk, transposed):
     plans.prepare([
         Call(mode, first.device, dtype, rows, w.shape[1], w.shape[2], w.shape[0], f)
         for w, f in zip((first, second), reversed(flags) if transposed else flags)
-        for mode in OPERANDS])
+        for mode in OPERANDS], meanwhile and functools.partial(meanwhile, dtype))
 
 
 # ---- launches ------------------------------------------------------------------------------------

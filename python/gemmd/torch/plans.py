@@ -189,15 +189,17 @@ class Plans:
         finally:
             lock.release()
 
-    def prepare(self, calls):
+    def prepare(self, calls, meanwhile=None):
         """Makes the missing plans of several calls. All are asked for at once, so that the daemon,
-        and the daemons of idle devices, tune the keys side by side."""
+        and the daemons of idle devices, tune the keys side by side; `meanwhile` is called after that."""
         with self._lock:
             new = [call for call in calls if call not in self._plans]
             if not new or _is_capturing(new[0].device):
                 return
             if len(new) > 1 and self.settings.enabled and self.settings.wait in ("tuned", "boundary"):
                 self._announce(new)
+            if meanwhile:
+                meanwhile()
             for call in new:
                 self.find(call)
 

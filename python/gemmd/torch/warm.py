@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the Triton kernels around a layer's products, side by side, while the daemon tunes the products.
+
+A kernel of Triton is compiled at its first call. In a layer's first step the calls come one after the
+other, and each compile takes a quarter of a second."""
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from gemmd.torch import activation, rows
+from gemmd.torch.launch import on_device
+from gemmd.torch.moe import sort_by_expert
+
+# Triton compiles apart for numbers that are multiples of 16, as the rows of real steps are. clear_rest
+# has at most 264 programs, and with fewer rows another kernel.
+ROWS = 272
+
+
+def calls_of(first, hidden, kind, weights, bias, dtype):
+    """The calls of Triton kernels in a step of a layer, with few rows of zeros. Arguments as of warm_layer()."""
+    experts, wide = first.shape[0], first.numel() // first.shape[0] // hidden
+    m_sizes, gather = sort_by_expert(torch.zeros((ROWS, 1), dtype=torch.int64, device=first.device), experts)
+    of = {"dtype": dtype, "device": first.device}
+    calls = [lambda: rows.clear_rest(torch.zeros((ROWS, hidden), **of), gather, m_sizes)]
+    if bias is not None:
+        bias = bias.detach()
+        calls.append(lambda: rows.sum_of_experts(torch.zeros((ROWS, wide), **of), m_sizes))
+    if kind is not None:
+        h, a = torch.zeros((ROWS, wide), **of), torch.zeros((ROWS, wide // 2), **of)
+        expert = None if bias is None else torch.zeros(ROWS, dtype=torch.int64, device=first.device)
+        column = torch.zeros((ROWS, 1), dtype=weights.dtype, device=first.device)
+        calls.append(lambda: activation._gate(h, bias, expert, column, *kind))
+        calls.append(lambda: activation._grads(h, bias, expert, column, a, *kind))
+    return calls
+
+
+def warm_layer(first, hidden, kind, weights, bias, dtype):
+    """Compiles for weights `first` [experts, 2 * inter, hidden] in either order, rows of `hidden` numbers of
+    type `dtype`, an activation `kind` (None: not ours), routing weights of weights' type, and a `bias`
+    [experts, 2 * inter] or None. Does nothing on a CPU, and without Triton."""
+    if first.device.type != "cuda" or rows._find_kernels() is None:
+        return
+    calls = calls_of(first, hidden, kind, weights, bias, dtype)
+
+    def run(call):
+        with torch.no_grad(), on_device(first.device):
+            call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        list(pool.map(run, calls))
