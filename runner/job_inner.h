@@ -40,6 +40,7 @@ enum {
     /* samples of a winner; with fewer the answer's confidence is lower
      * (daemon/cache/confidence.c) */
     SAMPLES_ENOUGH = 5,
+    PREPARE_LIMIT_MS = 120000, /* the longest silence while a problem is prepared */
 };
 /* Times that differ by a smaller fraction count as equal. Sampling stops when the error of a
  * mean is below this fraction. */
@@ -225,6 +226,9 @@ void measure_unload(struct job *j, struct kernel *k);
 /* pauses.c: waits for a pause before a step on the device, if the order is bound to pauses.
  * ERROR_CANCELLED. */
 int pauses_wait(struct job *j, struct error *err);
+/* The same before the problem's preparation, which needs the device's own kernels: a pause must not
+ * wait for their compilers. */
+int pauses_wait_to_prepare(struct job *j, struct error *err);
 
 /* notices.c */
 void notice_trial(struct job *j, const struct trial *t);

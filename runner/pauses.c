@@ -41,6 +41,17 @@ void pauses_give_back(struct runner *r)
     }
 }
 
+int pauses_wait_to_prepare(struct job *j, struct error *err)
+{
+    struct runner *r = j->runner;
+    int status = 0;
+    if (r->pauses.bound) {
+        runner_announce(r, "prepare", NULL, runner_limit(r, PREPARE_LIMIT_MS));
+        status = helpers_wait(&r->helpers, j->target, err);
+    }
+    return status ? status : pauses_wait(j, err);
+}
+
 int pauses_wait(struct job *j, struct error *err)
 {
     struct runner *r = j->runner;

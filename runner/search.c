@@ -29,7 +29,6 @@
 #include "runner/job_inner.h"
 
 enum {
-    PREPARE_LIMIT_MS = 120000,
     /* configs of the budget for each variation of the best at the end: a budget below 8 has none */
     ENOUGH = 8,
 };
@@ -490,8 +489,9 @@ static int search_prepare_problem(struct job *j, struct error *err)
     struct device *d = j->runner->device;
     const struct request *q = &j->order->request;
     struct timeline *t = &j->runner->timeline;
-    if (pauses_wait(j, err)) {
-        return ERROR_CANCELLED;
+    int r = pauses_wait_to_prepare(j, err);
+    if (r) {
+        return r;
     }
     enum phase before = timeline_enter(t, PHASE_PREPARE);
     runner_announce(j->runner, "prepare", NULL, runner_limit(j->runner, PREPARE_LIMIT_MS));
@@ -502,8 +502,8 @@ static int search_prepare_problem(struct job *j, struct error *err)
         memcpy(j->doubt, j->runner->unlocked, sizeof(j->doubt));
     }
     double began = d->ops->clock_ms(d), waited = t->ms[PHASE_HELPERS];
-    int r = d->ops->prepare(d, j->family, &q->problem, conditions_drawn_seed(d, q, j->seed),
-                            &j->prepared, err);
+    r = d->ops->prepare(d, j->family, &q->problem, conditions_drawn_seed(d, q, j->seed),
+                        &j->prepared, err);
     waited = t->ms[PHASE_HELPERS] - waited;
     const double took_ms = fmax(d->ops->clock_ms(d) - began - waited, 0);
     j->device_ms += took_ms;

@@ -44,6 +44,19 @@ static int helpers_supply_image(void *ctx, const struct variant *v, const struct
     return status;
 }
 
+int helpers_wait(struct helpers *h, const struct family_target *t, struct error *err)
+{
+    const struct device *d = h->device;
+    struct variant all[DEVICE_HELPERS_MAX];
+    const uint32_t n = d->ops->helpers ? d->ops->helpers(&d->info, t, all) : 0;
+    const struct image *image;
+    int status = 0;
+    for (uint32_t i = 0; i < n && status == 0; i++) {
+        status = helpers_supply_image(h, &all[i], &image, err);
+    }
+    return status;
+}
+
 void helpers_init(struct helpers *h)
 {
     h->device->supply = (struct device_supply){.image = helpers_supply_image, .ctx = h};

@@ -121,5 +121,7 @@ struct helpers {           /* all borrowed */
 void helpers_init(struct helpers *h);
 /* Starts the builds that the device needs for problems of a target. */
 int helpers_want(struct helpers *h, const struct family_target *t, struct error *err);
+/* The same, and waits until the builds are done. */
+int helpers_wait(struct helpers *h, const struct family_target *t, struct error *err);
 
 #endif
