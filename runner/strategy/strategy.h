@@ -146,8 +146,9 @@ extern const struct strategy_ops ranked_strategy, genetic_strategy;
 
 bool strategy_has_taken(const struct strategy *s, uint32_t candidate);
 bool strategy_is_out(const struct strategy *s, uint32_t candidate);
-/* Proposes a candidate that is not taken. 0: *out is the candidate. STRATEGY_WAIT: the budget is
- * used up, unless a proposal that is out fails. STRATEGY_DONE: the budget is used up. */
+/* A candidate is *taken* once a strategy has proposed it, and *out* until its result is observed.
+ * Proposes `candidate`, which must not be taken: sets *out to it and returns 0. STRATEGY_WAIT: the
+ * budget is used up, unless a proposal that is out fails. STRATEGY_DONE: the budget is used up. */
 int strategy_take(struct strategy *s, uint32_t candidate, uint32_t *out);
 /* Ends a proposal that will not be observed: the candidate is no longer out, but stays taken. */
 void strategy_give_up(struct strategy *s, uint32_t candidate);

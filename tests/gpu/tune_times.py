@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times of tuning on a GPU: cold, warm, and a whole layer, beside the recorded peers' seconds.
+"""Times of tuning on a GPU: cold, warm, and a whole layer, beside the seconds that Unsloth's own tuning of the
+same product took (in the file of --shapes).
 
     tune_times.py --build build --out DIR [--device cuda:0] [--tokens 4096] [--seconds 230]
                   [--models qwen3-30b-a3b,mixtral-8x7b,llama4-scout] [--shapes FILE] [--budget N]

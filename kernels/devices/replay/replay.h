@@ -73,7 +73,9 @@ struct landscape_entry {
     /* index and number of the entry's samples in the landscape's samples; n 0: replay draws from
      * other entries' samples */
     uint32_t first, n;
-    uint32_t each; /* number of samples in each block; 0: all samples are a single block */
+    /* samples that were timed one after the other, in one visit of the device: such a block keeps
+     * its number of samples here; 0: all samples are a single block */
+    uint32_t each;
     /* for a failure: replay_variant_hash of the variant that failed; 0: unknown */
     uint64_t variant;
     struct rejection why; /* of a failure */

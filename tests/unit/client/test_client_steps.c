@@ -249,7 +249,8 @@ static void test_a_deadline_is_of_all_steps(void **state)
     close_steps(f, g);
 }
 
-/* libgemmd repeats a call once on a new connection, also when the call takes many steps. */
+/* libgemmd repeats a call once on a new connection, also when the caller waits for the answer in
+ * many calls of gemmd_wait. */
 static void test_a_lost_connection(void **state)
 {
     struct fake *f = *state;

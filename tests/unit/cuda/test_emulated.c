@@ -845,9 +845,9 @@ static int32_t *places_before_a_wall(int n, char **pages)
 }
 
 /* Kinds of gather indices. A row's index names a slot; slot i belongs to token i / topk. ALL: each
- * slot has a row, so each row is copied by token. SOME: a slot has no row, another has two rows, an
- * index exceeds the number of rows. PART: most indices exceed the number of rows, as in a job that
- * has a part of the experts. */
+ * slot has a row, so the kernel may read a token once and write all its rows (permute.cu). SOME: a
+ * slot has no row, another has two rows, an index exceeds the number of rows. PART: most indices
+ * exceed the number of rows, as in a job that has a part of the experts. */
 enum named { NAMED_ALL, NAMED_SOME, NAMED_PART };
 
 static void name_slots(enum named named, int topk, int rows, int32_t *gather)

@@ -381,8 +381,9 @@ INLINE int ask_until(const struct hopper_params *p, int expert)
     return at_most(((expert >> p->ahead_shift) + 2) << p->ahead_shift, p->experts);
 }
 
-/* Requests rows into L2; called by the warps that load, before the loads of a tile of `expert`. `before` is the
- * expert of the previous tile, or -1. The rows up to ask_until(before) are already requested. */
+/* dW: requests the rows of X and dY of coming experts into L2. Called by the warps that load, before the loads of a
+ * tile of `expert`. `before` is the expert of the previous tile, or -1. The rows up to ask_until(before) are already
+ * requested. */
 INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, int before,
                         int expert)
 {
