@@ -213,7 +213,7 @@ static void test_struct_sizes(void **state)
     assert_non_null(strstr(e.text, "GEMMD_ANSWER_INIT"));
     a.old.size = sizeof(a.old);
     struct gemmd_query q = GEMMD_QUERY_INIT;
-    q.wait = (enum gemmd_wait)3;
+    q.wait = (enum gemmd_wait)4;
     assert_int_equal(gemmd_get(g, &p.old, &q, &a.old, &e), GEMMD_INVALID);
     q = (struct gemmd_query)GEMMD_QUERY_INIT;
     q.deadline_ms = -1;

@@ -108,7 +108,8 @@ static void test_query_errors(void **state)
         int code;
         const char *part;
     } bad[] = {
-        {"\"wait\":\"later\"", ERROR_INVALID, "wait is 'later', but takes tuned, now or cached"},
+        {"\"wait\":\"later\"", ERROR_INVALID,
+         "wait is 'later', but takes tuned, now, cached or boundary"},
         {"\"strategy\":\"annealing\"", ERROR_INVALID,
          "takes ranked, exhaustive, random, genetic or given"},
         {"\"strategy\":\"given\"", ERROR_INVALID, "strategy 'given' needs configs"},
