@@ -230,6 +230,11 @@ class Host:
         with contextlib.closing(sqlite3.connect(f"file:{self.folder}/gemmd.db?mode=ro", uri=True)) as db:
             return db.execute("SELECT count(DISTINCT key), count(*) FROM best WHERE source = 'tuned'").fetchone()
 
+    def phases(self):
+        """The text of each tuning's event: where its time went."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.folder}/gemmd.db?mode=ro", uri=True)) as db:
+            return [text for text, in db.execute("SELECT text FROM event WHERE kind = 'tuned' ORDER BY id")]
+
     def start(self, wrap, way):
         """A job under torchrun: what each rank says."""
         o, out = self.o, self.folder / "out.json"
@@ -292,6 +297,8 @@ def measure(o, wrap):
             show(wrap, way, starts[way])
             if way == "cold":
                 keys, tunings = host.tunings()
+                for text in host.phases():
+                    print(f"       {text}")
         more = host.tunings()[1] - tunings
     own = min(("own", "again"), key=lambda way: first_of(starts[way]))
     record = {"wrap": wrap, "ranks": o.ranks, "wait": o.wait, "tokens": o.tokens, "layers": o.layers, "keys": keys,
