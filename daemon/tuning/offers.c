@@ -6,10 +6,11 @@
 
 /* ---- own searches ---------------------------------------------------------------------------- */
 
-/* True for a search that makes the key's answer, which then answers the waiters here. */
+/* True for a search that makes the key's answer, which then answers the waiters here. A search in
+ * pauses stays here, since another daemon knows nothing of the pauses. */
 static bool can_be_offered(const struct job *j)
 {
-    return !j->pin && !j->restricted && !j->again && !j->offered && !j->set_aside;
+    return !j->pin && !j->restricted && !j->again && !j->offered && !j->set_aside && !j->in_pauses;
 }
 
 void offers_queued(struct tuning *x, struct job *j)
@@ -39,7 +40,7 @@ static bool has_nothing_to_do(const struct tuning *x)
 {
     const struct scheduler *s = &x->scheduler;
     return x->offers_open && !s->running && s->n_queued == 0 && !s->off.code && !s->stopping &&
-           !x->daemon->stopping && !x->daemon->config->offline;
+           !x->daemon->stopping && !x->daemon->config->offline && list_empty(&x->pauses.sessions);
 }
 
 static void on_wanted(void *ctx, int status, const void *search, size_t n, int64_t uid,
@@ -51,7 +52,7 @@ static void on_wanted(void *ctx, int status, const void *search, size_t n, int64
     x->offers_asking = false;
     if (status == 0 && has_nothing_to_do(x)) {
         struct request *r = &x->daemon->scratch->request;
-        struct wanted w = {.background = true, .in_pauses = !list_empty(&x->pauses.sessions)};
+        struct wanted w = {.background = true};
         status = wire_decode(x->daemon->cache.entries.doc, search, n, &map, &local);
         status = status ? status : request_unpack(r, map, &local);
         status = status ? status : waiters_join_alone(x, &w, (uid_t)uid, &local);

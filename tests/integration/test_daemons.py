@@ -512,3 +512,18 @@ def test_a_lock_file_that_is_none_keeps_a_daemon_from_starting(folder, shared_ca
         pytest.skip("only root makes files of other users")
     with pytest.raises(AssertionError, match=f"(?s)ended with 1: .*{lock.name}"):
         m.start()
+
+
+def test_a_search_in_pauses_stays_with_its_daemon(host):
+    """The other daemon knows nothing of the pauses, and its device may run a training step."""
+    job, idle = host(2)
+    with job.connect() as c:
+        problems = [gemm(m=m) for m in (256, 512)]
+        for problem in problems:
+            c.call("get", problem=problem, wait="boundary")
+        eventually(lambda: c.call("status")["job"]["phase"] == "pause", seconds=60)
+        assert c.call("status")["jobs"]["queued"] == 1 and job.sql("SELECT count(*) FROM wanted") == [(0,)]
+        while c.call("pause", ms=20)["left"]:
+            time.sleep(0.01)
+        assert {c.call("get", problem=p, wait="cached")["tier"] for p in problems} == {"exact"}
+    assert idle.status()["runner"]["starts"] == 0
