@@ -4,6 +4,7 @@ steps. Skipped where there is no PyTorch."""
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -14,6 +15,7 @@ if not hasattr(torch.library, "register_autograd"):
 
 import gemmd.torch as gt  # noqa: E402
 from conftest import environment  # noqa: E402
+from gemmd.torch import rows, warm  # noqa: E402
 
 E, TOPK, TOKENS, N, K = 4, 2, 12, 16, 32
 
@@ -103,3 +105,19 @@ def test_an_unchanged_script(cpu, tmp_path):
     run = subprocess.run([sys.executable, "-W", "ignore", "-m", "gemmd.torch", "--wait", "boundary", "--boundary-ms", "20",
                           "--socket", cpu.socket, str(script)], capture_output=True, text=True, env=environment())
     assert (run.returncode, run.stdout) == (0, "['gemmd']\n"), run.stdout + run.stderr
+
+
+def test_while_triton_compiles_only_its_compilers_call_it():
+    go, seen = threading.Event(), []
+
+    def call():
+        seen.append(rows.may_call_triton())
+        assert go.wait(60)
+
+    rows.compiling.add(warm._compile)
+    compiler = threading.Thread(target=warm._compile, args=([call, call], torch.device("cpu")))
+    compiler.start()
+    assert not rows.may_call_triton() and rows._find_kernels() is None
+    go.set()
+    compiler.join()
+    assert seen == [True, True] and rows.may_call_triton()

@@ -17,7 +17,7 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from gemmd.torch.once import once_differentiable
-from gemmd.torch.rows import sum_of_experts
+from gemmd.torch.rows import may_call_triton, sum_of_experts
 from gemmd.torch.shapes import DTYPES
 
 _lib = torch.library.Library("gemmd", "FRAGMENT")
@@ -88,12 +88,16 @@ def _plain_grads(h, bias, expert, weights, da, *kind):
 # ---- on a GPU --------------------------------------------------------------------------------------
 
 @functools.cache
-def _find_kernels():
+def _import_kernels():
     try:
         from gemmd.torch import activation_kernel
     except ImportError:  # a PyTorch without Triton
         return None
     return activation_kernel
+
+
+def _find_kernels():
+    return _import_kernels() if may_call_triton() else None
 
 
 def _operands(h, bias, expert, weights):

@@ -5,6 +5,7 @@ A Triton kernel on a GPU, else plain PyTorch. The rows are in expert order, m_si
 the rows after the sum of m_sizes belong to no expert of this rank.
 """
 import functools
+import threading
 
 import torch
 
@@ -14,13 +15,26 @@ _lib.define("clear_rest(Tensor(a!) rows, Tensor gather_indices, Tensor m_sizes) 
             tags=(torch.Tag.pt2_compliant_tag,))
 
 
+# The threads that compile Triton kernels ahead (warm.py), and warm.py itself. Meanwhile other threads run plain
+# PyTorch, and do not wait for a compiler.
+compiling = set()
+
+
+def may_call_triton():
+    return not compiling or threading.current_thread() in compiling
+
+
 @functools.cache
-def _find_kernels():
+def _import_kernels():
     try:
         from gemmd.torch import rows_kernel
     except ImportError:  # a PyTorch without Triton
         return None
     return rows_kernel
+
+
+def _find_kernels():
+    return _import_kernels() if may_call_triton() else None
 
 
 def _new_sums(rows, m_sizes):

@@ -3,6 +3,7 @@
 
 A kernel of Triton is compiled at its first call. In a layer's first step the calls come one after the
 other, and each compile takes a quarter of a second."""
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from gemmd.torch import activation, rows
 from gemmd.torch.launch import on_device
 from gemmd.torch.moe import sort_by_expert
+from gemmd.torch.plans import plans
 
 # Triton compiles apart for numbers that are multiples of 16, as the rows of real steps are. clear_rest
 # has at most 264 programs, and with fewer rows another kernel.
@@ -34,17 +36,29 @@ def calls_of(first, hidden, kind, weights, bias, dtype):
     return calls
 
 
+def _compile(calls, device):
+    def run(call):
+        rows.compiling.add(threading.current_thread())
+        with torch.no_grad(), on_device(device):
+            call()
+
+    try:
+        with ThreadPoolExecutor(len(calls)) as pool:
+            list(pool.map(run, calls))
+    finally:
+        rows.compiling.clear()
+
+
 def warm_layer(first, hidden, kind, weights, bias, dtype):
     """Compiles for weights `first` [experts, 2 * inter, hidden] in either order, rows of `hidden` numbers of
     type `dtype`, an activation `kind` (None: not ours), routing weights of weights' type, and a `bias`
-    [experts, 2 * inter] or None. Does nothing on a CPU, and without Triton."""
+    [experts, 2 * inter] or None. Does nothing on a CPU, and without Triton. With wait="boundary", where the
+    first step waits for nothing, the compilers run beside the step, which runs plain PyTorch."""
     if first.device.type != "cuda" or rows._find_kernels() is None:
         return
     calls = calls_of(first, hidden, kind, weights, bias, dtype)
-
-    def run(call):
-        with torch.no_grad(), on_device(first.device):
-            call()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        list(pool.map(run, calls))
+    if plans.settings.wait == "boundary":
+        rows.compiling.add(_compile)
+        threading.Thread(target=_compile, args=(calls, first.device), daemon=True).start()
+    else:
+        _compile(calls, first.device)
