@@ -165,11 +165,10 @@ def rank_steps(record):
         of, peer = f"{r['ranks']} ranks, {r['wrap']}, wait={r['wait']}", "transformers' grouped_mm"
         for way, known in said.items():
             yield f"first step of a model, {of}, {known}", peer, "", r["first_s"][way], r["first_s"]["own"], "s"
-        yield f"a later step of a model, {of}", peer, "", r["step_ms"]["known"], r["step_ms"]["own"], "ms"
 
 
 def bucket_loss(record):
-    for scheme in ("sqrt2", "pow2", "exact"):
+    for scheme in ("sqrt2", "exact"):
         losses = [r["loss_percent"] for r in record["rows"] if r["scheme"] == scheme]
         if losses:
             yield f"lost by rounding sizes, {scheme}: 95th percentile", "", "", percentile_95(losses), None, "%"
