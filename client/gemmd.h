@@ -344,6 +344,16 @@ GEMMD_API void gemmd_cancel(struct gemmd *g);
 GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *problem,
                           const struct gemmd_query *query, char **result_json,
                           struct gemmd_error *err);
+/* The short notation of a config, such as "160x256 df s4 swap 2x1" (docs/kernel-notes.md has the
+ * words of each target). *text: free with gemmd_free; NULL when the config, "BLOCK_SIZE_M=160 ...",
+ * has no short notation. `target` is the target that the config belongs to. */
+GEMMD_API int gemmd_config_shorten(const struct gemmd_problem *problem, const char *target,
+                                   const char *config, char **text, struct gemmd_error *err);
+/* The inverse: *config is "BLOCK_SIZE_M=160 ..."; free with gemmd_free. A text that is not short
+ * notation is returned as it is. `target` may be NULL: the only target whose notation has the text.
+ * GEMMD_INVALID names the mistake in the text. */
+GEMMD_API int gemmd_config_expand(const struct gemmd_problem *problem, const char *target,
+                                  const char *text, char **config, struct gemmd_error *err);
 /* Explains the answer that gemmd_get with GEMMD_WAIT_CACHED gives: its tier, the database's row,
  * the evidence (run, trial, kernel version, age), and the confidence. For a key without an answer:
  * the nearest key with an answer and the fields in which that key differs. *result_json is the

@@ -131,10 +131,23 @@ struct workload {
 
 struct space;
 
+/* A word of the short notation of configs, and the fields that the word stands for: "swap" is
+ * "swap_ab=true". A final '%' of both is a number: "s%" is "num_stages=%". An empty word is the
+ * usual value of a field, which has no word. */
+struct notation_word {
+    const char *word, *fields;
+};
+
 struct family_target {
     const char *kind;   /* cuda | cpu */
     const char *label;  /* "portable", "hopper", "cpu" */
     const char *source; /* text that its variants compile; hashed into the stamp */
+    /* The short notation of its configs (notation.h), in the order of writing, up to {NULL}; words
+     * of the same field from the usual one on. NULL: configs have no short notation. */
+    const struct notation_word *words;
+    /* Sets the three fields that the notation's tile gives, "128x256x64", in its order; a third
+     * field with a single value in the space may be left out. NULL when words is NULL. */
+    void (*tile)(const struct problem *p, const char *names[3]);
     bool (*supports)(const struct device_info *info);
     /* 0 when the target can do the problem with some config; else 1 and *why. Equal for a problem
      * and its bucket. Takes about a microsecond, because every miss calls it. NULL: the target

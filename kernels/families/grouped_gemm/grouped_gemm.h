@@ -191,6 +191,8 @@ enum gemm_role { GEMM_ROWS, GEMM_COLS, GEMM_SUM, GEMM_ROLES };
 extern const enum gemm_role gemm_roles[][GEMM_ROLES];  /* by mode, of BLOCK_SIZE_M, N and K */
 extern const char *const gemm_block_names[GEMM_ROLES]; /* "BLOCK_SIZE_M" ... */
 extern const char *const gemm_block_help[GEMM_ROLES];
+/* family_target.tile: the tile's rows, columns and length of the sum. */
+void gemm_rules_name_tile(const struct problem *p, const char *names[3]);
 /* The values that an integer parameter may take. */
 struct int_rule {
     int least, most, multiple; /* multiple: 0: any; POWER_OF_TWO */

@@ -414,10 +414,19 @@ static int gemm_cpu_plan(const struct problem *p, const struct record *config,
     return 0;
 }
 
+static const struct notation_word gemm_cpu_words[] = {
+    {"v%", "vector_width=%"},   {"ur%", "unroll_rows=%"},
+    {"uc%", "unroll_cols=%"},   {"", "transpose_w=false"},
+    {"tw", "transpose_w=true"}, {"", "GROUP_SIZE_M=1"},
+    {"gm%", "GROUP_SIZE_M=%"},  {NULL},
+};
+
 const struct family_target grouped_gemm_cpu = {
     .kind = "cpu",
     .label = "cpu",
     .source = grouped_gemm_cpu_source,
+    .words = gemm_cpu_words,
+    .tile = gemm_rules_name_tile,
     .supports = gemm_cpu_supports,
     .params = gemm_cpu_list_params,
     .check = gemm_cpu_check,

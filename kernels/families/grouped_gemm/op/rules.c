@@ -35,6 +35,15 @@ const char *const gemm_block_names[GEMM_ROLES] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N"
 const char *const gemm_block_help[GEMM_ROLES] = {"tile of the routed rows", "tile of N",
                                                  "tile of K"};
 
+void gemm_rules_name_tile(const struct problem *p, const char *names[3])
+{
+    struct gemm v;
+    gemm_view(p, &v);
+    for (int i = 0; i < GEMM_ROLES; i++) {
+        names[gemm_roles[v.mode][i]] = gemm_block_names[i];
+    }
+}
+
 struct flags {
     bool said[COMMON], value[COMMON];
 };

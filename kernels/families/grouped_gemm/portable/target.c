@@ -229,10 +229,20 @@ int portable_check(const struct problem *p, const struct record *config,
     return r ? r : portable_check_tile(&v, config, info, why);
 }
 
+static const struct notation_word portable_words[] = {
+    {"w%", "num_warps=%"},
+    {"s%", "num_stages=%"},
+    {"", "GROUP_SIZE_M=1"},
+    {"gm%", "GROUP_SIZE_M=%"},
+    {NULL},
+};
+
 const struct family_target grouped_gemm_cuda = {
     .kind = "cuda",
     .label = "portable",
     .source = grouped_gemm_portable_source,
+    .words = portable_words,
+    .tile = gemm_rules_name_tile,
     .supports = portable_supports,
     .params = portable_params,
     .check = portable_check,
