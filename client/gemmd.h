@@ -346,7 +346,8 @@ GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *proble
                           struct gemmd_error *err);
 /* The short notation of a config, such as "160x256 df s4 swap 2x1" (docs/kernel-notes.md has the
  * words of each target). *text: free with gemmd_free; NULL when the config, "BLOCK_SIZE_M=160 ...",
- * has no short notation. `target` is the target that the config belongs to. */
+ * has no short notation. `target` is the target that the config belongs to (gemmd_answer.target);
+ * NULL: the first whose notation has the config. */
 GEMMD_API int gemmd_config_shorten(const struct gemmd_problem *problem, const char *target,
                                    const char *config, char **text, struct gemmd_error *err);
 /* The inverse: *config is "BLOCK_SIZE_M=160 ..."; free with gemmd_free. A text that is not short

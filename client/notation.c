@@ -35,7 +35,8 @@ static int notation_shorten(const struct gemmd_problem *problem, const char *tar
     int r = notation_find_problem(problem, &p, &f, err);
     r = r ? r : record_parse(&record, config, err);
     for (const struct family_target *const *t = r || !f ? NULL : f->targets; t && *t; t++) {
-        if (strcmp((*t)->label, target) == 0 && notation_write(*t, &p, &record, text)) {
+        if ((!target || strcmp((*t)->label, target) == 0) &&
+            notation_write(*t, &p, &record, text)) {
             return notation_copy(text, out, err);
         }
     }
@@ -69,8 +70,8 @@ int gemmd_config_shorten(const struct gemmd_problem *problem, const char *target
                          const char *config, char **text, struct gemmd_error *err)
 {
     struct error e;
-    if (!target || !config || !text) {
-        error_set(&e, ERROR_INVALID, "target, config and text may not be NULL");
+    if (!config || !text) {
+        error_set(&e, ERROR_INVALID, "config and text may not be NULL");
         return handle_result(ERROR_INVALID, &e, err);
     }
     *text = NULL;

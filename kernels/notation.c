@@ -178,7 +178,7 @@ struct notation_reader {
     const struct notation *n;
     const char *at; /* the unread part */
     struct record *out;
-    uint32_t understood; /* words read without an error */
+    uint32_t understood; /* words without a mistake */
     uint32_t n_absent;
     const char *absent[PARAMS_MAX]; /* parameters that the config lacks: borrowed from n */
 };
@@ -356,15 +356,17 @@ static int notation_complete(struct notation_reader *r, struct error *err)
     return 0;
 }
 
+/* Reads on after a mistake, to count the words that the target understands. */
 static int notation_read_text(struct notation_reader *r, struct error *err)
 {
     char word[NOTATION_MAX];
     record_init(r->out);
     notation_next(r, word);
     int code = notation_read_tile(r, word, err);
-    while (code == 0 && notation_next(r, word)) {
-        r->understood++;
-        code = notation_read_word(r, word, err);
+    while (notation_next(r, word)) {
+        const int failed = notation_read_word(r, word, code ? NULL : err);
+        code = code ? code : failed;
+        r->understood += failed == 0;
     }
     return code ? code : notation_complete(r, err);
 }

@@ -49,9 +49,8 @@ static void remark_failed(const struct asking *a, const struct progress_line *li
 {
     const size_t n = json_array_size(a->s->search.configs);
     if (n > 0 && line->failed > 0 && !a->s->ctl.quiet) {
-        fprintf(stderr,
-                "%lld of the %zu given configs failed: `gemmctl trials --failed %.8s` says why\n",
-                (long long)line->failed, n, key);
+        text_remark("%lld of the %zu given configs failed: `gemmctl trials --failed %.8s` says why",
+                    (long long)line->failed, n, key);
     }
 }
 
@@ -133,20 +132,51 @@ static bool goes_on(const struct asking *a)
     return a->code != UNREACHABLE && !stops_came();
 }
 
+/* Asks with these configs only. `only`: the config as given, when it is alone; or NULL. */
+static void ask_with(struct asking *a, const json_t *item, const json_t *configs, json_t *only)
+{
+    char *text = json_dumps(configs, JSON_REAL_PRECISION(17));
+    a->s->search.query.configs_json = text;
+    if (goes_on(a)) {
+        ask_named(a, item, only);
+    }
+    a->s->search.query.configs_json = NULL;
+    free(text);
+}
+
+static json_t *ask_expand(const struct asking *a, const json_t *item, int *code)
+{
+    const struct search *search = &a->s->search;
+    return notation_expand(search->configs, json_object_get(item, "problem"), search->query.target,
+                           code);
+}
+
+/* Asks for a problem with the given configs: with each, or with all at once. */
 static void ask_configs(struct asking *a, const json_t *item)
 {
+    json_t *configs = ask_expand(a, item, &a->code), *config;
     size_t i;
-    json_t *config;
-    json_array_foreach(a->s->search.configs, i, config) {
+    if (!a->each) {
+        ask_with(a, item, configs, NULL);
+    }
+    json_array_foreach(a->each ? configs : NULL, i, config) {
         json_t *alone = json_pack("[O]", config);
-        char *text = json_dumps(alone, JSON_REAL_PRECISION(17));
-        a->s->search.query.configs_json = text;
-        if (goes_on(a)) {
-            ask_named(a, item, config);
-        }
-        free(text);
+        ask_with(a, item, alone, json_array_get(a->s->search.configs, i));
         json_decref(alone);
     }
+    json_decref(configs);
+}
+
+/* 0, or USAGE after the error message: a given config has a mistake for one of the problems. */
+static int asking_check_configs(const struct asking *a)
+{
+    int code = DONE;
+    size_t i;
+    const json_t *item;
+    json_array_foreach(a->s->problems.all, i, item) {
+        json_decref(code ? NULL : ask_expand(a, item, &code));
+    }
+    return code;
 }
 
 static void remark_hit(const struct asking *a)
@@ -210,7 +240,7 @@ static int asking_show_rows(struct asking *a)
     if (c->json) {
         r = ctl_print_json(json_incref(a->rows));
     } else if (good > 0) {
-        results_print(a->rows);
+        results_print(&a->s->ctl, a->rows);
         remark_hit(a);
         if (!c->quiet) {
             unsaved_remark(&a->s->ctl, a->rows);
@@ -229,7 +259,8 @@ enum { GREETING_MS = 1000 };
 static int asking_answer_all(struct asking *a)
 {
     const struct gemmd_query *q = &a->s->search.query;
-    int code = problems_make(&a->s->problems);
+    int code = rows_check_view(&a->s->ctl, "answers");
+    code = code ? code : problems_make(&a->s->problems);
     if (code == DONE && a->each && json_array_size(a->s->search.configs) == 0) {
         code = ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
@@ -239,6 +270,7 @@ static int asking_answer_all(struct asking *a)
     if (code == DONE && !a->tune && q->flags & GEMMD_AGAIN && q->wait == GEMMD_WAIT_CACHED) {
         code = ctl_usage("--again tunes and --wait cached never does: leave one of them out");
     }
+    code = code ? code : asking_check_configs(a);
     if (!a->tune) { /* the deadline holds for a daemon that hangs, too */
         a->s->ctl.patience_ms =
             q->deadline_ms > 0 && q->deadline_ms < GREETING_MS ? GREETING_MS : q->deadline_ms;
@@ -257,7 +289,7 @@ static int asking_answer_all(struct asking *a)
     size_t i;
     json_t *item;
     json_array_foreach(a->s->problems.all, i, item) {
-        if (a->each) {
+        if (json_array_size(a->s->search.configs) > 0) {
             ask_configs(a, item);
         } else if (goes_on(a)) {
             ask_named(a, item, NULL);
@@ -285,7 +317,8 @@ const struct command command_get = {
     .doc = "Gets the best config of each problem. Unknown problems are tuned, with progress on "
            "stderr, unless --wait says otherwise.",
     .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
-              &target_argp, &pin_argp, &ctl_argp, &search_argp, &wait_argp, &space_argp},
+              &target_argp, &view_argp, &pin_argp, &ctl_argp, &search_argp, &wait_argp,
+              &space_argp},
 };
 
 const struct command command_tune = {
@@ -297,7 +330,7 @@ const struct command command_tune = {
            "A search under --restrict, --space, --config or --target has a winner of source "
            "\"partial\": it answers the clients that wait for that search, and no later query.",
     .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
-              &target_argp, &ctl_argp, &search_argp, &tune_wait_argp, &space_argp},
+              &target_argp, &view_argp, &ctl_argp, &search_argp, &tune_wait_argp, &space_argp},
 };
 
 static int ask_run_bench(struct subject *s)
@@ -327,5 +360,5 @@ const struct command command_bench = {
            "--restrict ...`; `gemmctl trials` shows them.",
     .options = bench_options,
     .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
-              &target_argp, &ctl_argp},
+              &target_argp, &view_argp, &ctl_argp},
 };

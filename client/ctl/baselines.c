@@ -127,13 +127,12 @@ void baselines_say(const json_t *rows)
         can = can || cublas_can(row);
     }
     if (last) {
-        fprintf(stderr, "baseline: %s, rows in expert order, nothing permuted%s\n",
-                field_text(last, "baseline"),
-                with < n ? "; of keys without it, the run's reference kernel (analytic default)"
-                         : "");
+        text_remark(
+            "baseline: %s, rows in expert order, nothing permuted%s", field_text(last, "baseline"),
+            with < n ? "; of keys without it, the run's reference kernel (analytic default)" : "");
     } else {
-        fprintf(
-            stderr, "baseline: the run's reference kernel, which is the analytic default%s\n",
+        text_remark(
+            "baseline: the run's reference kernel, which is the analytic default%s",
             can ? ": cuBLAS has not been measured for these rows (a GPU's gemmd does it when idle)"
                 : "");
     }

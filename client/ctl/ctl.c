@@ -12,7 +12,7 @@
 
 /* ---- options -------------------------------------------------------------------------------- */
 
-enum { KEY_SOCKET = 0x1000, KEY_DEVICE, KEY_JSON, KEY_GENERATION, KEY_PIN };
+enum { KEY_SOCKET = 0x1000, KEY_DEVICE, KEY_JSON, KEY_GENERATION, KEY_PIN, KEY_WIDE, KEY_COLUMNS };
 
 static const struct argp_option output_options[] = {
     {0, 0, 0, 0, "For every command:", -1},
@@ -44,6 +44,13 @@ static const struct argp_option pin_options[] = {
     {0},
 };
 
+static const struct argp_option view_options[] = {
+    {0, 0, 0, 0, "Which columns:", 3},
+    {"wide", KEY_WIDE, 0, 0, "all columns and whole values (default: what fits the terminal)", 0},
+    {"columns", KEY_COLUMNS, "A,B", 0, "these columns, with whole values", 0},
+    {0},
+};
+
 static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct ctl *c = &((struct subject *)state->input)->ctl;
@@ -67,6 +74,12 @@ static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
     case KEY_JSON:
         c->json = true;
         break;
+    case KEY_WIDE:
+        c->wide = true;
+        break;
+    case KEY_COLUMNS:
+        c->columns = arg;
+        break;
     case 'q':
         c->quiet = true;
         break;
@@ -77,6 +90,7 @@ static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp output_argp = {.options = output_options, .parser = ctl_parse_option};
+const struct argp view_argp = {.options = view_options, .parser = ctl_parse_option};
 const struct argp pin_argp = {.options = pin_options, .parser = ctl_parse_option};
 const struct argp ctl_argp = {.options = options, .parser = ctl_parse_option};
 

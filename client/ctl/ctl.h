@@ -36,16 +36,19 @@ struct ctl {
     const char *generation;   /* borrowed from argv; NULL: not given */
     bool pinned;              /* the connection is pinned, to `generation` or $GEMMD_GENERATION */
     bool json, quiet;
-    struct gemmd *g; /* owned */
-    int patience_ms; /* time limit for a daemon that does not answer; 0: libgemmd's default */
-    int step_ms;     /* gemmd_options.step_ms: set before connecting by commands with stops_catch */
-    int failed;      /* enum gemmd_error_code of the last ctl_call that failed */
+    bool wide;           /* tables show all columns, and values in full */
+    const char *columns; /* borrowed from argv: the columns that tables show; NULL: not given */
+    struct gemmd *g;     /* owned */
+    int patience_ms;     /* time limit for a daemon that does not answer; 0: libgemmd's default */
+    int step_ms; /* gemmd_options.step_ms: set before connecting by commands with stops_catch */
+    int failed;  /* enum gemmd_error_code of the last ctl_call that failed */
 };
 /* The input of every argp here is a struct subject. Only commands that ask for answers of `get`
  * take pin_argp, before ctl_argp: on a pinned connection only answers of `get` come from the pinned
  * generation. Other commands would show the newest rows regardless, or fail when the daemon lacks
  * the generation. output_argp: --json and --quiet, for commands that need no daemon. */
-extern const struct argp output_argp, ctl_argp, pin_argp;
+/* view_argp: --wide and --columns, for commands that show rows. */
+extern const struct argp output_argp, ctl_argp, pin_argp, view_argp;
 
 struct gemmd_options ctl_options(const struct ctl *c);
 /* Connects. 0, or an exit code after the error message. */
@@ -103,7 +106,7 @@ char *text_of_json(const json_t *object);
  * rows of other users cannot steer the terminal. NULL stays NULL. */
 char *text_visible(char *text);
 /* printf for text that the daemon or other users wrote: control characters become visible. To
- * stdout, or as a line to stderr. */
+ * stdout, or as a line to stderr, which is folded between words to the width of a terminal. */
 void text_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void text_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* malloc'ed; NULL: no memory. text_append takes over `text`, which may be NULL, and appends. */
@@ -233,10 +236,10 @@ enum { ARCH_MAX = 256 };
 int option_arch(const char *arg, char out[ARCH_MAX]);
 
 struct search {
-    struct gemmd_query query;           /* search_finish sets its JSON texts */
-    json_t *restrict_;                  /* owned: {"BLOCK_SIZE_M": [64, 128]} */
-    json_t *configs;                    /* owned: ["BLOCK_SIZE_M=64 ..."] */
-    char *restrict_text, *configs_text; /* owned */
+    struct gemmd_query query; /* search_finish sets its JSON texts */
+    json_t *restrict_;        /* owned: {"BLOCK_SIZE_M": [64, 128]} */
+    json_t *configs;     /* owned: ["BLOCK_SIZE_M=64 ...", {...}, "64x64x256 v16 ..."] as given */
+    char *restrict_text; /* owned */
 };
 /* Groups of options. measuring: how, and for how long; search: the number and order of configs;
  * wait: get's or tune's waiting; space: restrictions; given: configs; target: kernels. */
@@ -286,6 +289,7 @@ struct subject {
     struct problems problems;
     struct search search;
     json_t *filter;                 /* owned: selects rows, by filter_argp */
+    json_t *shown;                  /* owned: the named problem, by listing_find_key; else NULL */
     bool unsaved;                   /* set by listing_find_key: the named key's answer is unsaved */
     const char *given[OWN_OPTIONS]; /* borrowed from argv; "": without a value; NULL: not given */
     char **paths;                   /* borrowed from argv, by files_argp */
@@ -304,9 +308,11 @@ struct command {
     void (*show)(struct subject *s, json_t *result);
     const char *args_doc, *doc;
     const struct argp_option *options; /* the command's own */
-    const struct argp *parts[12];      /* shared groups of options, up to NULL */
+    const struct argp *parts[14];      /* shared groups of options, up to NULL */
 };
 int subject_run(const struct command *command, int argc, char **argv);
+/* Runs a command that has no `run` of its own. */
+int subject_run_method(struct subject *s);
 
 /* Puts --target, --atol and --rtol into a call's params when they were given. */
 void subject_put_query(const struct subject *s, json_t *params);
@@ -324,9 +330,18 @@ struct column {
     char *(*show)(const json_t *value); /* malloc'ed text; NULL: show_plain */
     bool right;
     bool optional; /* left out when no row has a value */
+    bool prose;    /* sentences, which may be folded */
+    size_t most;   /* a fitted table shows longer values as "..."; 0: shows every value */
 };
+/* Prints all columns, and every value whole on one line. */
 void table_print(const struct column *columns, size_t n, const json_t *rows);
+/* Prints the columns of `order`, titles or keys from the most important on, as long as they fit the
+ * terminal. True: some value was too long, and is "...". */
+bool table_print_fitted(const struct column *columns, size_t n, const char *order,
+                        const json_t *rows);
+/* Prints "title value"; folded: in lines that fit the terminal. */
 void table_print_line(const struct column *column, const json_t *row);
+void table_print_folded(const struct column *column, const json_t *row);
 /* Functions that show a value; all return "-" for null. */
 char *show_plain(const json_t *v);
 int show_decimals(double v);      /* number of decimals that gives four digits: 5.332 */
@@ -340,6 +355,41 @@ char *show_config(const json_t *v); /* one line */
 char *show_values(const json_t *v); /* an array: "64,128" */
 char *show_known(const json_t *v);  /* -1 means unknown: "-" */
 
+/* ---- fit.c ---------------------------------------------------------------------------------- */
+
+enum { CELLS_COLUMNS_MAX = 80 };
+/* The texts of a table. */
+struct cells {
+    const struct column *columns; /* borrowed */
+    size_t n, n_rows;
+    char **texts; /* owned, with each text: [row * n + column] */
+    bool hidden[CELLS_COLUMNS_MAX];
+    bool is_shortened; /* some value is "..." */
+};
+/* The terminal's columns: $COLUMNS, else of the terminal behind fd; without a terminal 100. */
+int fit_width(int fd);
+/* Puts line ends in place of blanks, so that no line is longer unless it is one word, or a text in
+ * quotes. */
+void fit_fold(char *text, size_t width);
+/* Hides the columns that have no room, shortens long values, and folds sentences. */
+void fit_cells(struct cells *t, const char *order, int width);
+
+/* ---- notation.c ----------------------------------------------------------------------------- */
+
+/* A config in the short notation, "160x256 df s4", for the row's problem and target, else as
+ * "BLOCK_SIZE_M=160 ..."; malloc'ed. */
+char *notation_of_config(const json_t *row, const json_t *config);
+/* Adds the row's config in the short notation as the field "short", for tables. */
+void notation_add(json_t *row);
+/* The configs that a person gave for a problem, without short notation: a new array. NULL and *code
+ * after the error message that names a mistake. */
+json_t *notation_expand(const json_t *configs, const json_t *problem, const char *target,
+                        int *code);
+
+/* Replaces configs that are text by maps, in rows that a person wrote. 0, or FAILED after the error
+ * message. */
+int notation_expand_rows(json_t *rows);
+
 /* ---- results.c ------------------------------------------------------------------------------ */
 
 /* The row of an answer, or of an error, with the columns of result_derive(). */
@@ -352,12 +402,12 @@ void result_derive(json_t *row);
 bool result_is_product(const char *op);
 /* Adds the target in the row's stamp as a column. */
 void result_target(json_t *row);
-void results_print(const json_t *rows);
+void results_print(const struct ctl *c, const json_t *rows);
 
 /* ---- listing.c ------------------------------------------------------------------------------ */
 
 extern const struct argp filter_argp; /* --where, --sort ... */
-/* Connects. For a named problem: restricts the filter to its key and sets `unsaved`. */
+/* Connects. For a named problem: restricts the filter to its key, sets `shown` and `unsaved`. */
 int listing_find_key(struct subject *s);
 /* The daemon's `status`, owned. When the user named a key, `unsaved` counts only that key's answer,
  * because the listing shows no other key. NULL and *code on failure. */
@@ -378,11 +428,21 @@ void baselines_say(const json_t *rows);
 /* ---- rows.c --------------------------------------------------------------------------------- */
 
 bool rows_known(const char *what);
-/* Prints the table of the list `what`, or of "answers". */
-void rows_print(const char *what, const json_t *rows);
+/* Chooses the columns that the list of --columns names. 0, or USAGE after an error message that
+ * lists all columns. */
+int columns_choose(const char *list, const struct column all[], size_t n_all,
+                   struct column chosen[CELLS_COLUMNS_MAX], size_t *n);
+/* 0, or USAGE after the error message: --json stands beside options of tables. */
+int view_check_json(const struct ctl *c);
+/* 0, or USAGE after the error message: --columns names a column that the list lacks, or --json
+ * stands beside options of tables. */
+int rows_check_view(const struct ctl *c, const char *what);
+/* Prints the table of the list `what`, or of "answers", with the columns of --columns or --wide, or
+ * those that fit. */
+void rows_print(const struct ctl *c, const char *what, const json_t *rows);
 /* Adds the derived columns, and baselines (may be NULL) to trials; shows the rows of the list
  * `what` and takes them over. */
-int rows_show(const struct ctl *c, const char *what, const json_t *baselines, json_t *rows);
+int rows_show(struct ctl *c, const char *what, const json_t *baselines, json_t *rows);
 void rows_derive_best(json_t *row);
 
 /* ---- unsaved.c ------------------------------------------------------------------------------ */

@@ -100,7 +100,8 @@ static void sort_newest_first(struct subject *s, const char *what)
 static int listing_show_rows(struct subject *s, const char *what)
 {
     sort_newest_first(s, what);
-    int code = ctl_connect(&s->ctl);
+    int code = rows_check_view(&s->ctl, what);
+    code = code ? code : ctl_connect(&s->ctl);
     json_t *baselines = NULL, *rows = NULL, *status = NULL;
     if (code == DONE && !s->ctl.quiet && strcmp(what, "best") == 0) {
         /* The status comes first, so that rows saved between the two calls are in the list. */
@@ -143,7 +144,7 @@ const struct command command_list = {
     .run = listing_run_list,
     .doc = "Lists rows of the database, under the names of its columns.",
     .options = list_options,
-    .parts = {&filter_argp, &ctl_argp},
+    .parts = {&filter_argp, &view_argp, &ctl_argp},
 };
 
 static int listing_run_named(struct subject *s)
@@ -156,7 +157,7 @@ const struct command command_modules = {
     .help = "the compiled kernels",
     .run = listing_run_named,
     .doc = "Lists the compiled kernels.",
-    .parts = {&filter_argp, &ctl_argp},
+    .parts = {&filter_argp, &view_argp, &ctl_argp},
 };
 
 const struct command command_devices = {
@@ -164,7 +165,7 @@ const struct command command_devices = {
     .help = "the devices that the database knows",
     .run = listing_run_named,
     .doc = "Lists the devices that the database knows.",
-    .parts = {&filter_argp, &ctl_argp},
+    .parts = {&filter_argp, &view_argp, &ctl_argp},
 };
 
 static int listing_run_quarantine(struct subject *s)
@@ -196,7 +197,7 @@ const struct command command_quarantine = {
     .run = listing_run_quarantine,
     .doc = "Lists the variants that crashed or hung, and may not run again.",
     .options = quarantine_options,
-    .parts = {&filter_argp, &ctl_argp},
+    .parts = {&filter_argp, &view_argp, &ctl_argp},
 };
 
 /* ---- show ----------------------------------------------------------------------------------- */
@@ -218,53 +219,89 @@ static void listing_derive_shown(struct subject *s, json_t *result)
     }
 }
 
+/* The answer's config in the short notation of the target that the best belongs to; malloc'ed.
+ * NULL: no answer. */
+static char *listing_shorten_config(const json_t *result)
+{
+    const json_t *config = field_value(result, "answer.config");
+    json_t *row = json_pack("{sO*, sO*}", "problem", json_object_get(result, "problem"), "target",
+                            field_value(result, "best.target"));
+    char *text = config ? notation_of_config(row, config) : NULL;
+    json_decref(row);
+    return text;
+}
+
+static const struct column show_columns[] = {
+    {"key", "key"},
+    {"problem", "problem", show_config},
+    {"tier", "answer.tier"},
+    {"source", "answer.source"},
+    {"target", "best.target"},
+    {"config", "short"},
+    {"parameters", "answer.config", show_config},
+    {"time us", "best.time_us", show_time},
+    {"spread", "best.spread"},
+    {"disturbed", "best.doubt"},
+    {"reference us", "best.reference_us", show_time},
+    {"vs reference", "best.speedup", show_ratio},
+    {"TFLOP/s", "best.tflops", show_time},
+    {"GB/s", "best.gbps", show_time},
+    {"floor us", "best.floor_us", show_time},
+    {"% of floor", "best.floor_percent", show_percent},
+    {"tolerance", "best.atol"},
+    {"measured", "best.measured"},
+    {"trials", "trials"},
+    {"failed", "failed"},
+    {"module", "best.module"},
+    {"generation", "best.generation"},
+    {"age", "best.created_s", show_age},
+    {"asked by uid", "best.uid", show_known},
+    {"stamp", "best.stamp"},
+    {"device class", "best.class"},
+    {"note", "answer.note"},
+};
+
 static void listing_show_result(struct subject *s, json_t *result)
 {
-    static const struct column columns[] = {
-        {"key", "key"},
-        {"problem", "problem", show_config},
-        {"tier", "answer.tier"},
-        {"source", "answer.source"},
-        {"target", "best.target"},
-        {"config", "answer.config", show_config},
-        {"time us", "best.time_us", show_time},
-        {"spread", "best.spread"},
-        {"disturbed", "best.doubt"},
-        {"reference us", "best.reference_us", show_time},
-        {"vs reference", "best.speedup", show_ratio},
-        {"TFLOP/s", "best.tflops", show_time},
-        {"GB/s", "best.gbps", show_time},
-        {"floor us", "best.floor_us", show_time},
-        {"% of floor", "best.floor_percent", show_percent},
-        {"tolerance", "best.atol"},
-        {"measured", "best.measured"},
-        {"trials", "trials"},
-        {"failed", "failed"},
-        {"module", "best.module"},
-        {"generation", "best.generation"},
-        {"age", "best.created_s", show_age},
-        {"asked by uid", "best.uid", show_known},
-        {"stamp", "best.stamp"},
-        {"device class", "best.class"},
-        {"note", "answer.note"},
-    };
+    const struct ctl *c = &s->ctl;
+    struct column chosen[CELLS_COLUMNS_MAX];
     json_t *best = json_object_get(result, "best");
+    size_t n = COUNT(show_columns);
     if (json_is_object(best) && !json_is_object(json_object_get(result, "answer"))) {
         json_object_set_new(result, "answer", no_answer(best));
     }
-    for (size_t i = 0; i < COUNT(columns); i++) {
-        table_print_line(&columns[i], result);
+    char *text = listing_shorten_config(result);
+    json_object_set_new(result, "short", text ? json_string(text) : json_null());
+    free(text);
+    memcpy(chosen, show_columns, sizeof(show_columns));
+    if (c->columns) {
+        columns_choose(c->columns, show_columns, COUNT(show_columns), chosen, &n);
     }
+    for (size_t i = 0; i < n; i++) {
+        (c->wide || c->columns ? table_print_line : table_print_folded)(&chosen[i], result);
+    }
+}
+
+static int listing_run_show(struct subject *s)
+{
+    struct column chosen[CELLS_COLUMNS_MAX];
+    size_t n;
+    int code = view_check_json(&s->ctl);
+    if (code == DONE && s->ctl.columns) {
+        code = columns_choose(s->ctl.columns, show_columns, COUNT(show_columns), chosen, &n);
+    }
+    return code ? code : subject_run_method(s);
 }
 
 const struct command command_show = {
     .name = "show",
     .help = "all about one problem's answer",
+    .run = listing_run_show,
     .derive = listing_derive_shown,
     .show = listing_show_result,
     .args_doc = "KEY|PROBLEM",
     .doc = "Shows all about one problem's answer. KEY is an id, or its first 6 digits or more.",
-    .parts = {&problems_argp, &ctl_argp},
+    .parts = {&problems_argp, &view_argp, &ctl_argp},
 };
 
 /* ---- trials --------------------------------------------------------------------------------- */
@@ -293,7 +330,7 @@ int listing_find_key(struct subject *s)
     }
     int failed = json_object_set(s->filter, "key", json_object_get(shown, "key"));
     s->unsaved = is_unsaved(shown);
-    json_decref(shown);
+    s->shown = shown;
     return failed ? ctl_failed("the daemon does not say which key that is: it is of an older gemmd")
                   : DONE;
 }
@@ -310,7 +347,8 @@ json_t *listing_status(struct subject *s, int *code)
 
 static int listing_run_trials(struct subject *s)
 {
-    int code = listing_find_key(s);
+    int code = rows_check_view(&s->ctl, "trials");
+    code = code ? code : listing_find_key(s);
     if (code) {
         return code;
     }
@@ -319,6 +357,12 @@ static int listing_run_trials(struct subject *s)
         listing_sort(s, "speedup");
     }
     json_t *baselines, *rows = baselines_list(&s->ctl, s->filter, failed, &baselines, &code);
+    const json_t *problem = json_object_get(s->shown, "problem");
+    size_t i;
+    json_t *row;
+    json_array_foreach(problem && !s->ctl.json ? rows : NULL, i, row) {
+        json_object_set(row, "problem", (json_t *)(uintptr_t)problem); /* of keys without a best */
+    }
     code = rows ? rows_show(&s->ctl, "trials", baselines, rows) : code;
     json_decref(baselines);
     return code;
@@ -338,5 +382,5 @@ const struct command command_trials = {
            "is cuBLAS over the experts when that was measured, else the reference kernel (the "
            "analytic default) of the same run.",
     .options = trials_options,
-    .parts = {&problems_argp, &filter_argp, &ctl_argp},
+    .parts = {&problems_argp, &filter_argp, &view_argp, &ctl_argp},
 };

@@ -33,7 +33,7 @@ static void pin_show_answer(struct subject *s, json_t *answer)
     if (json_is_null(answer)) {
         printf("nothing is left for this problem: the next `get` tunes it\n");
     } else {
-        results_print(rows);
+        results_print(&s->ctl, rows);
     }
     if (*note && !s->ctl.quiet) {
         text_remark("%s", note);
@@ -55,12 +55,16 @@ static int pin_run_command(struct subject *s)
     if (json_array_size(s->search.configs) != 1) {
         return ctl_usage("which config? give one --config 'BLOCK_SIZE_M=64 ...'");
     }
-    int code = ctl_connect(&s->ctl);
+    int code = DONE;
+    json_t *configs = notation_expand(s->search.configs, problem, s->search.query.target, &code);
+    code = configs ? ctl_connect(&s->ctl) : code;
     if (code) {
+        json_decref(configs);
         return code;
     }
     json_t *params =
-        json_pack("{sO, sO}", "problem", problem, "config", json_array_get(s->search.configs, 0));
+        json_pack("{sO, sO}", "problem", problem, "config", json_array_get(configs, 0));
+    json_decref(configs);
     subject_put_query(s, params);
     json_t *answer = ctl_call(&s->ctl, "pin", params, &code);
     return subject_show(s, answer, code);

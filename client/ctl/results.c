@@ -129,7 +129,7 @@ static void results_set_count(json_t *problem, const char *name)
     }
 }
 
-void results_print(const json_t *rows)
+void results_print(const struct ctl *c, const json_t *rows)
 {
     size_t i;
     const json_t *row;
@@ -137,5 +137,5 @@ void results_print(const json_t *rows)
         results_set_count(json_object_get(row, "problem"), "experts");
         results_set_count(json_object_get(row, "problem"), "topk");
     }
-    rows_print("answers", rows);
+    rows_print(c, "answers", rows);
 }

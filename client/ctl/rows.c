@@ -1,131 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The columns of all tables of answers and of the database's rows, and the derived columns. */
+/* Rows of the database, with the derived columns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/ctl.h"
-
-/* ---- columns -------------------------------------------------------------------------------- */
-
-static const struct column columns[] = {
-    {"AGE", "created_s", show_age, true},
-    {"ARCH", "arch"},
-    {"BASELINE us", "baseline_us", show_time, true},
-    {"BUILD", "build"},
-    {"COMPILED ms", "compile_ms", show_time, true},
-    {"COMPILER", "compiler"},
-    {"CONFIDENCE", "confidence"},
-    {"CONFIG", "config", show_config},
-    {"DEATHS", "deaths", NULL, true},
-    {"DEVICE", "device_shown", NULL, false, true},
-    {"DEVICE", "device"},
-    {"DRIVER", "driver"},
-    {"E", "problem.experts", NULL, true},
-    {"ENDED", "ended_s", show_age, true},
-    {"ENDING", "ending"},
-    {"FAMILY", "family"},
-    {"FLAGS", "flags"},
-    {"%FLOOR", "floor_percent", show_percent, true},
-    {"GB/s", "gbps", show_time, true},
-    {"ID", "id", show_id, true},
-    {"K", "problem.K", NULL, true},
-    {"KEY", "key", show_id},
-    {"KIND", "kind"},
-    {"L2", "l2_bytes", show_bytes, true},
-    {"M", "problem.M", NULL, true},
-    {"MEASURED", "measured", NULL, true},
-    {"MEMBER", "member", NULL, true},
-    {"MEMORY", "memory_bytes", show_bytes, true},
-    {"MIG", "mig"},
-    {"MODE", "mode"},
-    {"N", "problem.N", NULL, true},
-    {"NAME", "name", NULL, false, true},
-    {"OF", "members", NULL, true},
-    {"PID", "pid", NULL, true},
-    {"POWER W", "power_limit_w", NULL, true},
-    {"REASON", "reason"},
-    {"REASON", "why"},
-    {"REGRET %", "regret_percent", show_percent, true},
-    {"REGS", "registers", show_known, true},
-    {"REGS/BLOCK", "regs_per_block", NULL, true},
-    {"ROUND TRIP us", "round_trip_us", show_time, true, true},
-    {"SIZE", "size", show_bytes, true},
-    {"SMEM OPT-IN", "smem_optin", show_bytes, true},
-    {"SMS", "sm_count", NULL, true},
-    {"SOURCE", "source"},
-    {"SPEEDUP", "speedup", show_ratio, true},
-    {"SPILLS B", "spill_bytes", show_known, true},
-    {"STAGE", "stage"},
-    {"STARTED", "started_s", show_age, true},
-    {"STATIC SMEM", "smem_static", show_bytes, true},
-    {"STATUS", "status"},
-    {"TARGET", "target"},
-    {"TEXT", "text"},
-    {"TFLOP/s", "tflops", show_time, true},
-    {"TIER", "tier"},
-    {"TIME us", "time_us", show_time, true},
-    {"TOPK", "problem.topk", NULL, true},
-    {"UID", "uid", NULL, true},
-    {"USED", "used_s", show_age, true},
-    {"UUID", "uuid"},
-    {"VARIANT", "variant"},
-    {"VS REF", "speedup", show_ratio, true},
-    {"WARP", "warp_size", NULL, true},
-};
-
-static const char best_view[] =
-    "KEY,DEVICE,MODE,M,N,K,E,TOPK,FLAGS,TIME us,TFLOP/s,GB/s,%FLOOR,VS REF,SOURCE,TARGET,MEASURED,"
-    "CONFIDENCE,AGE,CONFIG";
-
-/* The columns of each list: titles, or keys where titles are equal. */
-static const struct {
-    const char *what, *columns;
-} views[] = {
-    {"answers", "NAME,MODE,M,N,K,E,TOPK,FLAGS,TIME us,TFLOP/s,GB/s,%FLOOR,VS REF,TIER,SOURCE,"
-                "TARGET,AGE,ROUND TRIP us,CONFIG"},
-    {"best", best_view},
-    {"history", best_view},
-    {"trials", "KEY,DEVICE,STATUS,BASELINE us,TIME us,SPEEDUP,STAGE,TARGET,CONFIG,why"},
-    {"modules", "ID,FAMILY,TARGET,REGS,SPILLS B,STATIC SMEM,SIZE,COMPILED ms,USED,COMPILER,FLAGS"},
-    {"quarantine", "VARIANT,DEVICE,STATUS,DEATHS,AGE,KEY,DRIVER,CONFIG,REASON"},
-    {"runs", "ID,device,DRIVER,COMPILER,BUILD,PID,STARTED,ENDED,ENDING"},
-    {"devices", "UUID,NAME,ARCH,SMS,REGS/BLOCK,SMEM OPT-IN,WARP,L2,MEMORY,MIG,POWER W,DRIVER,"
-                "COMPILER"},
-    {"events", "ID,AGE,KIND,UID,TEXT"},
-    {"portfolio", "MODE,DEVICE,M,N,K,E,TOPK,FLAGS,TARGET,MEMBER,OF,REGRET %,CONFIG"},
-};
-
-static const char *rows_find_view(const char *what)
-{
-    for (size_t i = 0; i < COUNT(views); i++) {
-        if (strcmp(views[i].what, what) == 0) {
-            return views[i].columns;
-        }
-    }
-    return NULL;
-}
-
-bool rows_known(const char *what)
-{
-    return rows_find_view(what) && strcmp(what, "answers") != 0;
-}
-
-void rows_print(const char *what, const json_t *rows)
-{
-    struct column chosen[COUNT(columns)];
-    size_t n = 0;
-    char *names = strdup(rows_find_view(what)), *at = names;
-    for (const char *name; (name = strsep(&at, ","));) {
-        const struct column *c = columns;
-        while (strcmp(c->title, name) != 0 && strcmp(c->key, name) != 0) {
-            c++;
-        }
-        chosen[n++] = *c;
-    }
-    table_print(chosen, n, rows);
-    free(names);
-}
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
@@ -162,52 +41,110 @@ static json_t *why_failed(const json_t *row)
 
 /* ---- rows of several devices ---------------------------------------------------------------- */
 
-/* The device's name in a device class: the text before its first '/'. NULL: the row has no class.
- */
-static json_t *device_name(const json_t *class)
+/* The device's name in a device class: the text before its first '/'. */
+static json_t *device_name_of(const char *class)
 {
-    const char *text = json_string_value(class);
-    return text ? json_stringn(text, strcspn(text, "/")) : NULL;
+    return json_stringn(class, strcspn(class, "/"));
 }
 
-/* True when two device classes of the rows have the same device name (and different power limits,
- * for example). *several: the rows have at least two classes. */
-static bool share_names(const json_t *rows, bool *several)
+/* The part of a class after n slashes, and its length; "" when the class has fewer. */
+static const char *device_find_part(const char *class, int n, size_t *length)
 {
-    json_t *classes = json_object(); /* by name */
-    bool shared = false;
-    size_t i;
-    json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        json_t *class = json_object_get(row, "class"), *name = device_name(class);
-        const json_t *known = name ? json_object_get(classes, json_string_value(name)) : NULL;
-        shared = shared || (known && !json_equal(known, class));
-        if (name && !known) {
-            json_object_set(classes, json_string_value(name), class);
-        }
-        json_decref(name);
+    for (; n > 0; n--) {
+        class += strcspn(class, "/");
+        class += *class == '/';
     }
-    *several = shared || json_object_size(classes) > 1;
-    json_decref(classes);
-    return shared;
+    *length = strcspn(class, "/");
+    return class;
+}
+
+/* The device's name, and the parts in which the class differs from others of this name, as in
+ * "NVIDIA H200/pl500". */
+static json_t *device_describe(const char *class, const json_t *classes)
+{
+    json_t *name = device_name_of(class), *other_name;
+    char *text = strdup(json_string_value(name));
+    size_t length, other_length;
+    for (int i = 1; *device_find_part(class, i, &length); i++) {
+        const char *part = device_find_part(class, i, &length), *other;
+        bool differs = false;
+        json_t *ignored;
+        json_object_foreach((json_t *)(uintptr_t)classes, other, ignored) {
+            const char *its = device_find_part(other, i, &other_length);
+            other_name = device_name_of(other);
+            differs = differs || (json_equal(name, other_name) &&
+                                  (length != other_length || strncmp(part, its, length) != 0));
+            json_decref(other_name);
+        }
+        text = differs ? text_append(text, "/%.*s", (int)length, part) : text;
+    }
+    json_decref(name);
+    json_t *out = json_string(text);
+    free(text);
+    return out;
 }
 
 /* Adds the column DEVICE when the rows have several device classes. */
 static void name_devices(json_t *rows)
 {
-    bool several, whole = share_names(rows, &several);
+    json_t *classes = json_object(), *row;
     size_t i;
-    json_t *row;
     json_array_foreach(rows, i, row) {
-        json_t *class = json_object_get(row, "class");
-        if (several && class) {
-            json_object_set_new(row, "device_shown",
-                                whole ? json_incref(class) : device_name(class));
+        const char *class = field_string(row, "class");
+        if (class) {
+            json_object_set_new(classes, class, json_true());
         }
     }
+    json_array_foreach(rows, i, row) {
+        const char *class = field_string(row, "class");
+        if (class && json_object_size(classes) > 1) {
+            json_object_set_new(row, "device_shown", device_describe(class, classes));
+        }
+    }
+    json_decref(classes);
 }
 
-int rows_show(const struct ctl *c, const char *what, const json_t *baselines, json_t *rows)
+/* ---- problems of trials ---------------------------------------------------------------------- */
+
+/* Adds the problem to rows that have only a key: the notation of a config depends on the problem.
+ * Keys without an answer have no problem in the database. */
+static void rows_add_problems(struct ctl *c, json_t *rows)
+{
+    json_t *filter = json_object(), *by_key = json_object(), *row, *best;
+    size_t i, n = 0;
+    json_array_foreach(rows, i, row) {
+        const json_t *key = json_object_get(row, "problem") ? NULL : json_object_get(row, "key");
+        if (key && !json_equal(key, json_object_get(filter, "key"))) {
+            json_object_set(filter, "key", (json_t *)(uintptr_t)key);
+            n++;
+        }
+    }
+    if (n > 1) {
+        json_object_clear(filter);
+    }
+    struct gemmd_error e;
+    char *text = json_dumps(filter, 0), *found = NULL;
+    if (n > 0 && gemmd_list(c->g, "best", text, &found, &e) == 0) {
+        json_t *all = json_loads(found, JSON_ALLOW_NUL, NULL);
+        json_array_foreach(all, i, best) {
+            json_object_set(by_key, field_text(best, "key"), best);
+        }
+        json_decref(all);
+        gemmd_free(found);
+    }
+    json_array_foreach(rows, i, row) {
+        best = json_object_get(by_key, field_text(row, "key"));
+        if (best && !json_object_get(row, "problem")) {
+            json_object_set(row, "problem", json_object_get(best, "problem"));
+            json_object_set(row, "op", json_object_get(best, "op"));
+        }
+    }
+    free(text);
+    json_decref(filter);
+    json_decref(by_key);
+}
+
+int rows_show(struct ctl *c, const char *what, const json_t *baselines, json_t *rows)
 {
     size_t i;
     json_t *row;
@@ -229,7 +166,10 @@ int rows_show(const struct ctl *c, const char *what, const json_t *baselines, js
         }
     } else {
         name_devices(rows);
-        rows_print(what, rows);
+        if (list_has("trials,quarantine", what)) {
+            rows_add_problems(c, rows);
+        }
+        rows_print(c, what, rows);
         if (strcmp(what, "trials") == 0 && !c->quiet) {
             baselines_say(rows);
         }

@@ -91,8 +91,8 @@ static const struct argp_option space_options[] = {
 
 static const struct argp_option given_options[] = {
     {0, 0, 0, 0, "Only these configs:", 4},
-    {"config", KEY_CONFIG, "TEXT", 0, "only this config, in the form of tables; may be repeated",
-     0},
+    {"config", KEY_CONFIG, "TEXT", 0,
+     "only this config, as in the columns CONFIG and PARAMETERS; may be repeated", 0},
     {"configs", KEY_CONFIGS, "FILE", 0, "only these: a config on each line, or a JSON array", 0},
     {0},
 };
@@ -343,10 +343,6 @@ void search_finish(struct search *s)
         s->restrict_text = json_dumps(s->restrict_, JSON_REAL_PRECISION(17));
         s->query.restrict_json = s->restrict_text;
     }
-    if (json_array_size(s->configs) > 0) {
-        s->configs_text = json_dumps(s->configs, JSON_REAL_PRECISION(17));
-        s->query.configs_json = s->configs_text;
-    }
 }
 
 void search_options_deinit(struct search *s)
@@ -354,5 +350,4 @@ void search_options_deinit(struct search *s)
     json_decref(s->restrict_);
     json_decref(s->configs);
     free(s->restrict_text);
-    free(s->configs_text);
 }

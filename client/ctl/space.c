@@ -181,7 +181,9 @@ const struct command command_space = {
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static int judge_one(struct subject *s, const json_t *problem, json_t *config, json_t *verdicts)
+/* `given`: the config as the person wrote it. */
+static int judge_one(struct subject *s, const json_t *problem, json_t *given, json_t *config,
+                     json_t *verdicts)
 {
     int code = DONE;
     json_t *params = json_pack("{sO, sO}", "problem", problem, "config", config);
@@ -190,7 +192,7 @@ static int judge_one(struct subject *s, const json_t *problem, json_t *config, j
     if (!verdict) {
         return code;
     }
-    json_object_set(verdict, "config", config);
+    json_object_set(verdict, "config", given);
     json_array_append_new(verdicts, verdict);
     return field_is_true(verdict, "valid") ? DONE : FAILED;
 }
@@ -219,20 +221,24 @@ static int run_check(struct subject *s)
     if (json_array_size(s->search.configs) == 0) {
         return ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
-    int code = ctl_connect(&s->ctl);
+    int code = DONE;
+    json_t *configs = notation_expand(s->search.configs, problem, s->search.query.target, &code);
+    code = configs ? ctl_connect(&s->ctl) : code;
     if (code) {
+        json_decref(configs);
         return code;
     }
     json_t *verdicts = json_array();
     size_t i;
     json_t *v;
-    json_array_foreach(s->search.configs, i, v) {
-        int r = judge_one(s, problem, v, verdicts);
+    json_array_foreach(configs, i, v) {
+        int r = judge_one(s, problem, json_array_get(s->search.configs, i), v, verdicts);
         code = code ? code : r;
         if (r == UNREACHABLE) { /* every further call would fail the same way */
             break;
         }
     }
+    json_decref(configs);
     if (s->ctl.json && code && json_array_size(verdicts) < json_array_size(s->search.configs)) {
         json_decref(verdicts);
         return code; /* a call failed: the document is its error */

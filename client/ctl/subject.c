@@ -52,7 +52,7 @@ int subject_show(struct subject *s, json_t *result, int code)
     return DONE;
 }
 
-static int subject_run_method(struct subject *s)
+int subject_run_method(struct subject *s)
 {
     const char *method = s->command->name;
     const bool has_key = s->command->parts[0] == &problems_argp;
@@ -86,6 +86,7 @@ int subject_run(const struct command *command, int argc, char **argv)
     search_options_deinit(&s.search);
     problems_deinit(&s.problems);
     json_decref(s.filter);
+    json_decref(s.shown);
     gemmd_close(s.ctl.g);
     return code;
 }

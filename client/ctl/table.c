@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables by libsmartcols, aligned as lsblk's tables. Each value is printed whole and on one line,
- * to a pipe and to a terminal, because a config cut to 80 columns would be useless. libsmartcols
- * itself writes control characters as \x1b.
+ * Tables by libsmartcols, aligned as lsblk's tables. fit.c chooses columns that fit the terminal;
+ * without it each value is printed whole and on one line. libsmartcols itself writes control
+ * characters as \x1b.
  */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <libsmartcols.h>
 
@@ -125,6 +126,21 @@ void table_print_line(const struct column *column, const json_t *row)
     free(text);
 }
 
+void table_print_folded(const struct column *column, const json_t *row)
+{
+    static const int indent = 15; /* of table_print_line */
+    char *text = text_visible(table_show_value(column, row)), *at = text;
+    const int room = fit_width(STDOUT_FILENO) - indent;
+    if (text && room > 0) {
+        fit_fold(text, (size_t)room);
+    }
+    printf("%-14s %s\n", column->title, at ? strsep(&at, "\n") : "");
+    for (const char *line; (line = strsep(&at, "\n"));) {
+        printf("%*s%s\n", indent, "", line);
+    }
+    free(text);
+}
+
 static bool table_needs_column(const struct column *column, const json_t *rows)
 {
     size_t i;
@@ -137,28 +153,73 @@ static bool table_needs_column(const struct column *column, const json_t *rows)
     return !column->optional;
 }
 
-void table_print(const struct column *columns, size_t n, const json_t *rows)
+static void cells_init(struct cells *t, const struct column *columns, size_t n, const json_t *rows)
 {
-    scols_init_debug(0);
-    struct libscols_table *t = scols_new_table();
-    if (!t) {
-        return;
-    }
-    scols_table_set_termforce(t, SCOLS_TERMFORCE_NEVER);
-    for (size_t c = 0; c < n; c++) {
-        const int hidden = table_needs_column(&columns[c], rows) ? 0 : SCOLS_FL_HIDDEN;
-        scols_table_new_column(t, columns[c].title, 0,
-                               hidden | (columns[c].right ? SCOLS_FL_RIGHT : 0));
-    }
     size_t i;
     const json_t *row;
+    *t = (struct cells){.columns = columns, .n = n, .n_rows = json_array_size(rows)};
+    t->texts = calloc(t->n_rows * n + 1, sizeof(*t->texts));
+    for (size_t c = 0; c < n; c++) {
+        t->hidden[c] = !table_needs_column(&columns[c], rows);
+    }
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        struct libscols_line *line = scols_table_new_line(t, NULL);
-        for (size_t c = 0; line && c < n; c++) { /* the table frees the texts */
-            scols_line_refer_data(line, c, table_show_value(&columns[c], row));
+        for (size_t c = 0; t->texts && c < n; c++) {
+            t->texts[i * n + c] = table_show_value(&columns[c], row);
         }
     }
-    scols_print_table(t);
-    scols_unref_table(t);
+}
+
+static void cells_add_column(struct libscols_table *table, const struct cells *t, size_t c)
+{
+    const struct column *column = &t->columns[c];
+    const int flags = (t->hidden[c] ? SCOLS_FL_HIDDEN : 0) | (column->right ? SCOLS_FL_RIGHT : 0) |
+                      (column->prose ? SCOLS_FL_WRAP : 0);
+    struct libscols_column *added = scols_table_new_column(table, column->title, 0, flags);
+    if (added && column->prose) { /* a folded text has a line for each '\n' */
+        scols_column_set_safechars(added, "\n");
+        scols_column_set_wrapfunc(added, scols_wrapnl_chunksize, scols_wrapnl_nextchunk, NULL);
+    }
+}
+
+/* Prints the cells; libsmartcols frees their texts. */
+static void cells_print(struct cells *t)
+{
+    scols_init_debug(0);
+    struct libscols_table *table = scols_new_table();
+    if (!table) {
+        return;
+    }
+    scols_table_set_termforce(table, SCOLS_TERMFORCE_NEVER);
+    for (size_t c = 0; c < t->n; c++) {
+        cells_add_column(table, t, c);
+    }
+    for (size_t row = 0; t->texts && row < t->n_rows; row++) {
+        struct libscols_line *line = scols_table_new_line(table, NULL);
+        for (size_t c = 0; line && c < t->n; c++) {
+            scols_line_refer_data(line, c, t->texts[row * t->n + c]);
+        }
+    }
+    scols_print_table(table);
+    scols_unref_table(table);
     fflush(stdout); /* remarks on stderr follow the table, also when both share a pipe */
+    free(t->texts);
+}
+
+void table_print(const struct column *columns, size_t n, const json_t *rows)
+{
+    struct cells t;
+    cells_init(&t, columns, n, rows);
+    cells_print(&t);
+}
+
+bool table_print_fitted(const struct column *columns, size_t n, const char *order,
+                        const json_t *rows)
+{
+    struct cells t;
+    cells_init(&t, columns, n, rows);
+    if (t.texts) {
+        fit_cells(&t, order, fit_width(STDOUT_FILENO));
+    }
+    cells_print(&t);
+    return t.is_shortened;
 }

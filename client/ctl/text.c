@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/ctl/ctl.h"
 #include "proto/record.h"
@@ -166,31 +167,34 @@ char *text_append(char *text, const char *format, ...)
     return whole;
 }
 
-__attribute__((format(printf, 2, 0))) static void text_write(FILE *f, const char *format,
-                                                             va_list args)
+__attribute__((format(printf, 1, 0))) static char *text_compose(const char *format, va_list args)
 {
     char *line;
     int n = vasprintf(&line, format, args);
-    line = text_visible(n < 0 ? NULL : line);
-    fputs(line ? line : "", f);
-    free(line);
+    return text_visible(n < 0 ? NULL : line);
 }
 
 void text_print(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    text_write(stdout, format, args);
+    char *line = text_compose(format, args);
     va_end(args);
+    fputs(line ? line : "", stdout);
+    free(line);
 }
 
 void text_remark(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    text_write(stderr, format, args);
+    char *line = text_compose(format, args);
     va_end(args);
-    fputc('\n', stderr);
+    if (line && isatty(STDERR_FILENO)) {
+        fit_fold(line, (size_t)fit_width(STDERR_FILENO));
+    }
+    fprintf(stderr, "%s\n", line ? line : "");
+    free(line);
 }
 
 void number_text(double v, char out[NUMBER_TEXT_MAX])

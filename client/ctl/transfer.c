@@ -247,7 +247,8 @@ static int transfer_import_rows(struct subject *s)
         return FAILED;
     }
     json_t *total = json_pack("{si, s[]}", "imported", 0, "skipped");
-    int code = ctl_connect(c);
+    int code = notation_expand_rows(rows);
+    code = code ? code : ctl_connect(c);
     code = code ? code : import_rows(c, rows, s->given[OWN_TRUST], total);
     if (code == DONE && !c->quiet) {
         say_slower(rows);

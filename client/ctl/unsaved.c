@@ -61,7 +61,7 @@ void unsaved_say(const json_t *status, const char *where)
 {
     char *text = unsaved_there(status) ? unsaved_sentence(status, where) : NULL;
     if (text) {
-        fprintf(stderr, "%s\n", text);
+        text_remark("%s", text);
     }
     free(text);
 }
@@ -96,13 +96,10 @@ void unsaved_remark(struct ctl *c, const json_t *rows)
     if (all_saved) {
         return;
     }
-    if (json_array_size(rows) == 1) {
-        fprintf(stderr, "this answer");
-    } else {
-        fprintf(stderr, "%zu of these answers", n);
-    }
-    fprintf(stderr,
-            " could not be saved and %s only in the daemon's memory: gemmd saves what it can by "
-            "itself; `gemmctl status` says whether its disk is full, or its database locked\n",
-            n == 1 ? "is" : "are");
+    char *which =
+        json_array_size(rows) == 1 ? strdup("this answer") : text_format("%zu of these answers", n);
+    text_remark("%s could not be saved and %s only in the daemon's memory: gemmd saves what it can "
+                "by itself; `gemmctl status` says whether its disk is full, or its database locked",
+                which, n == 1 ? "is" : "are");
+    free(which);
 }

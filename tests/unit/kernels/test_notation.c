@@ -144,7 +144,8 @@ static const struct {
      "hopper needs num_warps (c1 c2 pp sg df sg1 df1); a config of the target portable "
      "needs num_stages (sN)"},
     {"64x64x64 v8 ur4", "a config of the target cpu needs unroll_cols (ucN)"},
-    {"64x64x64 s", "\"s\" is no word of the target cpu: vN urN ucN tw gmN"},
+    {"64x64 v16 ur4 uc2", "64x64 lacks BLOCK_SIZE_K: a tile of the target cpu is BLOCK_SIZE_M x "},
+    {"64x64x64 s v8", "\"s\" is no word of the target cpu: vN urN ucN tw gmN"},
 };
 
 static void test_mistakes_are_named(void **state)

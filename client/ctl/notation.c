@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The short notation of configs: in tables, and in what a person types. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* The problem of a row as text, "grouped_gemm M=16 ...", malloc'ed. NULL: the row has none. */
+static char *notation_make_problem(const json_t *row)
+{
+    json_t *problem = json_copy(json_object_get(row, "problem"));
+    const json_t *op = json_object_get(row, "op");
+    if (!json_is_object(problem)) {
+        json_decref(problem);
+        return NULL;
+    }
+    if (op && !json_object_get(problem, "op")) {
+        json_object_set(problem, "op", (json_t *)(uintptr_t)op);
+    }
+    char *text = text_of_json(problem);
+    json_decref(problem);
+    return text;
+}
+
+char *notation_of_config(const json_t *row, const json_t *config)
+{
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    struct gemmd_error e;
+    char *problem = notation_make_problem(row), *fields = show_config(config), *text = NULL;
+    p.text = problem;
+    if (problem && fields && json_is_object(config)) {
+        gemmd_config_shorten(&p, field_string(row, "target"), fields, &text, &e);
+    }
+    free(problem);
+    if (text) { /* gemmd_free is for libgemmd's memory, free for the tables' */
+        free(fields);
+        fields = strdup(text);
+        gemmd_free(text);
+    }
+    return fields;
+}
+
+void notation_add(json_t *row)
+{
+    const json_t *config = json_object_get(row, "config");
+    char *text = config && !json_is_null(config) ? notation_of_config(row, config) : NULL;
+    if (text) {
+        json_object_set_new(row, "short", json_string(text));
+    }
+    free(text);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static json_t *notation_expand_text(const struct gemmd_problem *p, const char *target,
+                                    const char *text, int *code)
+{
+    struct gemmd_error e;
+    char *fields = NULL;
+    if (gemmd_config_expand(p, target, text, &fields, &e)) {
+        *code = ctl_usage("%s", e.text);
+        return NULL;
+    }
+    json_t *config = json_string(fields);
+    gemmd_free(fields);
+    return config;
+}
+
+json_t *notation_expand(const json_t *configs, const json_t *problem, const char *target, int *code)
+{
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    char *text = text_of_json(problem);
+    json_t *out = json_array(), *config;
+    size_t i;
+    p.text = text;
+    json_array_foreach((json_t *)(uintptr_t)configs, i, config) {
+        const char *given = json_string_value(config);
+        json_t *one = given ? notation_expand_text(&p, target, given, code) : json_incref(config);
+        if (!one) {
+            json_decref(out);
+            free(text);
+            return NULL;
+        }
+        json_array_append_new(out, one);
+    }
+    free(text);
+    return out;
+}
+
+int notation_expand_rows(json_t *rows)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) {
+        const char *text = field_string(row, "config");
+        struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+        struct gemmd_error e;
+        char *problem = text ? notation_make_problem(row) : NULL, *fields = NULL;
+        p.text = problem;
+        const int failed = problem ? gemmd_config_expand(&p, NULL, text, &fields, &e) : 0;
+        free(problem);
+        if (failed) {
+            return ctl_failed("row %zu: %s", i, e.text);
+        }
+        struct error malformed;
+        json_t *config = fields ? text_to_json(fields, &malformed) : NULL;
+        gemmd_free(fields);
+        if (config) {
+            json_object_set_new(row, "config", config);
+        }
+    }
+    return DONE;
+}
