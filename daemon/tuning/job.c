@@ -21,6 +21,22 @@ uint64_t job_identity(const struct wire_buf *search, bool pin)
     return hash64(search->data, search->len) ^ (pin ? UINT64_C(0x70696e) : 0);
 }
 
+void job_name(const struct job *j, char *out, size_t size)
+{
+    const struct record *f = j->request ? &j->request->problem.fields : NULL;
+    const char *mode = f ? record_text(f, "mode", NULL) : NULL;
+    const long long experts = mode ? record_int(f, "experts", 1) : 1;
+    if (!mode) {
+        snprintf(out, size, "%s", j->key);
+        return;
+    }
+    int n = snprintf(out, size, "%s %lldx%lldx%lld", mode, (long long)record_int(f, "M", 0),
+                     (long long)record_int(f, "N", 0), (long long)record_int(f, "K", 0));
+    if (experts > 1 && n >= 0 && (size_t)n < size) {
+        snprintf(out + n, size - (size_t)n, " e%lld", experts);
+    }
+}
+
 void job_reset(struct job *j)
 {
     if (j->request) {

@@ -108,6 +108,11 @@ struct waiter {
 int job_pack(struct wire_buf *b, struct request *r, struct error *err);
 uint64_t job_identity(const struct wire_buf *search, bool pin);
 
+enum { JOB_NAME_MAX = 96 };
+/* Names the job's problem for people, "forward 512x1024x1024 e32": the key when the search is still
+ * packed, or the problem is no matrix product. */
+void job_name(const struct job *j, char *out, size_t size);
+
 void job_reset(struct job *j);       /* back to the state of a queued job */
 struct job *job_free(struct job *j); /* the job must not have waiters */
 

@@ -19,16 +19,51 @@
 #include "daemon/cache/answer.h"
 #include "daemon/tuning/tuning.h"
 
-void tuning_ended(struct tuning *x, struct job *j, enum job_end how)
+/* ---- the line of the log --------------------------------------------------------------------- */
+
+/* True when the winner is a person's choice: pinned now, or a pin that was verified again. */
+static bool is_pin(const struct job *j)
 {
-    static const char *const words[] = {"done",
-                                        "failed",
-                                        "ended by its runner's deaths",
-                                        "cancelled",
-                                        "answered by another tuning",
-                                        "put off"};
-    log_info("job %lld: %s after %llu ms", (long long)j->id, words[how],
-             (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms));
+    return j->pin || (j->reverify && j->manual);
+}
+
+/* Logs a tuned problem and its result. The comparison with the former best ends the line. */
+static void job_end_log_result(const struct job *j, const char *name, double s)
+{
+    const struct best *b = j->best;
+    char ratio[48] = "";
+    if (b->time_us > 0 && b->reference_us > 0) {
+        snprintf(ratio, sizeof(ratio), ", %.2fx the default", b->reference_us / b->time_us);
+    }
+    log_info("%s %s: %.*f us%s, %lld config%s, %lld failed, %.1f s%s%s",
+             is_pin(j) ? "pinned" : "tuned", name, b->time_us < 100 ? 2 : 1, b->time_us, ratio,
+             (long long)b->measured, b->measured == 1 ? "" : "s", (long long)j->progress.failed, s,
+             j->gate ? "; " : "", j->gate ? j->gate : "");
+}
+
+static void job_end_log(struct tuning *x, const struct job *j, enum job_end how,
+                        const struct error *e)
+{
+    static const char *const words[] = {
+        [JOB_CANCELLED] = "was cancelled",
+        [JOB_SHARED] = "was answered by another tuning",
+    };
+    const double s = (double)(uv_now(&x->daemon->loop) - j->began_ms) * 1e-3;
+    char name[JOB_NAME_MAX];
+    job_name(j, name, sizeof(name));
+    if (e) {
+        log_warning("cannot tune %s: %s; gave up after %.1f s", name, e->text, s);
+    } else if (how == JOB_DONE) {
+        job_end_log_result(j, name, s);
+    } else if (how != JOB_PUT_OFF) { /* logged with the reason, by tuning.c */
+        log_info("the tuning of %s %s after %.1f s", name, words[how], s);
+    }
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+static void job_end_finish(struct tuning *x, struct job *j, enum job_end how)
+{
     if (how == JOB_CANCELLED) {
         struct error e = ERROR_NULL;
         error_set(&e, ERROR_CANCELLED, "cancelled");
@@ -42,20 +77,20 @@ void tuning_ended(struct tuning *x, struct job *j, enum job_end how)
     scheduler_ended(&x->scheduler, j, how);
 }
 
+void tuning_ended(struct tuning *x, struct job *j, enum job_end how)
+{
+    job_end_log(x, j, how, NULL);
+    job_end_finish(x, j, how);
+}
+
 void tuning_failed(struct tuning *x, struct job *j, const struct error *e, enum job_end how)
 {
-    log_warning("job %lld: %s", (long long)j->id, e->text);
+    job_end_log(x, j, how, e);
     job_fail(j, e);
-    tuning_ended(x, j, how);
+    job_end_finish(x, j, how);
 }
 
 /* ---- a result -------------------------------------------------------------------------------- */
-
-/* True when the winner is a person's choice: pinned now, or a pin that was verified again. */
-static bool is_pin(const struct job *j)
-{
-    return j->pin || (j->reverify && j->manual);
-}
 
 /* The number of configs that the best was compared with. A verification compares with no others, so
  * the number of the key's row stays when it is larger. */
@@ -216,11 +251,10 @@ static int job_end_publish_best(struct tuning *x, struct job *j)
     return status;
 }
 
-/* Logs the decision between the former best and the winner, and keeps its text in j->gate. */
+/* Keeps the text of the decision between the former best and the winner, and adds an event. */
 static void note_gate(struct daemon *d, struct job *j, const char *sentence)
 {
     if (sentence[0]) {
-        log_info("job %lld: %s", (long long)j->id, sentence);
         daemon_event(d, "gate", j->uid, "%s: %s", j->key, sentence);
         free(j->gate);
         j->gate = strdup(sentence);
@@ -243,7 +277,9 @@ void tuning_finish(struct tuning *x, struct job *j, const struct tune_result *r)
     note_gate(d, j, r->gate);
     memcpy(x->supervisor.disturbed, j->doubt, sizeof(x->supervisor.disturbed));
     if (j->doubt[0]) {
-        log_warning("job %lld: %s", (long long)j->id, j->doubt);
+        char name[JOB_NAME_MAX];
+        job_name(j, name, sizeof(name));
+        log_warning("tuning %s: %s", name, j->doubt);
         daemon_event(d, "disturbed", j->uid, "%s: %s", j->key, j->doubt);
     }
     const char *apart = kept_apart(d, j);

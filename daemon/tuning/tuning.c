@@ -31,7 +31,9 @@ static void tuning_search_anew(struct tuning *x, struct job *j, const char *reas
 {
     struct daemon *d = x->daemon;
     struct query *q = &j->request->query;
-    log_info("job %lld: the known best does not hold (%s): searching", (long long)j->id, reason);
+    char name[JOB_NAME_MAX];
+    job_name(j, name, sizeof(name));
+    log_info("the known best of %s does not hold (%s): searching", name, reason);
     if (j->stale) {
         daemon_event(d, "pin", j->uid,
                      "%s: the pinned config does not hold under the new stamp: %.160s", j->key,
@@ -156,7 +158,7 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
         }
     }
     if (j->n_done) {
-        log_info("job %lld: %u trials of before are not repeated", (long long)j->id, j->n_done);
+        log_debug("job %lld: %u trials of before are not repeated", (long long)j->id, j->n_done);
     }
     tuning_send_order(x, j);
 }
@@ -223,14 +225,14 @@ void tuning_leased(struct tuning *x, struct job *j)
     } else if (j->set_aside) {
         tuning_go_on(x, j);
     } else {
-        log_info("job %lld: tuning %s for %u clients", (long long)j->id, j->key, j->n_waiters);
+        log_debug("job %lld: tuning %s for %u clients", (long long)j->id, j->key, j->n_waiters);
         ask_history(x, j);
     }
 }
 
 void tuning_cancel(struct tuning *x, struct job *j)
 {
-    log_info("job %lld: no client waits any more", (long long)j->id);
+    log_debug("job %lld: no client waits any more", (long long)j->id);
     if (j->state == JOB_RUNNING && supervisor_cancel(&x->supervisor, j->id)) {
         tuning_ended(x, j, JOB_CANCELLED);
     }
@@ -325,7 +327,9 @@ static void tuning_set_aside(struct tuning *x, struct job *j, const struct tune_
         tuning_send_order(x, j);
         return;
     }
-    log_info("job %lld: set aside, %u trials so far: others wait for the device", (long long)j->id,
+    char name[JOB_NAME_MAX];
+    job_name(j, name, sizeof(name));
+    log_info("the tuning of %s is set aside, %u trials so far: others wait for the device", name,
              j->n_done);
     daemon_event(x->daemon, "set_aside", j->uid, "%s: %llu ms, of these %.0f in the runner: %s",
                  j->key, (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms), r->wall_ms,
@@ -343,7 +347,9 @@ static void put_off(struct tuning *x, struct job *j, const char *reason)
         tuning_send_order(x, j);
         return;
     }
-    log_info("job %lld: %s", (long long)j->id, reason);
+    char name[JOB_NAME_MAX];
+    job_name(j, name, sizeof(name));
+    log_info("the tuning of %s is put off: %s", name, reason);
     if (e && e->tries > 0) {
         e->tries--;
     }

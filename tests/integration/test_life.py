@@ -153,6 +153,8 @@ def test_a_sighup_makes_it_reopen_its_log_and_go_on(daemon):
     assert d.call("get", problem=gemm(), budget=4)["source"] == "tuned"
     assert d.stop() == 0
     assert "stopping: SIGTERM" in d.text() and old.read_text() == before
+    assert re.findall(r"info    (tuned .*?): [\d.]+ us, [\d.]+x the default, 4 configs, 0 failed, [\d.]+ s$", d.text(), re.M) == [
+        "tuned forward 256x256x256 e4"]
     assert d.log.stat().st_mode & 0o777 == 0o600
 
 

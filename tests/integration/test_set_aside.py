@@ -85,10 +85,10 @@ def test_a_full_disk_costs_no_trial(daemon):
         for request in [ask(c, size) for size in (*SIZES, 2048, 4096, 8192)]:
             assert c.wait(request)["measured"] > 8
     limit_files(d, False)
-    said = re.findall(r"job (\d+): set aside, (\d+) trials", d.text())
+    said = re.findall(r"the tuning of (.*) is set aside, (\d+) trials", d.text())
     assert len(said) > 1, said
-    for job in {job for job, _ in said}:
-        trials = [int(n) for id_, n in said if id_ == job]
+    for name in {name for name, _ in said}:
+        trials = [int(n) for its, n in said if its == name]
         assert trials == sorted(set(trials)), "each time more than before"
 
 
@@ -152,7 +152,7 @@ def test_what_nobody_waits_for_here_may_be_tuned_elsewhere(two, waited):
         requests = [busy.send("tune", problem=gemm(m=size, n=size), budget_ms=20000)
                     for size in (256, 512, 768, 1024, 1536, 3072)]
         # waits for the line in the log, which comes before the row in the database: with waiters the tuning soon resumes
-        eventually(lambda: "job 1: set aside" in b.text(), seconds=30, every=0.001)
+        eventually(lambda: "is set aside" in b.text(), seconds=30, every=0.001)
         other.close()
         eventually(lambda: not a.sql("SELECT key FROM lease WHERE key = ?", key), every=0.005)
         assert idle.wait(ask(idle, 2048))["key"] == key
