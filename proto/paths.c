@@ -172,7 +172,7 @@ bool paths_is_program(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-bool paths_find_near(const char *place, char out[PATHS_MAX])
+bool paths_make_near(const char *place, char out[PATHS_MAX])
 {
     char self[PATHS_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -180,7 +180,12 @@ bool paths_find_near(const char *place, char out[PATHS_MAX])
     const char *slash = strrchr(self, '/');
     return snprintf(out, PATHS_MAX, "%.*s/%s", slash ? (int)(slash - self) : 0, self, place) <
                PATHS_MAX &&
-           slash && paths_is_program(out);
+           slash;
+}
+
+bool paths_find_near(const char *place, char out[PATHS_MAX])
+{
+    return paths_make_near(place, out) && paths_is_program(out);
 }
 
 bool paths_find_runner(char out[PATHS_MAX])

@@ -31,7 +31,9 @@ int paths_make_dir(const char *path, unsigned mode, struct error *err);
 
 /* True for a regular file that this process may execute. */
 bool paths_is_program(const char *path);
-/* Makes <folder of this process's program>/<place>. False: no program is there, or no room. */
+/* Makes <folder of this process's program>/<place>. False: no room. */
+bool paths_make_near(const char *place, char out[PATHS_MAX]);
+/* The same. False also when no program is there. */
 bool paths_find_near(const char *place, char out[PATHS_MAX]);
 /* gemmd-runner near this process's program: in the same folder, at the installed place, or in the
  * build tree. False: `out` is the last of these paths. */

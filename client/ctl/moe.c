@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "client/ctl/formats.h"
+#include "proto/paths.h"
 
 enum { EXPERTS, TOPK, HIDDEN, INTER, NUMBERS };
 static const char *const names[NUMBERS] = {"experts", "topk", "hidden", "inter"};
@@ -62,10 +63,15 @@ static int read_words(struct moe *m, const char *spec)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static const char *table_path(void)
+/* $GEMMD_MODELS, else the installed table. A table's place relative to gemmctl stays valid when the
+ * whole prefix is moved. */
+static const char *table_path(char out[PATHS_MAX])
 {
     const char *named = getenv("GEMMD_MODELS");
-    return named && *named ? named : GEMMD_DATADIR "/models.csv";
+    if (named && *named) {
+        return named;
+    }
+    return MODELS_PLACE[0] != '/' && paths_make_near(MODELS_PLACE, out) ? out : MODELS_PLACE;
 }
 
 /* Reads a line "name,experts,topk,hidden,inter" of the table. False: another line, such as the line
@@ -84,7 +90,9 @@ static bool moe_read_line(struct moe *m, char *line)
 static int find_model(struct moe *m, const char *model)
 {
     struct error e;
-    char *text = text_read_file(table_path(), &e);
+    char place[PATHS_MAX];
+    const char *path = table_path(place);
+    char *text = text_read_file(path, &e);
     if (!text) {
         return ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another); or "
                          "say --moe experts=128,topk=8,hidden=2048,inter=768",
@@ -106,11 +114,11 @@ static int find_model(struct moe *m, const char *model)
     }
     free(text);
     char *names_known = found ? NULL : notice_names(known);
-    int code = found ? DONE
-                     : ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or "
-                                 "give experts=128,topk=8,hidden=2048,inter=768",
-                                 model, table_path(),
-                                 names_known && *names_known ? names_known : "no models");
+    int code =
+        found ? DONE
+              : ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or "
+                          "give experts=128,topk=8,hidden=2048,inter=768",
+                          model, path, names_known && *names_known ? names_known : "no models");
     free(names_known);
     json_decref(known);
     return code;

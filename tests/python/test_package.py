@@ -23,7 +23,7 @@ def test_every_file_of_the_package_is_installed():
 def test_the_wheel_and_the_build_are_of_one_version():
     """pyproject.toml takes meson's version; gemmd/ffi.py binds only functions that client/gemmd.h declares."""
     project = (ROOT / "pyproject.toml").read_text()
-    assert 'dynamic = ["version"]' in project and 'build-backend = "mesonpy"' in project
+    assert 'dynamic = ["version"]' in project
     header = (ROOT / "client" / "gemmd.h").read_text()
     from gemmd import ffi
     public = set(re.findall(r"GEMMD_API [^;]*?\b(gemmd_\w+)\(", header))
