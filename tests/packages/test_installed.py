@@ -61,7 +61,7 @@ def test_a_moved_prefix_works(tmp_path, user):
         assert "dW" in listed, "the table of models is found"
     finally:
         run(gemmctl, "stop", "--device", "cpu", env=user)
-    assert {p.name for p in (prefix / "share/doc/gemmd").iterdir()} >= {"NEWS.md", "operations.md"}
+    assert {p.name for p in (prefix / "share/doc/gemmd").iterdir()} >= {"NEWS.md", "operations.md", "examples"}
 
 
 @pytest.fixture
