@@ -141,7 +141,8 @@ def test_a_program_that_hangs_fails_no_node(node, script, program, limit):
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
 def test_shellcheck_finds_nothing():
-    scripts = [*(DEPLOY / "slurm").iterdir(), DEPLOY / "container" / "start"]
+    scripts = [*(DEPLOY / "slurm").iterdir(), DEPLOY / "container" / "start", ROOT / "tests/packages/run",
+               ROOT / "tests/packages/inside", *(ROOT / "debian").glob("*.p*")]
     done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -160,6 +161,7 @@ def test_the_daemonset_takes_no_gpu_and_shares_the_folder_of_the_sockets():
     assert f"groupadd -g {container['securityContext']['runAsGroup']} " in made
     version = re.search(r"version: '([\d.]+)'", (ROOT / "meson.build").read_text())[1]
     assert container["image"].endswith(":" + version) == pod["initContainers"][0]["image"].endswith(":" + version) is True
+    assert f"gemmd ({version})" in (ROOT / "debian" / "changelog").read_text()
 
 
 def settings(*options):
