@@ -287,13 +287,14 @@ static int list_prepare_query(struct store *s, sqlite3_stmt **st, const struct q
     return rc == SQLITE_OK ? bind_values(s, *st, q, err) : db_fail(&s->db, rc, err);
 }
 
-static int list_count_rows(struct store *s, const struct query_text *q, int64_t *total,
-                           struct error *err)
+/* Counts the matching rows, at most `most` of them (-1: all). */
+static int list_count_rows(struct store *s, const struct query_text *q, int64_t most,
+                           int64_t *total, struct error *err)
 {
     char sql[SQL_MAX];
     DB_ONCE_AUTO *st = NULL;
-    snprintf(sql, sizeof(sql), "SELECT count(*) FROM %s %s",
-             q->list->from ? q->list->from : q->t->name, q->where);
+    snprintf(sql, sizeof(sql), "SELECT count(*) FROM (SELECT 1 FROM %s %s LIMIT %lld)",
+             q->list->from ? q->list->from : q->t->name, q->where, (long long)most);
     int r = list_prepare_query(s, &st, q, sql, err);
     r = r ? r : db_step(&s->db, st, err);
     if (r == DB_ROW) {
@@ -395,7 +396,12 @@ static int make_list(struct store *s, const char *what, const struct record *fil
         n = 0;
         r = read_page(s, &q, sql, max_bytes - ARRAY_HEADER_MAX, &rows, &n, err);
     } while (r == ROW_BAD);
-    r = r ? r : list_count_rows(s, &q, total, err);
+    /* With `after` one row beyond the page suffices: it shows that there are more. A reader who
+     * pages through 100,000 keys would otherwise wait mostly for counts. */
+    const bool behind = filter && record_has_n(filter, "after", strlen("after"));
+    const int64_t most =
+        behind && offset < INT64_MAX - PAGE_ROWS_MAX ? offset + PAGE_ROWS_MAX + 1 : -1;
+    r = r ? r : list_count_rows(s, &q, most, total, err);
     if (r) {
         return r;
     }

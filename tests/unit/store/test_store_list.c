@@ -348,6 +348,14 @@ static void at_most_256_rows(void **state)
     assert_int_equal(p.n, PAGE_ROWS_MAX);
     assert_int_equal(p.total, 600);
     page_free(&p);
+    list(s, &p, "events", "after=10", RESPONSE_BYTES_MAX);
+    assert_int_equal(p.n, PAGE_ROWS_MAX);
+    assert_int_equal(p.total, PAGE_ROWS_MAX + 1); /* there are more: 590 */
+    page_free(&p);
+    list(s, &p, "events", "after=500 offset=40", RESPONSE_BYTES_MAX);
+    assert_int_equal(p.n, 60);
+    assert_int_equal(p.total, 100);
+    page_free(&p);
     store_close(s);
 }
 
