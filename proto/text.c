@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -73,7 +74,9 @@ void text_put_real(struct text_out *o, double v)
 {
     char s[32];
     locale_t old = c_locale_enter();
-    for (int digits = 1; digits <= 17; digits++) {
+    /* Every decimal number of DBL_DIG digits survives in a normal double, and %g drops trailing
+     * zeros: with fewer digits the text is the same. */
+    for (int digits = fabs(v) < DBL_MIN ? 1 : DBL_DIG; digits <= 17; digits++) {
         snprintf(s, sizeof(s), "%.*g", digits, v);
         if (strtod(s, NULL) == v) {
             break;
