@@ -100,6 +100,7 @@ enum { N_LISTS = sizeof(lists) / sizeof(lists[0]), SQL_MAX = 16 * 1024 };
 struct query_text {
     const struct list *list;
     const struct table *t;
+    uint64_t columns; /* a bit for each column to return: stored columns, then computed columns */
     char where[SQL_MAX - 4096], order[1024];
     size_t n_where;
     struct value values[RECORD_FIELDS_MAX];
@@ -134,6 +135,47 @@ static int unknown_column(const struct list *l, const char *name, struct error *
     }
     return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no column '%s'; it has %s", l->name, name,
                      known);
+}
+
+/* The place of a stored or computed column in the rows; RECORD_FIELDS_MAX: no such column. */
+static size_t list_find_column(const struct list *l, const char *name, size_t length)
+{
+    const struct schema *s = l->table->schema;
+    for (size_t i = 0; i < s->n; i++) {
+        const char *column = row_column(&s->fields[i]);
+        if (strlen(column) == length && strncmp(column, name, length) == 0) {
+            return i;
+        }
+    }
+    for (size_t i = 0; l->computed[i].name; i++) {
+        const char *column = l->computed[i].name;
+        if (strlen(column) == length && strncmp(column, name, length) == 0) {
+            return s->n + i;
+        }
+    }
+    return RECORD_FIELDS_MAX;
+}
+
+/* Reads a comma list of columns. The column by which `after` pages is always returned. */
+static int list_choose_columns(struct query_text *q, const struct value *v, struct error *err)
+{
+    const struct list *l = q->list;
+    if (v->type != VALUE_TEXT) {
+        return error_set(err, ERROR_INVALID, "columns must be a text, as in 'key,time_us'");
+    }
+    q->columns = l->by_one ? UINT64_C(1) << list_find_column(l, l->order, strlen(l->order)) : 0;
+    for (const char *at = v->text; *at;) {
+        const size_t n = strcspn(at, ","), place = list_find_column(l, at, n);
+        if (place == RECORD_FIELDS_MAX) {
+            char name[64];
+            snprintf(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name) - 1),
+                     at);
+            return unknown_column(l, name, err);
+        }
+        q->columns |= UINT64_C(1) << place;
+        at += n + (at[n] == ',');
+    }
+    return 0;
 }
 
 static int column_sql(const struct list *l, const char *name, char out[256], enum column_kind *kind,
@@ -249,6 +291,8 @@ static int list_read_filter(struct query_text *q, const struct record *filter, i
             r = get_number(name, &v, 0, offset, err);
         } else if (q->t == &portfolio && strcmp(name, "bound") == 0) {
             continue; /* portfolio_refresh has already used this field */
+        } else if (strcmp(name, "columns") == 0) {
+            r = list_choose_columns(q, &v, err);
         } else if (strcmp(name, "after") == 0) {
             r = add_after(q, v, record_get(filter, "sort", &sort), err);
         } else if (strcmp(name, "sort") == 0) {
@@ -324,18 +368,27 @@ static int list_put_row(sqlite3_stmt *st, const struct query_text *q, struct wir
 {
     static const struct schema_field json = {.kind = SCHEMA_RECORD};
     const struct schema *s = q->t->schema;
-    size_t n_computed = 0;
+    size_t n_computed = 0, n = 0;
     while (q->list->computed[n_computed].name) {
         n_computed++;
     }
     int r = 0;
-    wire_put_map(b, s->n + n_computed);
+    for (size_t i = 0; i < s->n + n_computed; i++) {
+        n += q->columns >> i & 1;
+    }
+    wire_put_map(b, n);
     for (size_t i = 0; r == 0 && i < s->n; i++) {
+        if (!(q->columns >> i & 1)) {
+            continue;
+        }
         wire_put_str(b, row_column(&s->fields[i]));
         r = row_put_wire(st, (int)i, &s->fields[i], b);
     }
     for (size_t i = 0; r == 0 && i < n_computed; i++) {
         const struct computed *c = &q->list->computed[i];
+        if (!(q->columns >> (s->n + i) & 1)) {
+            continue;
+        }
         wire_put_str(b, c->name);
         r = row_put_wire(st, (int)(s->n + 2 + i), c->kind == COLUMN_JSON ? &json : NULL, b);
     }
@@ -376,7 +429,7 @@ static int make_list(struct store *s, const char *what, const struct record *fil
 {
     enum { ARRAY_HEADER_MAX = 5 };
     char sql[SQL_MAX];
-    struct query_text q = {0};
+    struct query_text q = {.columns = UINT64_MAX};
     int64_t limit = PAGE_ROWS_MAX, offset = 0;
     WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
     uint32_t n = 0;

@@ -200,12 +200,12 @@ int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct w
 /*
  * Listing, for people. `what`: best | history | trials | modules | quarantine | runs | devices |
  * events | portfolio. `filter` holds column = value (text: substring when it begins with '~'), plus
- * "sort" (column, '-' in front: descending), "limit", "offset". "config.<name>" and
- * "problem.<name>" reach into those columns. Appends a MessagePack array of maps, at most
- * PAGE_ROWS_MAX rows and max_bytes bytes; *total: rows that match, and with "after" at most
- * offset + PAGE_ROWS_MAX + 1 of them. ERROR_UNKNOWN_FIELD names the columns. ERROR_DEADLINE: not
- * done within STORE_LIST_MS. ERROR_CANCELLED: store_interrupt. docs/store.md, "Listing", has the
- * computed columns.
+ * "sort" (column, '-' in front: descending), "limit", "offset", "after", "columns" (to return).
+ * "config.<name>" and "problem.<name>" reach into those columns. Appends a MessagePack array of
+ * maps, at most PAGE_ROWS_MAX rows and max_bytes bytes; *total: rows that match, and with "after"
+ * at most offset + PAGE_ROWS_MAX + 1 of them. ERROR_UNKNOWN_FIELD names the columns.
+ * ERROR_DEADLINE: not done within STORE_LIST_MS. ERROR_CANCELLED: store_interrupt. docs/store.md,
+ * "Listing", has the computed columns.
  */
 enum { STORE_LIST_MS = 20000 };
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,

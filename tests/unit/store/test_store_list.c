@@ -39,6 +39,21 @@ static void list(struct store *s, struct page *p, const char *what, const char *
     free(r);
 }
 
+/* A record's text has no commas, so this filter is a record. */
+static void list_columns(struct store *s, struct page *p, const char *what, struct value columns)
+{
+    struct record *r = calloc(1, sizeof(*r));
+    *p = (struct page){.doc = wire_doc_new(), .total = -1};
+    record_init(r);
+    assert_int_equal(record_set(r, "columns", columns, &p->err), 0);
+    p->status = store_list(s, what, r, RESPONSE_BYTES_MAX, &p->bytes, &p->total, &p->err);
+    if (p->status == 0) {
+        assert_int_equal(wire_decode(p->doc, p->bytes.data, p->bytes.len, &p->rows, &p->err), 0);
+        p->n = wire_count(p->rows);
+    }
+    free(r);
+}
+
 static int64_t int_of(const struct page *p, size_t row, const char *column)
 {
     int64_t v = -1;
@@ -332,6 +347,29 @@ static void pages_leave_out_bad_rows(void **state)
     store_close(s);
 }
 
+static void a_reader_chooses_columns(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct page p;
+    fixture_fill(s);
+    list_columns(s, &p, "best", VALUE_OF_TEXT("speedup,time_us"));
+    assert_int_equal(p.status, 0);
+    assert_true(p.n > 0);
+    const struct wire_obj *row = wire_at(p.rows, 0);
+    assert_int_equal(wire_count(row), 3);
+    assert_int_equal(wire_type_of(wire_find(row, "key")), WIRE_STR); /* the order's column */
+    assert_float_equal(real_of(&p, 0, "speedup"), 200 / real_of(&p, 0, "time_us"), 1e-9);
+    page_free(&p);
+    list_columns(s, &p, "best", VALUE_OF_TEXT("time_us,colour"));
+    assert_int_equal(p.status, ERROR_UNKNOWN_FIELD);
+    assert_says(p.err, "best has no column 'colour'; it has");
+    page_free(&p);
+    list_columns(s, &p, "best", VALUE_OF_INT(7));
+    assert_int_equal(p.status, ERROR_INVALID);
+    page_free(&p);
+    store_close(s);
+}
+
 static void at_most_256_rows(void **state)
 {
     struct store *s = fixture_open(*state);
@@ -371,6 +409,7 @@ int main(void)
         T(order),
         T(pages),
         T(pages_leave_out_bad_rows),
+        T(a_reader_chooses_columns),
         T(at_most_256_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
