@@ -17,8 +17,6 @@
 #include "kernels/launcher.h"
 #include "kernels/loading.h"
 
-#define SYSTEM_RUNTIME_DIR "/run/gemmd"
-
 /* The handle of libcuda; NULL: the job has not loaded libcuda. */
 static void *loaded_cuda(void)
 {

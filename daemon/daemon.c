@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes keys and adds events for all parts (daemon.h). */
+/* Makes keys, counts answers, and adds events for all parts (daemon.h). */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "daemon/daemon.h"
@@ -17,6 +18,17 @@ int daemon_key(struct daemon *d, struct error *err)
     }
     problem_bucket(&x->request.problem, scheme, &x->bucket);
     return key_make(&x->key, &x->bucket, d->device.class, err);
+}
+
+const char *const tier_names[TIERS] = {"exact", "near", "portfolio", "default"};
+
+void daemon_count_answer(struct daemon *d, const struct answer *a)
+{
+    enum tier t = TIER_EXACT;
+    while (t < TIER_DEFAULT && strcmp(a->tier, tier_names[t]) != 0) {
+        t++;
+    }
+    d->answers[t]++;
 }
 
 void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *format, ...)

@@ -36,6 +36,9 @@ struct scratch {
 
 enum { STAMPS_MAX = 8 };
 
+enum tier { TIER_EXACT, TIER_NEAR, TIER_PORTFOLIO, TIER_DEFAULT, TIERS };
+extern const char *const tier_names[TIERS]; /* as in answer.tier */
+
 struct daemon {
     uv_loop_t loop;
     struct poller poller;
@@ -66,6 +69,9 @@ struct daemon {
     struct wire_doc *doc;    /* owned: decodes the current request */
     int64_t generation;      /* the newest generation that this daemon knows */
     uint64_t hits, misses;
+    uint64_t saved_ns; /* sum of cache_entry.saved_ns over all hits */
+    /* answers that are no hits: of each lower tier (TIER_EXACT: of a finished tuning) */
+    uint64_t answers[TIERS];
     /* some cache entries may have low confidence: remeasure.c looks for such entries */
     bool doubtful;
     bool tuning; /* a job has the device (tuning/scheduler.c) */
@@ -79,6 +85,16 @@ struct daemon {
 /* Sets scratch->bucket and scratch->key (without id) from scratch->request.problem, rounded as the
  * query says. */
 int daemon_key(struct daemon *d, struct error *err);
+/* Puts the entry's answer: a hit. */
+static inline void daemon_put_hit(struct daemon *d, const struct cache_entry *e,
+                                  struct wire_buf *out)
+{
+    d->hits++;
+    d->saved_ns += e->saved_ns;
+    cache_reply(e, out);
+}
+/* Counts an answer that is no hit, by its tier. */
+void daemon_count_answer(struct daemon *d, const struct answer *a);
 /* Adds an event to the ledger. */
 void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -24,6 +24,7 @@ struct life {
     struct daemon_parts parts;
     uv_signal_t signals[SIGNALS];
     struct chores chores;
+    struct exporter exporter;
     struct orphans orphans;
     int exit_code;
 };
@@ -228,6 +229,7 @@ static void life_close_handles(struct life *x)
         uv_close((uv_handle_t *)&x->signals[i], NULL);
     }
     chores_close(&x->chores);
+    exporter_close(&x->exporter);
     orphans_close(&x->orphans);
     loader_close(&x->parts.loader);
     turns_close(&x->parts.daemon.turns);
@@ -323,7 +325,8 @@ static void life_run_loop(struct life *x)
     }
     init_handles(x);
     wiring_init(&x->parts);
-    if (poller_init(&d->poller, &d->loop, &err) < 0 || open_ledger(&x->parts, &err) < 0) {
+    if (poller_init(&d->poller, &d->loop, &err) < 0 ||
+        exporter_start(&x->exporter, &x->parts, &err) < 0 || open_ledger(&x->parts, &err) < 0) {
         life_fail_start(x, &err);
     }
     poller_run(&d->poller);

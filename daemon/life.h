@@ -6,6 +6,7 @@
 #define GEMMD_DAEMON_LIFE_H
 
 #include "daemon/base/config.h"
+#include "daemon/base/http.h"
 #include "daemon/methods/daemon_parts.h"
 
 /* Runs the daemon until it is stopped. Returns the process's exit code. */
@@ -52,6 +53,29 @@ struct chores {
 
 void chores_init(struct chores *c, struct daemon_parts *p);
 void chores_close(struct chores *c);
+
+/* ---- exporter.c ------------------------------------------------------------------------------ */
+
+/*
+ * /metrics and /health for monitoring, on the address of --metrics-listen (base/http.h). The text
+ * is made at most once a second, and all clients of that second get the same text. A ledger that
+ * does not answer in time delays no client: the text then has the ledger's last figures and their
+ * age.
+ */
+
+struct exporter {
+    struct daemon_parts *parts; /* borrowed */
+    struct http http;
+    struct wire_buf pages[2]; /* owned: the text of Prometheus; OpenMetrics */
+    uint64_t page_ms;         /* loop time of the pages; 0: none */
+    struct ledger_status store;
+    uint64_t store_ms; /* loop time of `store`; 0: none */
+    bool asking;       /* the ledger was asked, and has not answered */
+};
+
+/* Listens. Does nothing without --metrics-listen. Errors: as http_start. */
+int exporter_start(struct exporter *x, struct daemon_parts *p, struct error *err);
+void exporter_close(struct exporter *x);
 
 /* ---- orphans.c ------------------------------------------------------------------------------- */
 

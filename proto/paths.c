@@ -77,7 +77,7 @@ static int paths_find_tmp(char out[PATHS_MAX], struct error *err)
 int paths_runtime_dir(char out[PATHS_MAX], struct error *err)
 {
     if (system_mode()) {
-        return paths_join_two(out, "/run/gemmd", "", "runtime directory", err);
+        return paths_join_two(out, SYSTEM_RUNTIME_DIR, "", "runtime directory", err);
     }
     const char *dir = paths_read_xdg("XDG_RUNTIME_DIR");
     struct stat st;

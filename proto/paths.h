@@ -15,6 +15,7 @@
 
 enum { PATHS_MAX = 1024 };
 
+#define SYSTEM_RUNTIME_DIR "/run/gemmd" /* of daemons of root */
 int paths_runtime_dir(char out[PATHS_MAX], struct error *err);
 int paths_state_dir(char out[PATHS_MAX], struct error *err);
 int paths_cache_dir(char out[PATHS_MAX], struct error *err);

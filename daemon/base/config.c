@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/address.h"
 #include "daemon/base/config.h"
 #include "daemon/base/log.h"
 #include "proto/problem.h"

@@ -33,6 +33,9 @@
          "The gemmd-runner program (default: $GEMMD_RUNNER, else beside gemmd)")                   \
     TEXT("group", group, 64, "", NULL, "NAME",                                                     \
          "Group whose members may connect (default: the user's own)")                              \
+    TEXT("metrics-listen", metrics_listen, PATHS_MAX, "", address_check, "ADDRESS",                \
+         "Serve /metrics and /health by HTTP on 127.0.0.1:PORT, [::1]:PORT or a socket's path; "   \
+         "`public:` before any other address (default: not at all)")                               \
     TEXT("bucket", bucket, 16, "", config_check_bucket, "SCHEME",                                  \
          "Rounding of sizes: exact, pow2 or sqrt2; belongs to the database (default: what the "    \
          "database has, else sqrt2)")                                                              \

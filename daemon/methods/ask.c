@@ -57,6 +57,15 @@ static int ask_put_lower(const struct ask *a, const char *why, struct error *err
     return status;
 }
 
+static int ask_answer_lower(const struct ask *a, const char *why, struct error *err)
+{
+    int status = ask_put_lower(a, why, err);
+    if (status == 0) {
+        daemon_count_answer(&a->parts->daemon, &a->parts->daemon.scratch->answer);
+    }
+    return status;
+}
+
 /* For a query with wait=now or wait=boundary: puts the lower tier's answer at once and queues a
  * background job. When no job can be queued, the answer's note says why. */
 static int ask_put_now(const struct ask *a, struct error *err)
@@ -66,7 +75,7 @@ static int ask_put_now(const struct ask *a, struct error *err)
     char note[120];
     const size_t before = a->out->len;
     const bool in_pauses = strcmp(x->request.query.wait, "boundary") == 0;
-    int status = ask_put_lower(
+    int status = ask_answer_lower(
         a, in_pauses ? "being tuned while the job's GPU pauses" : "being tuned in the background",
         err);
     if (status < 0 && status != ERROR_QUARANTINED) {
@@ -88,7 +97,7 @@ static int ask_put_now(const struct ask *a, struct error *err)
         snprintf(note, sizeof(note), "not being tuned: %.100s", refused.text);
         x->request.problem = x->other;
         x->request.query = asked;
-        status = ask_put_lower(a, note, err);
+        status = ask_put_lower(a, note, err); /* counted above */
     }
     return status;
 }
@@ -114,11 +123,11 @@ static int ask_miss(const struct ask *a, bool since, struct error *err)
         return ASK_WAITS;
     }
     if (since) {
-        return ask_put_lower(a, "tuned after the generation that this connection is pinned to",
-                             err);
+        return ask_answer_lower(a, "tuned after the generation that this connection is pinned to",
+                                err);
     }
     return strcmp(q->wait, "cached") == 0
-               ? ask_put_lower(a, q->again ? "not tuned again" : "not tuned yet", err)
+               ? ask_answer_lower(a, q->again ? "not tuned again" : "not tuned yet", err)
                : ask_put_now(a, err);
 }
 
@@ -155,8 +164,7 @@ int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *er
         return ASK_ANSWERED;
     }
     if (says == GENERATION_AS_EVER && answers) {
-        d->hits++;
-        cache_reply(e, a->out);
+        daemon_put_hit(d, e, a->out);
         /* The memo may hold a hit whose answer does not depend on the caller: deadlines differ
          * between queries, and answers of custom ops differ between users. */
         if (a->bytes && !r->query.deadline_ms && !custom && a->pinned < 0) {

@@ -18,6 +18,12 @@
 #include "daemon/session/server.h"
 #include "daemon/tuning/tuning.h"
 
+/* How gemmd dealt with a request: answered at once; answered later, after the ledger, a tuning or a
+ * slice; refused at once. */
+enum request_end { REQUEST_ANSWERED, REQUEST_LATER, REQUEST_REFUSED, REQUEST_ENDS };
+
+enum { METHOD_SLOTS = 32 };
+
 struct daemon_parts {
     struct daemon daemon;
     struct server server;
@@ -27,6 +33,7 @@ struct daemon_parts {
     struct tuning tuning;
     struct leases leases;
     struct generations generations;
+    uint64_t requests[METHOD_SLOTS][REQUEST_ENDS]; /* by method (METHOD_AT_, methods.h) */
     uint64_t started_ms;
     /* Ends the daemon (life.h). `why` NULL: the reason is in the log already. */
     void (*stop)(struct daemon_parts *p, uid_t by, const char *why);

@@ -20,6 +20,9 @@ static const struct row rows[] = {
 #undef ROW
 };
 
+_Static_assert((int)METHOD_COUNT <= (int)METHOD_SLOTS,
+               "daemon_parts.requests has a row for each method");
+
 static int dispatch_find_method(const char *name, const struct row **out, struct error *err)
 {
     struct nearest near;
@@ -37,6 +40,22 @@ static int dispatch_find_method(const char *name, const struct row **out, struct
                      meant ? meant : "", meant ? "'?" : "");
 }
 
+static int dispatch_run_method(struct call *c, const struct row *row, struct error *err)
+{
+    int status = 0;
+    if (row->owner && !session_is_owner(c->s)) {
+        status = error_set(err, ERROR_DENIED,
+                           "%s is for root and the user that gemmd runs as; you are uid %d",
+                           row->name, (int)c->s->uid);
+    }
+    if (status == 0 && !row->early && !c->parts->loader.done) {
+        return loader_park(&c->parts->loader, c, NULL, err);
+    }
+    status = status || !row->params ? status : call_only(c, row->params, err);
+    return status ? status : row->run(c, err);
+}
+
+/* A parked request is counted once, when it was parked. */
 static int dispatch_call_method(struct call *c, const char *name, struct error *err)
 {
     const struct row *row = NULL;
@@ -44,16 +63,15 @@ static int dispatch_call_method(struct call *c, const char *name, struct error *
         return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     }
     int status = dispatch_find_method(name, &row, err);
-    if (status == 0 && row->owner && !session_is_owner(c->s)) {
-        status = error_set(err, ERROR_DENIED,
-                           "%s is for root and the user that gemmd runs as; you are uid %d", name,
-                           (int)c->s->uid);
+    if (status < 0) {
+        return status;
     }
-    if (status == 0 && !row->early && !c->parts->loader.done) {
-        return loader_park(&c->parts->loader, c, NULL, err);
-    }
-    status = status || !row->params ? status : call_only(c, row->params, err);
-    return status ? status : row->run(c, err);
+    status = dispatch_run_method(c, row, err);
+    const enum request_end end = status < 0    ? REQUEST_REFUSED
+                                 : status == 0 ? REQUEST_ANSWERED
+                                               : REQUEST_LATER;
+    c->parts->requests[row - rows][end] += !c->again;
+    return status;
 }
 
 static void answer_error(struct session *s, uint32_t id, const struct error *e)
@@ -66,17 +84,19 @@ static void answer_error(struct session *s, uint32_t id, const struct error *e)
 /* Answers a query with the same bytes as an earlier query that the cache answered. The memo also
  * holds problems of get_many: their bytes begin with a map, a query's with the method's name, so
  * they are never equal. */
-static bool answer_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail,
-                         size_t n)
+static bool answer_again(struct daemon_parts *parts, struct session *s, uint32_t id,
+                         const uint8_t *tail, size_t n)
 {
+    struct daemon *d = &parts->daemon;
     const struct cache_entry *e = NULL;
     if (!d->stopping && s->pinned < 0 && n > 0 && (tail[0] & 0xe0) == 0xa0) {
         e = memo_find(&d->cache.memo, tail, n);
     }
     if (e) {
-        d->hits++;
         rpc_put_result(&s->out, id);
-        cache_reply(e, &s->out);
+        daemon_put_hit(d, e, &s->out);
+        parts->requests[METHOD_AT_get][REQUEST_ANSWERED]++;
+        s->all->hit = true;
     }
     return e != NULL;
 }
@@ -86,7 +106,7 @@ bool dispatch_known(void *ctx, struct session *s, const uint8_t *data, size_t n)
     struct daemon_parts *parts = ctx;
     uint32_t id = 0;
     size_t split = memo_split(data, n, &id);
-    return split && answer_again(&parts->daemon, s, id, data + split, n - split);
+    return split && answer_again(parts, s, id, data + split, n - split);
 }
 
 void dispatch_message(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again)
@@ -97,9 +117,13 @@ void dispatch_message(void *ctx, struct session *s, const uint8_t *data, size_t 
     struct error err = ERROR_NULL;
     uint32_t id = 0;
     size_t split = memo_split(data, n, &id);
-    if (split &&
-        (answer_again(d, s, id, data + split, n - split) ||
-         (!d->stopping && s->pinned < 0 && get_many_again(d, s, id, data + split, n - split)))) {
+    if (split && answer_again(parts, s, id, data + split, n - split)) {
+        return;
+    }
+    if (split && !d->stopping && s->pinned < 0 &&
+        get_many_again(d, s, id, data + split, n - split)) {
+        parts->requests[METHOD_AT_get_many][REQUEST_ANSWERED]++;
+        s->all->hit = true;
         return;
     }
     int status = rpc_decode(d->doc, data, n, &m, &err);

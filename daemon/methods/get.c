@@ -32,11 +32,13 @@ static int get_answer_query(struct call *c, bool again, struct error *err)
                           .n = c->tail_len,
                           .out = out};
     const size_t before = out->len;
+    const uint64_t hits = c->d->hits;
     rpc_put_result(out, c->id);
     status = ask_answer(&a, &e, err);
     if (status != ASK_ANSWERED) {
         out->len = before;
     }
+    c->s->all->hit = c->d->hits != hits;
     if (status == ASK_READS) {
         char id[1][HASH_HEX];
         cache_entry_id(e, id[0]);

@@ -169,6 +169,7 @@ static bool put_again(struct daemon *d, struct session *s, uint32_t id, const ui
     const struct memo *memo = &d->cache.memo;
     struct wire_buf *out = &s->out;
     size_t count = 0, before = out->len;
+    uint64_t saved_ns = 0;
     const uint8_t *end = raw + n, *at = span_array(raw, n, &count);
     if (!at || count > MANY_MAX) {
         return false;
@@ -195,9 +196,11 @@ static bool put_again(struct daemon *d, struct session *s, uint32_t id, const ui
             out->len = before;
             return false;
         }
+        saved_ns += e->saved_ns;
         cache_reply(e, out);
     }
     d->hits += count;
+    d->saved_ns += saved_ns;
     return true;
 }
 

@@ -354,6 +354,7 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more lease");
     }
     w->lease = x;
+    l->waits += !fresh;
     list_append(&x->wanters, &w->link);
     if (fresh) {
         ask_ledger(x);

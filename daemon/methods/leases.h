@@ -70,6 +70,7 @@ struct leases {
     struct list slots[LEASE_SLOTS];        /* leases by key */
     struct list shared_slots[LEASE_SLOTS]; /* leases by shared key */
     unsigned n;
+    uint64_t waits;     /* requests that found a lease of another client */
     struct list passed; /* leases to give to their next wanter */
     struct chore turns; /* gives turns and answers while `passed` or `answered` has leases */
     unsigned n_turning;

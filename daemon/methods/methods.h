@@ -3,6 +3,7 @@
 #ifndef GEMMD_DAEMON_METHODS_METHODS_H
 #define GEMMD_DAEMON_METHODS_METHODS_H
 
+#include "daemon/ledger/ledger.h"
 #include "daemon/methods/call.h"
 #include "daemon/session/session.h"
 
@@ -18,6 +19,7 @@ typedef int method(struct call *c, struct error *err);
     X(tune, false, true, NULL)                                              /* get.c */            \
     X(hello, false, true, NAMES("version", "client", "generation"))         /* status.c */         \
     X(status, false, true, NULL)                                            /* status.c */         \
+    X(metrics, false, true, NAMES("openmetrics"))                           /* metrics.c */        \
     X(module, false, true, NAMES("id", "offset", "key"))                    /* kernels.c */        \
     X(cancel, false, true, NAMES("request", "key", "problem"))              /* get.c */            \
     X(list, false, true, NAMES("what", "filter"))                           /* list.c */           \
@@ -49,6 +51,10 @@ typedef int method(struct call *c, struct error *err);
 METHODS(METHOD_DECLARE)
 #undef METHOD_DECLARE
 
+#define METHOD_NUMBER(name, owner, early, params) METHOD_AT_##name,
+enum method_number { METHODS(METHOD_NUMBER) METHOD_COUNT };
+#undef METHOD_NUMBER
+
 /* Writes an import's trials of a custom op's key, except trials of configs that have a trial in
  * this database. `done` is called once, maybe before this returns, with the number of trials
  * written and an error if some failed. If this returns an error, `done` is not called. record.c */
@@ -60,6 +66,15 @@ int record_bring(struct daemon *d, const char *key, const struct wire_obj *trial
  * answered; else false. `tail`: as call.tail. */
 bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail,
                     size_t n);
+
+/* ---- status.c, metrics.c --------------------------------------------------------------------- */
+
+int64_t status_rss_bytes(void); /* memory of this process; 0: not known */
+/* Puts the counters as text: OpenMetrics, or the older text format of Prometheus, which
+ * node_exporter and promtool read. `store` NULL: the ledger has not answered yet. `age_s`: age of
+ * `store`. */
+void metrics_put(const struct daemon_parts *p, const struct ledger_status *store, double age_s,
+                 bool openmetrics, struct wire_buf *out);
 
 /* ---- ask.c ----------------------------------------------------------------------------------- */
 

@@ -236,7 +236,7 @@ static void put_cache(struct wire_buf *b, const struct daemon *d, const struct l
     wire_put_kv_int(b, "modules", s->cache_modules);
 }
 
-static int64_t rss_bytes(void)
+int64_t status_rss_bytes(void)
 {
     long pages = 0;
     FILE *f = fopen("/proc/self/statm", "re");
@@ -288,7 +288,7 @@ static void put_status(struct wire_buf *b, struct daemon_parts *p,
     schema_encode(b, &ledger_status_schema, store);
     put_cache(b, d, store);
     put_portfolio(b, &p->tiers.portfolio);
-    wire_put_kv_int(b, "rss_bytes", rss_bytes());
+    wire_put_kv_int(b, "rss_bytes", status_rss_bytes());
     wire_put_kv_str(b, "tuning", scheduler_tuning(&p->tuning.scheduler));
 }
 

@@ -83,6 +83,10 @@ static void session_spend_time(struct session *s)
     struct sessions *all = s->all;
     uint64_t ns = uv_hrtime();
     account_spend(s->account, turns_now(all->turns), ns - all->spent_until_ns);
+    if (all->hit) {
+        latency_add(&all->hits, ns - all->spent_until_ns);
+        all->hit = false;
+    }
     all->spent_until_ns = ns;
 }
 

@@ -89,6 +89,7 @@ int session_subscribe(struct session *s, bool on, struct error *err)
 void session_again(struct session *s, const uint8_t *data, size_t n)
 {
     s->all->hooks->message(s->all->ctx, s, data, n, true);
+    s->all->hit = false; /* the request has waited: its time is no latency of a hit */
     session_poke(s);
 }
 

@@ -42,6 +42,7 @@
 #include <uv.h>
 
 #include "daemon/base/account.h"
+#include "daemon/base/latency.h"
 #include "daemon/base/list.h"
 #include "daemon/base/poller.h"
 #include "daemon/base/turns.h"
@@ -100,6 +101,10 @@ struct sessions {
     uint8_t *input; /* owned, INPUT_BYTES: shared read buffer */
 
     uint64_t spent_until_ns; /* the user of the current turn is charged for time up to this */
+    /* The cache answered the request of which the user is charged next. That charge's two clock
+     * readings are also the hit's latency, so `hits` costs no clock of its own. */
+    bool hit;
+    struct latency hits;
 
     uint64_t requests;
     uint64_t errors[ERROR_SLOTS]; /* number of error answers, by error code */

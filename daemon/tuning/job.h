@@ -46,6 +46,7 @@ struct job {
     bool leased;
     bool offered;        /* the search is offered to other daemons (offers.c) */
     bool was_leased_out; /* another daemon had the key at the last attempt to lease */
+    bool waited;         /* the scheduler has counted the job's wait for another daemon's lease */
     bool set_aside;      /* has begun, and waits in the queue to go on, with its trials */
     int64_t uid;         /* the user of the first request */
     /* the account that is charged with this job; NULL: not charged yet */

@@ -200,6 +200,7 @@ static void job_end_answer_all(struct tuning *x, struct job *j, const struct bes
     if (answers_again(x->daemon, j, saved)) {
         partials_put(&x->daemon->cache.partials, j->key, &j->search, &packed);
     }
+    x->daemon->answers[TIER_EXACT] += j->n_waiters;
     job_answer(j, packed.data, packed.len);
     tuning_ended(x, j, JOB_DONE);
 }

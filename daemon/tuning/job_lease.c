@@ -104,6 +104,7 @@ static void answer_waiting(struct tuning *x, struct job *j, bool searched)
     bool known =
         j->set_aside ? tuning_answered(x->daemon, j, &answer) : tuning_known(x->daemon, j, &answer);
     if (known) {
+        x->daemon->answers[TIER_EXACT] += j->n_waiters;
         job_answer(j, answer.data, answer.len);
         scheduler_drop(&x->scheduler, j);
         x->scheduler.shared++;

@@ -23,8 +23,15 @@ void scheduler_next(struct scheduler *s)
     }
 }
 
+uint64_t scheduler_busy_ms(const struct scheduler *s)
+{
+    return s->busy_ms + (s->running ? uv_now(&s->tuning->daemon->loop) - s->since_ms : 0);
+}
+
 static void set_running(struct scheduler *s, struct job *j)
 {
+    s->busy_ms = scheduler_busy_ms(s);
+    s->since_ms = uv_now(&s->tuning->daemon->loop);
     s->running = j;
     s->tuning->daemon->tuning = j != NULL;
 }
@@ -111,6 +118,8 @@ static void scheduler_free_device(struct scheduler *s, struct job *j, enum job_s
 
 void scheduler_step_aside(struct scheduler *s, struct job *j)
 {
+    s->waits += !j->waited;
+    j->waited = true;
     j->was_leased_out = true;
     s->n_leased_out++;
     scheduler_free_device(s, j, JOB_LEASED_OUT, "elsewhere");

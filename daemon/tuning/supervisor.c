@@ -406,6 +406,12 @@ static void start_next(struct supervisor *s)
     end_order(s, &e);
 }
 
+uint64_t supervisor_up_ms(const struct supervisor *s)
+{
+    const uint64_t now = uv_now(&s->tuning->daemon->loop);
+    return s->up_ms + (s->state == RUNNER_NONE ? 0 : now - s->since_ms);
+}
+
 static void supervisor_on_ended(struct runner_link *l)
 {
     struct supervisor *s = of_link(l);
@@ -414,6 +420,7 @@ static void supervisor_on_ended(struct runner_link *l)
     end_run(s, &why);
     bool sent = s->job && s->order.len == 0;
     bool waiting = s->job && s->order.len > 0;
+    s->up_ms = supervisor_up_ms(s);
     s->state = RUNNER_NONE;
     if (s->stopping) {
         runner_link_close(&s->link);
@@ -421,6 +428,7 @@ static void supervisor_on_ended(struct runner_link *l)
     }
     if (!s->said_bye && (s->failure.code || l->exit_status || l->exit_signal || sent)) {
         s->deaths++;
+        s->hung += s->killed_hung;
         log_warning("%s", s->failure.code ? s->failure.text : why.reason);
     }
     if (s->foreign) {
@@ -520,6 +528,7 @@ static void supervisor_start_runner(struct supervisor *s)
     s->run = (struct run){0};
     s->attempt = (struct attempt){0};
     s->starts++;
+    s->since_ms = uv_now(&s->tuning->daemon->loop);
     s->state = RUNNER_STARTING;
     if (start_link(s, &s->failure) < 0) {
         log_error("%s", s->failure.text);

@@ -49,8 +49,10 @@ struct scheduler {
     uint64_t retry_at_ms;  /* loop time at which tuning is tried again while `off`; 0: never */
     int64_t last_id;
     uint64_t done, failed, cancelled;
-    uint64_t shared;  /* jobs answered by the tuning of another job or daemon */
-    unsigned put_off; /* jobs in a row that ended as JOB_PUT_OFF */
+    uint64_t waits;             /* jobs that waited for another daemon's lease of their key */
+    uint64_t busy_ms, since_ms; /* time in which earlier jobs ran; loop time of the last change */
+    uint64_t shared;            /* jobs answered by the tuning of another job or daemon */
+    unsigned put_off;           /* jobs in a row that ended as JOB_PUT_OFF */
     unsigned failing; /* number of jobs in a row that ended by deaths of the runner (JOB_DIED) */
     struct error off; /* code != 0: tuning is off, with the reason */
     bool stopping;
@@ -84,8 +86,10 @@ struct supervisor {
     struct error lost;      /* the device was lost: the job goes on with another runner */
 
     uint64_t deaths, starts;
-    unsigned idle_starts; /* runners in a row that left without the order */
-    char disturbed[160];  /* disturbance of the last tuning's measurements; "": none */
+    uint64_t hung;            /* the deaths that were kills of silent runners */
+    uint64_t up_ms, since_ms; /* time in which earlier runners lived; loop time of the last start */
+    unsigned idle_starts;     /* runners in a row that left without the order */
+    char disturbed[160];      /* disturbance of the last tuning's measurements; "": none */
 };
 
 struct precompiler {
@@ -202,6 +206,8 @@ struct job *scheduler_find_aside(struct scheduler *s, int64_t id);
 bool scheduler_others_wait(const struct scheduler *s);
 /* Queues a job again after another daemon's lease of its key. */
 void scheduler_come_back(struct scheduler *s, struct job *j);
+/* Time in which jobs had the device since gemmd's start, of the running job until now. */
+uint64_t scheduler_busy_ms(const struct scheduler *s);
 /* Returns "on", or the reason why tuning is off. */
 const char *scheduler_tuning(const struct scheduler *s);
 
@@ -391,6 +397,8 @@ void supervisor_forget(struct supervisor *s, int64_t job);
 void supervisor_stop(struct supervisor *s);
 
 const char *runner_state_name(enum runner_state s);
+/* Time in which a runner lived since gemmd's start: a runner holds a context of the GPU. */
+uint64_t supervisor_up_ms(const struct supervisor *s);
 
 /* ---- tuning.c -------------------------------------------------------------------------------- */
 

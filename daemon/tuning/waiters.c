@@ -286,6 +286,7 @@ static void give_lower_tier(struct chore *c)
         struct wire_buf *out = ticket_out(&w->ticket);
         rpc_put_result(out, w->ticket.id);
         schema_encode(out, &answer_schema, &x->answer);
+        daemon_count_answer(d, &x->answer);
         ticket_close(&w->ticket);
     }
     waiter_gone(&w->ticket);

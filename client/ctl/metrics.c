@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * metrics: the counters of all daemons of this host as one text for a monitoring system.
+ *
+ * Each daemon gives its text, with labels that name its GPU. A family of metrics must stand in one
+ * piece, so the texts are merged family by family.
+ */
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/ctl/formats.h"
+#include "proto/paths.h"
+
+enum { PATIENCE_MS = 2000 };
+
+struct family {
+    char *name;
+    char *head;    /* owned: lines # TYPE, # HELP, # UNIT */
+    char *samples; /* owned; NULL: none yet */
+};
+
+struct gathered {
+    bool openmetrics;
+    struct family *all; /* owned */
+    size_t n;
+    size_t daemons, answered; /* sockets that were asked; daemons that gave their metrics */
+    bool failed;              /* no memory */
+};
+
+/* ---- families -------------------------------------------------------------------------------- */
+
+/* Finds the family of a line "# TYPE name counter", or adds a family. */
+static struct family *metrics_find_family(struct gathered *x, const char *line, bool *is_new)
+{
+    char name[128] = "";
+    if (sscanf(line, "# %*s %127s", name) != 1) {
+        return NULL;
+    }
+    *is_new = false;
+    for (size_t i = 0; i < x->n; i++) {
+        if (strcmp(x->all[i].name, name) == 0) {
+            return &x->all[i];
+        }
+    }
+    struct family *all = realloc(x->all, (x->n + 1) * sizeof(*all));
+    char *copy = strdup(name);
+    if (!all || !copy) {
+        x->all = all ? all : x->all;
+        free(copy);
+        x->failed = true;
+        return NULL;
+    }
+    x->all = all;
+    x->all[x->n] = (struct family){.name = copy};
+    *is_new = true;
+    return &x->all[x->n++];
+}
+
+static void metrics_add_line(struct gathered *x, char **text, const char *line)
+{
+    *text = text_append(*text, "%s\n", line);
+    x->failed = x->failed || !*text;
+}
+
+/* Adds a daemon's text, which is cut into lines. The lines # of a family come from the first
+ * daemon. */
+static void metrics_add_text(struct gathered *x, char *text)
+{
+    struct family *f = NULL;
+    bool is_new = false;
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        if (strncmp(line, "# TYPE ", 7) == 0) {
+            f = metrics_find_family(x, line, &is_new);
+        }
+        if (f && line[0] != '#') {
+            metrics_add_line(x, &f->samples, line);
+        } else if (f && is_new && strcmp(line, "# EOF") != 0) {
+            metrics_add_line(x, &f->head, line);
+        }
+    }
+}
+
+/* The socket's path as a label's value: \, " and the end of a line have escapes. malloc'ed. */
+static char *metrics_escape_label(const char *value)
+{
+    char *out = strdup("");
+    for (; out && *value; value++) {
+        const bool special = strchr("\\\"\n", *value) != NULL;
+        out = text_append(out, "%s%c", special ? "\\" : "", *value == '\n' ? 'n' : *value);
+    }
+    return out;
+}
+
+static void metrics_add_up(struct gathered *x, const char *socket, bool up)
+{
+    char *label = metrics_escape_label(socket);
+    char *text = text_format("# TYPE gemmd_up gauge\n"
+                             "# HELP gemmd_up 1 when the daemon of this socket answers.\n"
+                             "gemmd_up{socket=\"%s\"} %d",
+                             label ? label : "", up);
+    x->failed = x->failed || !text || !label;
+    free(label);
+    if (text) {
+        metrics_add_text(x, text);
+    }
+    free(text);
+}
+
+/* ---- daemons --------------------------------------------------------------------------------- */
+
+static void metrics_remark_failure(const struct ctl *c, const char *socket,
+                                   const struct gemmd_error *e)
+{
+    if (!c->quiet) {
+        text_remark("no metrics of the daemon on %s: %s", socket, e->text);
+    }
+}
+
+/* True when another daemon of the same device has given its metrics: the samples would have the same
+ * labels, and a monitoring system would refuse them all. */
+static bool metrics_has_device(const struct gathered *x, const char *text)
+{
+    const char *at = strstr(text, "\ngemmd_build_info{");
+    const char *end = at ? strstr(at, ",version=") : NULL;
+    bool has = false;
+    for (size_t i = 0; i < x->n && end && !has; i++) {
+        const char *samples = x->all[i].samples ? x->all[i].samples : "";
+        has = memmem(samples, strlen(samples), at + 1, (size_t)(end - at - 1)) != NULL;
+    }
+    return has;
+}
+
+/* Adds the metrics of the daemon that `c` names; `socket`: its path, for messages and gemmd_up. */
+static void metrics_ask_daemon(struct gathered *x, const struct ctl *c, const char *socket)
+{
+    struct ctl own = *c;
+    struct gemmd_error e = {0};
+    own.patience_ms = PATIENCE_MS;
+    bool up = ctl_try(&own, &e) == 0;
+    json_t *result =
+        up ? ctl_try_call(&own, "metrics", json_pack("{sb}", "openmetrics", x->openmetrics), &e)
+           : NULL;
+    char *text = result ? strdup(field_text(result, "text")) : NULL;
+    if (!result) {
+        /* an older gemmd refuses the method, and is up */
+        up = up && e.code != GEMMD_DISCONNECTED && e.code != GEMMD_DEADLINE;
+        metrics_remark_failure(c, socket, &e);
+    }
+    x->daemons++;
+    x->answered += text != NULL;
+    if (text && metrics_has_device(x, text)) {
+        snprintf(e.text, sizeof(e.text), "another daemon of the same device has given its own");
+        metrics_remark_failure(c, socket, &e);
+    } else if (text) {
+        metrics_add_text(x, text);
+    }
+    metrics_add_up(x, socket, up);
+    free(text);
+    json_decref(result);
+    gemmd_close(own.g);
+}
+
+/* Asks the daemons whose sockets are in the folder. The socket of an --offline daemon is private to
+ * the program that has started the daemon. */
+static void metrics_ask_folder(struct gathered *x, const struct ctl *c, const char *folder)
+{
+    char *pattern = text_format("%s/*.sock", folder);
+    glob_t found = {0};
+    struct stat st;
+    if (pattern && glob(pattern, 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            const char *path = found.gl_pathv[i];
+            struct ctl one = *c;
+            one.socket = path;
+            one.device = NULL;
+            if (strncmp(strrchr(path, '/') + 1, "offline-", 8) != 0 && stat(path, &st) == 0 &&
+                S_ISSOCK(st.st_mode)) {
+                metrics_ask_daemon(x, &one, path);
+            }
+        }
+        globfree(&found);
+    }
+    free(pattern);
+}
+
+static int metrics_ask_all(struct gathered *x, const struct ctl *c)
+{
+    char folder[PATHS_MAX];
+    struct error err = ERROR_NULL;
+    const char *given = c->socket ? c->socket : getenv("GEMMD_SOCKET");
+    if (given && *given) {
+        metrics_ask_daemon(x, c, given);
+        return DONE;
+    }
+    if (c->device && strcmp(c->device, "any") != 0) {
+        metrics_ask_daemon(x, c, c->device);
+        return DONE;
+    }
+    if (paths_runtime_dir(folder, &err)) {
+        return ctl_failed("%s", err.text);
+    }
+    metrics_ask_folder(x, c, folder);
+    if (strcmp(folder, SYSTEM_RUNTIME_DIR) != 0) {
+        metrics_ask_folder(x, c, SYSTEM_RUNTIME_DIR);
+    }
+    return DONE;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static char *metrics_join(struct gathered *x)
+{
+    char *text = strdup("");
+    for (size_t i = 0; i < x->n && text; i++) {
+        const struct family *f = &x->all[i];
+        text = text_append(text, "%s%s", f->head ? f->head : "", f->samples ? f->samples : "");
+    }
+    return text && x->openmetrics ? text_append(text, "# EOF\n") : text;
+}
+
+static int metrics_write(struct subject *s, const struct gathered *x, const char *text)
+{
+    const char *path = s->given[OWN_TO];
+    if (!text || x->failed) {
+        return ctl_failed("no memory for the metrics");
+    }
+    if (s->ctl.json) {
+        return ctl_print_json(json_pack("{ss, sI, sI}", "text", text, "daemons",
+                                        (json_int_t)x->daemons, "answered",
+                                        (json_int_t)x->answered));
+    }
+    umask(022); /* a new file gets the mode 0644: node_exporter runs as another user */
+    return writing_save(path ? path : "-", text);
+}
+
+static int metrics_run(struct subject *s)
+{
+    struct gathered x = {.openmetrics = !s->given[OWN_TO]};
+    int code = metrics_ask_all(&x, &s->ctl);
+    char *text = metrics_join(&x);
+    /* The file is written also when no daemon answers, so that alerts see it. */
+    code = code ? code : metrics_write(s, &x, text);
+    if (code == DONE && x.answered == 0) {
+        ctl_name_error("unreachable");
+        ctl_failed("%s", x.daemons ? "no daemon gave its metrics" : "no gemmd runs here");
+        code = UNREACHABLE;
+    }
+    for (size_t i = 0; i < x.n; i++) {
+        free(x.all[i].name);
+        free(x.all[i].head);
+        free(x.all[i].samples);
+    }
+    free(x.all);
+    free(text);
+    return code;
+}
+
+static const struct argp_option metrics_options[] = {
+    {"textfile", OWN_KEY + OWN_TO, "PATH", 0,
+     "write to PATH in the older text format of Prometheus, which node_exporter reads; the old "
+     "file "
+     "is replaced at once by the whole new file; -: stdout",
+     1},
+    {0},
+};
+
+const struct command command_metrics = {
+    .name = "metrics",
+    .help = "counters of all daemons of this host, for monitoring",
+    .run = metrics_run,
+    .doc = "Prints the counters of all daemons of this host as OpenMetrics; of one daemon with "
+           "--socket, --device or $GEMMD_SOCKET. gemmd_up is 0 for a socket whose daemon does not "
+           "answer.",
+    .options = metrics_options,
+    .parts = {&ctl_argp},
+};

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What monitoring costs a hit: p50 and p99 of one connection at gemmd, in short blocks that alternate.
+
+  off        without --metrics-listen
+  scraped    with --metrics-listen, and a scrape each 100 ms
+  flooded    with --metrics-listen, and 1,000 connections a second that ask for /metrics
+  beside     the same flood goes to another program's socket: shows what the flood itself costs
+  before     another build, named by --before
+
+  scrapes.py --build build [--before BUILD] [--rounds N]      medians over all blocks, and ratios to `off`
+"""
+import argparse
+import os
+import pathlib
+import selectors
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+import servers
+from serving import CLIENT_CPU, SERVER_CPU, SYNTHETIC, Load, fill
+
+PER_SECOND, GIVE_UP_S, SCRAPE_S = 1000, 0.2, 0.1
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def flood(port):
+    """Opens PER_SECOND connections a second until it is killed. Each asks, and waits for GIVE_UP_S at most."""
+    request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    selector, opened, due = selectors.DefaultSelector(), {}, time.monotonic()
+
+    def end(s):
+        selector.unregister(s)
+        opened.pop(s)
+        s.close()
+
+    while True:
+        now = time.monotonic()
+        while due <= now and len(opened) < 500:
+            s = socket.socket()
+            s.setblocking(False)
+            s.connect_ex(("127.0.0.1", port))
+            opened[s] = now
+            selector.register(s, selectors.EVENT_WRITE)
+            due += 1 / PER_SECOND
+        due = max(due, now - 0.1)
+        for key, _ in selector.select(0.001):
+            s = key.fileobj
+            try:
+                if key.events == selectors.EVENT_WRITE:
+                    s.send(request)
+                    selector.modify(s, selectors.EVENT_READ)
+                elif not s.recv(65536):
+                    end(s)
+            except OSError:
+                end(s)
+        for s in [s for s, since in opened.items() if now - since > GIVE_UP_S]:
+            end(s)
+
+
+class Flood:
+    """A flood in a process of its own, on the client's CPU: the measured connection uses the server's."""
+
+    def __init__(self, port):
+        self.process = subprocess.Popen([sys.executable, __file__, "--flood", str(port)])
+        os.sched_setaffinity(self.process.pid, {CLIENT_CPU})
+        time.sleep(0.3)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Scraper:
+
+    def __init__(self, port):
+        self.over, self.n = threading.Event(), 0
+        self.url = f"http://127.0.0.1:{port}/metrics"
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while not self.over.wait(SCRAPE_S):
+            with urllib.request.urlopen(self.url, timeout=10) as page:
+                self.n += page.read().count(b"gemmd_hits_total")
+
+    def stop(self):
+        self.over.set()
+        self.thread.join()
+        assert self.n, "no scrape was answered"
+
+
+class Nothing:
+
+    def stop(self):
+        pass
+
+
+def start(args, folder, name, build, options):
+    own = folder / name
+    own.mkdir()
+    database = shutil.copy(args.database, own / "db")
+    command = servers.gemmd_command(build, own, f"replay:{SYNTHETIC}", database)
+    server = servers.Server("gemmd", own, command + options)
+    servers.pin(server.pid, SERVER_CPU)
+    return server
+
+
+def measure(args, folder):
+    args.database = fill(args, folder, f"replay:{SYNTHETIC}", args.problems)
+    port, other = free_port(), socket.create_server(("127.0.0.1", 0), backlog=16)
+    running = {"off": start(args, folder, "off", args.build, []),
+               "on": start(args, folder, "on", args.build, ["--metrics-listen", f"127.0.0.1:{port}"])}
+    cases = {"off": ("off", Nothing), "scraped": ("on", lambda: Scraper(port)),
+             "beside": ("off", lambda: Flood(other.getsockname()[1])), "flooded": ("on", lambda: Flood(port))}
+    if args.before:
+        running["before"] = start(args, folder, "before", args.before, [])
+        cases["before"] = ("before", Nothing)
+    loads, blocks = {}, {name: [] for name in cases}
+    try:
+        for name, server in running.items():
+            loads[name] = Load(args, "gemmd", server.socket, args.problems)
+        for i in range(args.rounds):
+            for name in [list(cases), list(reversed(cases))][i % 2]:
+                server, companion = cases[name][0], cases[name][1]()
+                try:
+                    blocks[name].append(loads[server].measure(SERVER_CPU, 1, 1, args.seconds))
+                finally:
+                    companion.stop()
+    finally:
+        for load in loads.values():
+            load.close()
+        for server in running.values():
+            server.stop()
+        other.close()
+    return {name: [statistics.median(b[f] for b in bs) for f in ("p50_us", "p99_us")] for name, bs in blocks.items()}
+
+
+def main():
+    if sys.argv[1:2] == ["--flood"]:
+        flood(int(sys.argv[2]))
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("--build", type=pathlib.Path, required=True)
+    p.add_argument("--before", type=pathlib.Path, help="another build, to compare")
+    p.add_argument("--rounds", type=int, default=20)
+    p.add_argument("--seconds", type=float, default=0.3, help="of one block")
+    p.add_argument("--problems", type=int, default=2000)
+    args = p.parse_args()
+    args.build, args.realtime = args.build.resolve(), False
+    args.programs = args.build / "tests/bench/serving"
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-scrapes-"))
+    try:
+        result = measure(args, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("| | p50 us | to off | p99 us | to off |\n|---|---|---|---|---|")
+    for name, (p50, p99) in result.items():
+        print(f"| {name} | {p50:.2f} | {p50 / result['off'][0]:.3f} | {p99:.2f} | {p99 / result['off'][1]:.3f} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
