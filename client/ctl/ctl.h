@@ -220,6 +220,9 @@ json_t *shapes_read(const struct problems *p);
 /* The products of the layer of --moe, "experts=128,topk=8,hidden=2048,inter=768" or a known model's
  * name, in the form of `all`; NULL after the error message. */
 json_t *moe_problems(const struct problems *p);
+/* {"experts/topk/N/K": "MODEL LAYER, ..."} of the known models; empty when their table cannot be
+ * read. */
+json_t *moe_list_layers(void);
 /* "rows:5,0,3" (malloc'ed) from a list or a file of numbers, their count and their sum. 0, or USAGE
  * after the error message. */
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum);
@@ -267,6 +270,8 @@ enum own_option {
     OWN_FIELDS,
     OWN_FINALS,
     OWN_FORMAT,
+    OWN_FROM_GENERATION,
+    OWN_HTML,
     OWN_JOBS,
     OWN_NOTE,
     OWN_PROBLEM,
@@ -275,6 +280,7 @@ enum own_option {
     OWN_SECONDS,
     OWN_SETTINGS,
     OWN_TO,
+    OWN_TO_GENERATION,
     OWN_TRUST,
     OWN_VARIANTS,
     OWN_WHAT,
@@ -495,6 +501,6 @@ extern const struct command command_get, command_tune, command_bench, command_pi
     command_verify, command_trials, command_modules, command_quarantine, command_devices,
     command_space, command_check, command_precompile, command_landscape, command_export,
     command_import, command_backup, command_metrics, command_status, command_start, command_stop,
-    command_version;
+    command_report, command_version;
 
 #endif

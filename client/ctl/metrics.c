@@ -120,8 +120,8 @@ static void metrics_remark_failure(const struct ctl *c, const char *socket,
     }
 }
 
-/* True when another daemon of the same device has given its metrics: the samples would have the same
- * labels, and a monitoring system would refuse them all. */
+/* True when another daemon of the same device has given its metrics: the samples would have the
+ * same labels, and a monitoring system would refuse them all. */
 static bool metrics_has_device(const struct gathered *x, const char *text)
 {
     const char *at = strstr(text, "\ngemmd_build_info{");

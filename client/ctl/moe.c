@@ -124,6 +124,37 @@ static int find_model(struct moe *m, const char *model)
     return code;
 }
 
+static void moe_add_layer(json_t *layers, const struct moe *m, bool first)
+{
+    char *id = text_format("%lld/%lld/%lld/%lld", (long long)m->v[EXPERTS], (long long)m->v[TOPK],
+                           (long long)(first ? 2 * m->v[INTER] : m->v[HIDDEN]),
+                           (long long)(first ? m->v[HIDDEN] : m->v[INTER]));
+    const char *known = id ? field_string(layers, id) : NULL;
+    if (id) {
+        json_object_set_new(layers, id,
+                            json_sprintf("%s%s%s %s", known ? known : "", known ? ", " : "",
+                                         m->name, first ? "gate_up" : "down"));
+    }
+    free(id);
+}
+
+json_t *moe_list_layers(void)
+{
+    struct error e;
+    char *text = text_read_file(table_path(), &e), *at = text;
+    json_t *layers = json_object();
+    for (char *line; at && (line = strsep(&at, "\n"));) {
+        struct moe m;
+        if (moe_read_line(&m, line)) {
+            moe_add_layer(layers, &m, true);
+            moe_add_layer(layers, &m, false);
+        }
+        free(m.name);
+    }
+    free(text);
+    return layers;
+}
+
 /* ---- problems -------------------------------------------------------------------------------- */
 
 static void moe_add_row(json_t *rows, const struct moe *m, const char *mode, bool first,

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What changed between two generations. Every published row has a generation of its own, so the
+ * rows behind the first generation, up to the second, are the changes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/report.h"
+
+enum { CHANGES_SHOWN = 60 };
+
+struct changes {
+    int64_t from, to;
+    long long rows;
+    json_t *keys;    /* owned: {key: true} */
+    json_t *sources; /* owned: {source: number of rows} */
+    json_t *last;    /* owned: the newest rows, the oldest first */
+};
+
+static bool changes_add_row(struct report *r, void *ctx, json_t *row)
+{
+    struct changes *c = ctx;
+    const char *source = field_text(row, "source");
+    if (field_int(row, "generation") > c->to) {
+        return false;
+    }
+    c->rows++;
+    json_object_set_new(c->keys, field_text(row, "key"), json_true());
+    json_object_set_new(c->sources, source, json_integer(field_int(c->sources, source) + 1));
+    json_array_append(c->last, row);
+    if (json_array_size(c->last) > CHANGES_SHOWN) {
+        json_array_remove(c->last, 0);
+    }
+    return true;
+}
+
+/* The row that served the key at the first generation; NULL: none did. A new reference. */
+static json_t *changes_find_before(struct report *r, const struct changes *c, json_t *key,
+                                   int *code)
+{
+    json_t *rows = ctl_list(&r->s->ctl, "history", json_pack("{sO}", "key", key), code), *row;
+    json_t *before = NULL;
+    size_t i;
+    json_array_foreach(rows, i, row) {
+        before = field_int(row, "generation") <= c->from ? row : before;
+    }
+    json_incref(before);
+    json_decref(rows);
+    return before;
+}
+
+/* Lists the parameters that differ, as "num_stages 3 to 4, GROUP_SIZE_M 8 to 16"; malloc'ed. */
+static char *changes_list_differences(const json_t *before, const json_t *after)
+{
+    char *text = strdup("");
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)after, name, v) {
+        const json_t *old = json_object_get(before, name);
+        if (!old || !json_equal((json_t *)(uintptr_t)old, v)) {
+            char *was = show_plain(old), *is = show_plain(v);
+            text = text_append(text, "%s%s %s to %s", text && *text ? ", " : "", name, was, is);
+            free(was);
+            free(is);
+        }
+    }
+    return text;
+}
+
+static void changes_compare(json_t *row, const json_t *before)
+{
+    const double was = field_number(before, "speedup"), is = field_number(row, "speedup");
+    char *difference =
+        changes_list_differences(json_object_get(before, "config"), json_object_get(row, "config"));
+    json_object_set(row, "before_us", json_object_get(before, "time_us"));
+    json_object_set(row, "before_speedup", json_object_get(before, "speedup"));
+    if (was > 0 && is > 0) {
+        json_object_set_new(row, "gain", json_real(is / was));
+    }
+    json_object_set_new(row, "difference",
+                        json_string(!difference || !*difference ? "the same config" : difference));
+    free(difference);
+}
+
+/* Leaves each key's newest row, the newest key first, and compares it with the row before. */
+static json_t *changes_list(struct report *r, const struct changes *c, int *code)
+{
+    json_t *rows = json_array(), *seen = json_object();
+    for (size_t i = json_array_size(c->last); i-- > 0 && *code == DONE;) {
+        json_t *row = json_array_get(c->last, i), *key = json_object_get(row, "key");
+        if (json_object_get(seen, field_text(row, "key"))) {
+            continue;
+        }
+        json_object_set_new(seen, field_text(row, "key"), json_true());
+        rows_derive_best(row);
+        json_t *before = changes_find_before(r, c, key, code);
+        if (before) {
+            rows_derive_best(before);
+            changes_compare(row, before);
+        } else {
+            json_object_set_new(row, "difference", json_string("new"));
+        }
+        layers_name_row(r->models, row);
+        json_array_append(rows, row);
+        json_decref(before);
+    }
+    json_decref(seen);
+    return rows;
+}
+
+static void changes_print(struct report *r, const struct changes *c, const json_t *rows)
+{
+    static const struct column columns[] = {
+        {"MODEL AND LAYER", "name"},
+        {"MODE", "mode"},
+        {"M", "problem.M", NULL, true, true},
+        {"SOURCE", "source"},
+        {"us BEFORE", "before_us", show_time, true, true},
+        {"us", "time_us", show_time, true},
+        {"VS REF BEFORE", "before_speedup", show_ratio, true, true},
+        {"VS REF", "speedup", show_ratio, true, true},
+        {"GAIN", "gain", show_ratio, true, true},
+        {"AGE", "created_s", show_age, true},
+        {"GENERATION", "generation", NULL, true},
+        {"KEY", "key", show_id},
+        {"CHANGE", "difference"},
+    };
+    json_t *count;
+    const char *source;
+    size_t n = 0;
+    page_print(&r->page, "<p>From generation %lld to %lld: %lld rows of %zu keys",
+               (long long)c->from, (long long)c->to, c->rows, json_object_size(c->keys));
+    json_object_foreach(c->sources, source, count) {
+        page_print(&r->page, "%s%lld %s", n++ > 0 ? ", " : ": ", json_integer_value(count), source);
+    }
+    page_print(&r->page, ". %s</p>\n",
+               json_array_size(rows) < json_object_size(c->keys)
+                   ? "The table has the newest; all other rows are only counted."
+                   : "");
+    if (c->rows > 0) {
+        page_print(&r->page, "<p class=\"dim\">Times of two runs do not compare: GAIN compares the "
+                             "speeds over each run's reference kernel.</p>\n");
+    }
+    page_print_table(&r->page, columns, COUNT(columns), rows);
+}
+
+int report_print_changes(struct report *r, int64_t from, int64_t to)
+{
+    struct changes c = {.from = from,
+                        .to = to,
+                        .keys = json_object(),
+                        .sources = json_object(),
+                        .last = json_array()};
+    page_begin_section(&r->page, "changes", "What changed");
+    int code =
+        report_read_list(r, "history", "generation", json_integer(from), NULL, changes_add_row, &c);
+    json_t *rows = code ? NULL : changes_list(r, &c, &code);
+    if (code == DONE) {
+        changes_print(r, &c, rows);
+    }
+    page_end_section(&r->page);
+    json_decref(rows);
+    json_decref(c.keys);
+    json_decref(c.sources);
+    json_decref(c.last);
+    return code;
+}

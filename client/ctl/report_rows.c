@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "client/ctl/report.h"
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+json_t *report_fetch(struct report *r, const char *what, const char *sort, int limit,
+                     long long *total, int *code)
+{
+    json_t *page = ctl_call(
+        &r->s->ctl, "list",
+        json_pack("{ss, s{ss*, si}}", "what", what, "filter", "sort", sort, "limit", limit), code);
+    json_t *rows = json_incref(json_object_get(page, "rows"));
+    *total = field_int(page, "total");
+    json_decref(page);
+    return rows;
+}
+
+int report_read_list(struct report *r, const char *what, const char *order, json_t *after,
+                     const char *columns, bool (*add)(struct report *r, void *ctx, json_t *row),
+                     void *ctx)
+{
+    int code = DONE;
+    for (bool more = true; more && code == DONE;) {
+        json_t *filter =
+            json_pack("{so*, ss*}", "after", after ? json_incref(after) : NULL, "columns", columns);
+        json_t *page = ctl_call(&r->s->ctl, "list",
+                                json_pack("{ss, so}", "what", what, "filter", filter), &code);
+        const json_t *rows = json_object_get(page, "rows");
+        json_t *row;
+        size_t i;
+        more = json_is_integer(json_object_get(page, "next")) && json_array_size(rows) > 0;
+        json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+            json_decref(after);
+            after = json_incref(json_object_get(row, order));
+            if (!add(r, ctx, row)) {
+                more = false;
+                break;
+            }
+        }
+        json_decref(page);
+    }
+    json_decref(after);
+    return code;
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+static void report_count_speed(struct report *r, const json_t *row)
+{
+    static const double bounds[] = {1, 1.1, 1.25, 1.5, 2, 3};
+    const double speedup = field_number(row, "speedup"), share = field_number(row, "floor_percent");
+    size_t at = 0;
+    while (at < COUNT(bounds) && speedup >= bounds[at]) {
+        at++;
+    }
+    if (speedup > 0) {
+        r->speedups[at]++;
+    }
+    if (share > 0) {
+        r->floors[share >= 100 ? 10 : (size_t)(share / 10)]++;
+    }
+}
+
+/* Keeps the newest stamp of each target, and counts the rows of each stamp: rows of an older stamp
+ * are stale, as in the view `stale` of docs/store.md. */
+static void report_count_stamp(struct report *r, const json_t *row)
+{
+    const char *stamp = field_text(row, "stamp");
+    char *target = text_format("%s %s %s", field_text(row, "family"), field_text(row, "class"),
+                               field_text(row, "target"));
+    char *id = target ? text_format("%s %s", target, stamp) : NULL;
+    const json_t *newest = target ? json_object_get(r->newest, target) : NULL;
+    const bool is_measured = strcmp(field_text(row, "source"), "imported") != 0;
+    if (id && is_measured &&
+        (!newest || field_int(row, "generation") > field_int(newest, "generation"))) {
+        json_object_set_new(r->newest, target,
+                            json_pack("{sO, sO}", "generation", json_object_get(row, "generation"),
+                                      "stamp", json_object_get(row, "stamp")));
+    }
+    json_t *known = id ? json_object_get(r->stamps, id) : NULL;
+    if (id && !known) {
+        known =
+            json_pack("{sO, sO, ss, sO, ss, si}", "family", json_object_get(row, "family"), "class",
+                      json_object_get(row, "class"), "target", field_text(row, "target"), "stamp",
+                      json_object_get(row, "stamp"), "of", target, "keys", 0);
+        json_object_set_new(r->stamps, id, known);
+    }
+    if (known) {
+        json_integer_set(json_object_get(known, "keys"), field_int(known, "keys") + 1);
+    }
+    free(target);
+    free(id);
+}
+
+json_t *report_list_stale(struct report *r)
+{
+    json_t *rows = json_array(), *stamp;
+    const char *id;
+    r->stale = 0;
+    json_object_foreach(r->stamps, id, stamp) {
+        const json_t *newest = json_object_get(r->newest, field_text(stamp, "of"));
+        const char *text = field_string(newest, "stamp");
+        if (text && strcmp(text, field_text(stamp, "stamp")) != 0) {
+            json_object_set_new(stamp, "newest", json_string(text));
+            json_array_append(rows, stamp);
+            r->stale += (size_t)field_int(stamp, "keys");
+        }
+    }
+    return rows;
+}
+
+static void report_count(json_t *counts, const char *name)
+{
+    json_t *known = json_object_get(counts, name);
+    if (known) {
+        json_integer_set(known, json_integer_value(known) + 1);
+    } else {
+        json_object_set_new(counts, name, json_integer(1));
+    }
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* Keeps the rows that lose most time: sorts and cuts the list whenever it has twice as many. */
+static void report_keep_lossy(struct report *r, json_t *row)
+{
+    static const char *const order[] = {"-loss_us", "-time_us", NULL};
+    json_array_append(r->lossy, row);
+    if (json_array_size(r->lossy) >= (size_t)2 * KEYS_SHOWN) {
+        rows_sort(r->lossy, order);
+        while (json_array_size(r->lossy) > KEYS_SHOWN) {
+            json_array_remove(r->lossy, json_array_size(r->lossy) - 1);
+        }
+    }
+}
+
+static bool report_add_row(struct report *r, void *ctx, json_t *row)
+{
+    rows_derive_best(row);
+    const double loss = field_number(row, "time_us") - field_number(row, "floor_us");
+    const bool has_floor = field_number(row, "floor_us") > 0;
+    json_object_set_new(row, "loss_us", json_real(has_floor && isfinite(loss) ? loss : 0));
+    if (!json_object_get(row, "name")) {
+        layers_name_row(r->models, row);
+    }
+    sums_add_row(&r->sums, row);
+    report_count_speed(r, row);
+    report_count_stamp(r, row);
+    report_count(r->classes, field_text(row, "class"));
+    report_count(r->sources, field_text(row, "source"));
+    r->low += strcmp(field_text(row, "confidence"), "low") == 0;
+    report_keep_lossy(r, row);
+    if (*field_text(row, "doubt") && json_array_size(r->doubted) < ROWS_SHOWN) {
+        json_array_append(r->doubted, row);
+    }
+    return layers_add_row(&r->layers, row);
+}
+
+/* ---- named problems -------------------------------------------------------------------------- */
+
+/* Adds the row of a named problem, once for the problems of a bucket; or notes that it is missing.
+ * `shown`: of the method `show`; NULL: the key is unknown. */
+static void report_add_shown(struct report *r, const json_t *named, json_t *shown, json_t *seen)
+{
+    json_t *best = json_object_get(shown, "best"), *name = json_object_get(named, "name");
+    const char *key = field_text(shown, "key");
+    if (!json_is_object(best)) {
+        json_array_append(r->missing, (json_t *)(uintptr_t)named);
+    } else if (!json_object_get(seen, key)) {
+        json_object_set_new(seen, key, json_true());
+        if (name) {
+            json_object_set(best, "name", name);
+        }
+        report_add_row(r, NULL, best);
+    }
+}
+
+static int report_read_problems(struct report *r)
+{
+    int code = DONE;
+    json_t *seen = json_object(), *named;
+    size_t i;
+    json_array_foreach(r->s->problems.all, i, named) {
+        struct gemmd_error e;
+        json_t *shown =
+            ctl_try_call(&r->s->ctl, "show",
+                         json_pack("{sO}", "problem", json_object_get(named, "problem")), &e);
+        if (!shown && e.code != GEMMD_NOT_FOUND) {
+            code = ctl_fail(&e);
+            break;
+        }
+        report_add_shown(r, named, shown, seen);
+        json_decref(shown);
+    }
+    json_decref(seen);
+    return code;
+}
+
+/* Adds the columns that the sums do without to the rows that are shown. A row whose key has another
+ * row since stays as it is. */
+static int report_complete_rows(struct report *r, const json_t *rows)
+{
+    int code = DONE;
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        json_t *whole = json_object_get(row, "config")
+                            ? NULL
+                            : ctl_list(&r->s->ctl, "best",
+                                       json_pack("{sO, sO}", "key", json_object_get(row, "key"),
+                                                 "generation", json_object_get(row, "generation")),
+                                       &code);
+        json_object_update_missing(row, json_array_get(whole, 0));
+        json_decref(whole);
+        if (code) {
+            break;
+        }
+    }
+    return code;
+}
+
+int report_read_rows(struct report *r)
+{
+    static const char *const order[] = {"-loss_us", "-time_us", NULL};
+    static const char columns[] = "key,op,family,problem,class,source,time_us,reference_us,"
+                                  "floor_us,stamp,doubt,generation";
+    const bool named = problems_given(&r->s->problems);
+    int code = named ? report_read_problems(r)
+                     : report_read_list(r, "best", "key", NULL, columns, report_add_row, NULL);
+    rows_sort(r->lossy, order);
+    while (json_array_size(r->lossy) > KEYS_SHOWN) {
+        json_array_remove(r->lossy, json_array_size(r->lossy) - 1);
+    }
+    code = code || named ? code : report_complete_rows(r, r->lossy);
+    return code || named ? code : report_complete_rows(r, r->doubted);
+}
