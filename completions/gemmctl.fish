@@ -2,7 +2,7 @@
 # fish completion of gemmctl
 
 set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile landscape check \
-    export import backup status devices start stop version help
+    export import backup restore status devices start stop version help
 set -l asking get tune bench verify
 set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials
 set -l listing list trials modules devices quarantine
@@ -10,7 +10,7 @@ set -l listing list trials modules devices quarantine
 complete -c gemmctl -f
 complete -c gemmctl -n "not __fish_seen_subcommand_from $commands" -a "$commands"
 complete -c gemmctl -n "__fish_seen_subcommand_from help" -a "$commands"
-complete -c gemmctl -n "__fish_seen_subcommand_from import backup" -F
+complete -c gemmctl -n "__fish_seen_subcommand_from import backup restore" -F
 
 set -l d "not __fish_seen_subcommand_from precompile warm"
 complete -c gemmctl -n $d -l socket -r -F -d "socket of the daemon"
@@ -111,3 +111,4 @@ complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l bucket -x -a "sqr
 complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l samples -x -d "shapes inside a bucket"
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l dry-run -d "only show the hints"
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l trust -d "the rows answer at once"
+complete -c gemmctl -n "__fish_seen_subcommand_from restore" -l database -r -F -d "the database"

@@ -99,6 +99,12 @@ void orphans_close(struct orphans *o);
  * others; call again once libuv has waited for it. */
 bool orphans_reap(uv_loop_t *loop);
 
+/* ---- restore.c ------------------------------------------------------------------------------- */
+
+/* Puts the backup `copy` in the place of the database, and prints the names of both files. 0, or a
+ * fault; ERROR_BUSY: a daemon or another program has the database open. */
+int restore_run(struct config *c, struct config_sources *from, const char *copy, struct error *err);
+
 /* ---- start.c --------------------------------------------------------------------------------- */
 
 /* Steps before the loop exists. */
@@ -108,6 +114,8 @@ bool orphans_reap(uv_loop_t *loop);
  * stay as given. */
 int start_settle(struct config *c, struct config_sources *from, struct device_info *device,
                  struct error *err);
+/* Fills in the path of the database alone. */
+int start_settle_database(struct config *c, struct config_sources *from, struct error *err);
 /* Settles the settings, makes the folders, takes the locks. */
 int start_prepare(struct daemon_parts *p, struct config *c, struct config_sources *from,
                   struct error *err);

@@ -13,14 +13,15 @@
 #include "proto/build.h"
 #include "proto/std_files.h"
 
-enum { KEY_CONFIG = 1000, KEY_PRINT, KEY_FOREGROUND, KEY_FIRST };
+enum { KEY_CONFIG = 1000, KEY_PRINT, KEY_RESTORE, KEY_FOREGROUND, KEY_FIRST };
+enum { EXIT_BUSY = 75 };
 
 __attribute__((visibility("default"))) const char *argp_program_version = "gemmd " GEMMD_VERSION;
 
 struct arguments {
     struct config config;
     struct config_sources from;
-    const char *file; /* borrowed */
+    const char *file, *restore; /* borrowed */
     bool print;
     struct {
         const char *key, *value;
@@ -46,6 +47,9 @@ static error_t main_take_option(int key, char *arg, struct argp_state *state)
     case KEY_PRINT:
         a->print = true;
         return 0;
+    case KEY_RESTORE:
+        a->restore = arg;
+        return 0;
     case KEY_FOREGROUND:
         return 0;
     case ARGP_KEY_ARG:
@@ -58,15 +62,17 @@ static error_t main_take_option(int key, char *arg, struct argp_state *state)
 
 static void main_parse_arguments(struct arguments *a, int argc, char **argv)
 {
-    struct argp_option options[CONFIG_KEYS + 4] = {
+    struct argp_option options[CONFIG_KEYS + 5] = {
         {"config", KEY_CONFIG, "FILE", 0, "Configuration (default: " CONFIG_FILE_DEFAULT ")", 1},
         {"print-config", KEY_PRINT, NULL, 0, "Show each setting and where it comes from, and exit",
          1},
+        {"restore", KEY_RESTORE, "FILE", 0,
+         "Put this backup in the place of the database, while no daemon runs, and exit", 1},
         {"foreground", KEY_FOREGROUND, NULL, 0, "Stay in the foreground: always the case", 1},
     };
     for (int i = 0; i < CONFIG_KEYS; i++) {
         const struct config_key *k = &config_keys[i];
-        options[3 + i] = (struct argp_option){k->name, KEY_FIRST + i, k->arg, 0, k->help, 0};
+        options[4 + i] = (struct argp_option){k->name, KEY_FIRST + i, k->arg, 0, k->help, 0};
     }
     const struct argp argp = {
         options,
@@ -101,6 +107,16 @@ static int main_configure_daemon(struct arguments *a, struct error *err)
     return status;
 }
 
+static int main_restore(struct arguments *a)
+{
+    struct error err = ERROR_NULL;
+    int r = restore_run(&a->config, &a->from, a->restore, &err);
+    if (r < 0) {
+        fprintf(stderr, "gemmd: %s\n", err.text);
+    }
+    return r == 0 ? EXIT_SUCCESS : r == ERROR_BUSY ? EXIT_BUSY : EXIT_FAILURE;
+}
+
 int main(int argc, char **argv)
 {
     static struct arguments a;
@@ -113,6 +129,9 @@ int main(int argc, char **argv)
     if (status < 0) {
         fprintf(stderr, "gemmd: %s\n", err.text);
         return 2;
+    }
+    if (a.restore) {
+        return main_restore(&a);
     }
     if (a.print) {
         static struct device_info device;

@@ -100,15 +100,16 @@ static int start_settle_cache_dir(const struct settling *x)
     return r ? r : start_settle_key(x, "cache-dir", given, dir, NULL);
 }
 
-static int start_settle_database(const struct settling *x)
+int start_settle_database(struct config *c, struct config_sources *from, struct error *err)
 {
+    const struct settling x = {c, from, NULL, err};
     char dir[PATHS_MAX], path[PATHS_MAX];
-    if (x->config->database[0]) {
+    if (c->database[0]) {
         return 0;
     }
-    int r = paths_state_dir(dir, x->err);
+    int r = paths_state_dir(dir, err);
     snprintf(path, sizeof(path), "%.1000s/gemmd.db", dir);
-    return r ? r : start_settle_key(x, "database", x->config->database, path, NULL);
+    return r ? r : start_settle_key(&x, "database", c->database, path, NULL);
 }
 
 static int start_settle_socket(const struct settling *x)
@@ -126,7 +127,7 @@ int start_settle(struct config *c, struct config_sources *from, struct device_in
 {
     const struct settling x = {c, from, device, err};
     int r = start_settle_cache_dir(&x);
-    r = r ? r : start_settle_database(&x);
+    r = r ? r : start_settle_database(c, from, err);
     r = r ? r : start_settle_runner(&x);
     r = r ? r : start_settle_device(&x);
     return r || (c->offline && !c->socket[0]) ? r : start_settle_socket(&x);

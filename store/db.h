@@ -122,6 +122,7 @@ enum { PLACE_LOCKER_MAX = 64 };
 /* Finds the process that locks the database in the kernel's list of locks, never this process: "pid
  * 12 (sqlite3)". false: no process found. */
 bool place_locker(const char *path, char out[PLACE_LOCKER_MAX]);
+void place_name_process(long pid, char out[PLACE_LOCKER_MAX]); /* "pid 12 (sqlite3)" */
 
 /* ERROR_STORE when the folder of `path` lies on a network file system: SQLite's WAL needs shared
  * memory and locks, which these file systems lack. */

@@ -211,7 +211,7 @@ static bool is_in_the_way(const struct lock_line *l, const struct stat *file,
             (writes || l->first < READ_LOCKS));
 }
 
-static void name_process(long pid, char out[PLACE_LOCKER_MAX])
+void place_name_process(long pid, char out[PLACE_LOCKER_MAX])
 {
     char path[40], name[20] = "";
     snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
@@ -240,7 +240,7 @@ bool place_locker(const char *path, char out[PLACE_LOCKER_MAX])
         fclose(f);
     }
     if (found) {
-        name_process(l.pid, out);
+        place_name_process(l.pid, out);
     }
     return found;
 }

@@ -10,6 +10,8 @@
 #ifndef GEMMD_STORE_STORE_H
 #define GEMMD_STORE_STORE_H
 
+#include <limits.h>
+
 #include "proto/message.h"
 #include "proto/wire.h"
 
@@ -222,6 +224,13 @@ int store_unpin(struct store *s, const char *key, struct best *now, struct error
 
 /* Writes a complete copy as a single file, synced; ERROR_INVALID when path exists. */
 int store_backup(struct store *s, const char *path, struct error *err);
+/* Restores a backup: puts a copy of the database `from` in the place of `path`, which no process
+ * may have open (ERROR_BUSY). Keeps the replaced file, with its log, under the name that `aside`
+ * gets;
+ * "": no file was there. ERROR_STORE: `from` is no database of gemmd's, is of a newer schema, or is
+ * damaged; after a fault before the renames the database is unchanged. */
+int store_replace(const char *path, const char *from, unsigned flags, char aside[PATH_MAX],
+                  struct error *err);
 /* Copies the database to <path>.snapshot, for rebuilds. Does nothing while the last snapshot is
  * younger than age_s, or when the database was not written since. */
 int store_snapshot(struct store *s, int64_t age_s, struct error *err);

@@ -57,7 +57,7 @@ ORDER = {
                      " supervisor runner_order blame job_end",
     "daemon/methods": "call pending loader generations leases daemon_parts methods announce ask"
                       " acquire admin get kernels record list get_many pause promote put space status metrics why dispatch",
-    "daemon": "daemon life orphans chores exporter remeasure start wiring main",
+    "daemon": "daemon life orphans chores exporter remeasure restore start wiring main",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 

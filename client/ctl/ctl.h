@@ -263,6 +263,7 @@ enum own_option {
     OWN_CACHE_MAX,
     OWN_CLEAR,
     OWN_COMPAT,
+    OWN_DATABASE,
     OWN_DEVICE,
     OWN_DRY_RUN,
     OWN_EXACT,
@@ -501,6 +502,6 @@ extern const struct command command_get, command_tune, command_bench, command_pi
     command_verify, command_trials, command_modules, command_quarantine, command_devices,
     command_space, command_check, command_precompile, command_landscape, command_export,
     command_import, command_backup, command_metrics, command_status, command_start, command_stop,
-    command_report, command_version;
+    command_report, command_version, command_restore;
 
 #endif

@@ -263,6 +263,12 @@ int ledger_backup(struct ledger *l, const char *path, ledger_done_cb cb, void *c
     return ledger_ask(l, &verb_backup, TEXTS(path), NULL, 0, ANSWER(done), ctx);
 }
 
+int ledger_replace_file(const char *path, const char *from, bool force_network_fs,
+                        char aside[PATH_MAX], struct error *err)
+{
+    return store_replace(path, from, force_network_fs ? STORE_FORCE_NETWORK_FS : 0, aside, err);
+}
+
 int ledger_status(struct ledger *l, void (*cb)(void *, const struct ledger_status *), void *ctx)
 {
     struct request *r = request_new(&verb_status, ctx, NO_TEXT);

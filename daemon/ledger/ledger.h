@@ -17,6 +17,8 @@
 #ifndef GEMMD_DAEMON_LEDGER_LEDGER_H
 #define GEMMD_DAEMON_LEDGER_LEDGER_H
 
+#include <limits.h>
+
 #include <uv.h>
 
 #include "proto/message.h"
@@ -166,6 +168,10 @@ int ledger_unpin(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx
 int ledger_backup(struct ledger *l, const char *path, ledger_done_cb cb, void *ctx);
 int ledger_status(struct ledger *l, void (*cb)(void *ctx, const struct ledger_status *s),
                   void *ctx);
+
+/* Without a ledger: store_replace (store/store.h). */
+int ledger_replace_file(const char *path, const char *from, bool force_network_fs,
+                        char aside[PATH_MAX], struct error *err);
 
 /* These calls have no callback, and are carried out in order with all other requests. A row that
  * cannot be written is logged; trials are also counted (lost_trials). */

@@ -2,13 +2,12 @@
 """A job that pins a generation gets the same answers all its life; others subscribe to changes."""
 import contextlib
 import itertools
-import shutil
 import sqlite3
 import threading
 
 import msgpack
 import pytest
-from conftest import RpcError, eventually, gemm
+from conftest import GEMMD, RpcError, eventually, gemm
 from test_daemons import host  # noqa: F401: the fixture
 
 CUSTOM = {"op": "custom:mine", "n": 1}
@@ -318,11 +317,9 @@ def test_what_could_not_be_read_once_is_read_again(host):  # noqa: F811
 
 
 def restore(d, copy):
-    """Stops the daemon, replaces the database with the copy, starts the daemon."""
+    """Stops the daemon, puts the copy in the place of the database, starts the daemon."""
     assert d.stop() == 0
-    for part in ("", "-wal", "-shm"):
-        d.database.with_name(d.database.name + part).unlink(missing_ok=True)
-    shutil.copy(copy, d.database)
+    d.ctl("restore", copy, "--database", d.database, env={"GEMMD_DAEMON": str(GEMMD)})
     d.start()
 
 

@@ -14,8 +14,8 @@ CONFIG = ["--config", "A=1"]
 WORDS = {"get": SIZE, "tune": SIZE, "bench": SIZE + CONFIG, "pin": SIZE + CONFIG, "unpin": ["abcdef"],
          "cancel": ["abcdef"], "promote": ["abcdef"], "show": ["abcdef"], "why": SIZE, "verify": ["--exact", *SIZE],
          "evict": ["abcdef"], "space": SIZE, "check": SIZE + CONFIG, "import": ["EXPORT"],
-         "backup": ["copy.db"], "precompile": SIZE, "landscape": [*SIZE, "--to", "x.jsonl"]}
-ALONE = ["precompile", "landscape"]
+         "backup": ["copy.db"], "restore": ["copy.db"], "precompile": SIZE, "landscape": [*SIZE, "--to", "x.jsonl"]}
+ALONE = ["precompile", "landscape", "restore"]
 
 
 def commands():
@@ -78,9 +78,9 @@ def test_every_command_says_that_no_daemon_is_there_as_an_error_object(folder):
 
 @pytest.mark.parametrize("command", ALONE)
 def test_a_command_that_asks_no_daemon_says_its_failure_as_an_error_object(folder, command):
-    error, _ = fails(None, command, *SIZE, *(["--to", str(folder / "x")] if command == "landscape" else []),
-                     GEMMD_RUNNER="/nonexistent")
-    assert error == {"name": "failed", "message": "GEMMD_RUNNER=/nonexistent is not a program that can be run"}
+    variable = "GEMMD_DAEMON" if command == "restore" else "GEMMD_RUNNER"
+    error, _ = fails(None, command, *WORDS[command], **{variable: "/nonexistent"})
+    assert error == {"name": "failed", "message": f"{variable}=/nonexistent is not a program that can be run"}
 
 
 def test_wrong_usage_without_a_command_is_an_error_object():
