@@ -141,7 +141,7 @@ static void moe_add_layer(json_t *layers, const struct moe *m, bool first)
 json_t *moe_list_layers(void)
 {
     struct error e;
-    char *text = text_read_file(table_path(), &e), *at = text;
+    char place[PATHS_MAX], *text = text_read_file(table_path(place), &e), *at = text;
     json_t *layers = json_object();
     for (char *line; at && (line = strsep(&at, "\n"));) {
         struct moe m;
