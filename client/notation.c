@@ -8,8 +8,8 @@
 #include "client/ask.h"
 #include "client/handle.h"
 
-static int notation_find_problem(const struct gemmd_problem *problem, struct problem *p,
-                                 const struct family **f, struct error *err)
+static int config_find_problem(const struct gemmd_problem *problem, struct problem *p,
+                               const struct family **f, struct error *err)
 {
     struct ask a;
     int r = ask_problem(&a, problem, err);
@@ -19,40 +19,40 @@ static int notation_find_problem(const struct gemmd_problem *problem, struct pro
 }
 
 /* 0, or ERROR_NO_MEMORY. */
-static int notation_copy(const char *text, char **out, struct error *err)
+static int config_copy(const char *text, char **out, struct error *err)
 {
     *out = strdup(text);
     return *out ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for a config");
 }
 
-static int notation_shorten(const struct gemmd_problem *problem, const char *target,
-                            const char *config, char **out, struct error *err)
+static int config_shorten(const struct gemmd_problem *problem, const char *target,
+                          const char *config, char **out, struct error *err)
 {
     struct problem p;
     struct record record;
     const struct family *f;
     char text[NOTATION_MAX];
-    int r = notation_find_problem(problem, &p, &f, err);
+    int r = config_find_problem(problem, &p, &f, err);
     r = r ? r : record_parse(&record, config, err);
     for (const struct family_target *const *t = r || !f ? NULL : f->targets; t && *t; t++) {
         if ((!target || strcmp((*t)->label, target) == 0) &&
             notation_write(*t, &p, &record, text)) {
-            return notation_copy(text, out, err);
+            return config_copy(text, out, err);
         }
     }
     return r;
 }
 
-static int notation_expand(const struct gemmd_problem *problem, const char *target,
-                           const char *text, char **out, struct error *err)
+static int config_expand(const struct gemmd_problem *problem, const char *target, const char *text,
+                         char **out, struct error *err)
 {
     struct problem p;
     struct record record;
     const struct family *f;
     if (!notation_is_short(text)) {
-        return notation_copy(text, out, err);
+        return config_copy(text, out, err);
     }
-    int r = notation_find_problem(problem, &p, &f, err);
+    int r = config_find_problem(problem, &p, &f, err);
     r = r ? r : notation_read(f, target, &p, text, &record, err);
     if (r) {
         return r;
@@ -75,7 +75,7 @@ int gemmd_config_shorten(const struct gemmd_problem *problem, const char *target
         return handle_result(ERROR_INVALID, &e, err);
     }
     *text = NULL;
-    return handle_result(notation_shorten(problem, target, config, text, &e), &e, err);
+    return handle_result(config_shorten(problem, target, config, text, &e), &e, err);
 }
 
 int gemmd_config_expand(const struct gemmd_problem *problem, const char *target, const char *text,
@@ -87,5 +87,5 @@ int gemmd_config_expand(const struct gemmd_problem *problem, const char *target,
         return handle_result(ERROR_INVALID, &e, err);
     }
     *config = NULL;
-    return handle_result(notation_expand(problem, target, text, config, &e), &e, err);
+    return handle_result(config_expand(problem, target, text, config, &e), &e, err);
 }

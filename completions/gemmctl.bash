@@ -16,6 +16,7 @@ _gemmctl() {
     local given="--config --configs --target"
     local exact="--atol --rtol"
     local rows="--where --sort --top --offset"
+    local view="--wide --columns"
     local options=$common
 
     case $prev in
@@ -52,22 +53,23 @@ _gemmctl() {
         return
     fi
     case ${COMP_WORDS[1]} in
-    get) options="$problem $search $waiting $space $given $exact --generation $common" ;;
-    tune) options="$problem $search $waiting $space $given $exact $common" ;;
-    bench) options="$problem $measuring --deadline-ms $given $exact $common" ;;
+    get) options="$problem $search $waiting $space $given $exact $view --generation $common" ;;
+    tune) options="$problem $search $waiting $space $given $exact $view $common" ;;
+    bench) options="$problem $measuring --deadline-ms $given $exact $view $common" ;;
     pin) options="$problem $given $exact $common" ;;
     check) options="$problem $given $common" ;;
-    unpin|promote|evict|cancel|show) options="$problem $common" ;;
+    unpin|promote|evict|cancel) options="$problem $common" ;;
+    show) options="$problem $view $common" ;;
     verify) options="--exact --bucket --samples $problem $search $exact --target --generation $common" ;;
     why) options="$problem $exact --target $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;
     precompile|warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;
     landscape) options="$problem --to --device --target --seconds --variants --settings --finals --note --jobs --cache-dir
         --json --quiet --help" ;;
-    trials) options="$problem $rows --failed $common" ;;
-    list) options="--what $rows $common" ;;
-    quarantine) options="--clear $rows $common" ;;
-    modules|devices) options="$rows $common" ;;
+    trials) options="$problem $rows $view --failed $common" ;;
+    list) options="--what $rows $view $common" ;;
+    quarantine) options="--clear $rows $view $common" ;;
+    modules|devices) options="$rows $view $common" ;;
     export) options="--format --fields --to --output $problem $rows $common" ;;
     import|backup|restore)
         [ "${COMP_WORDS[1]}" = restore ] && options="--database --json --quiet --help"

@@ -336,7 +336,7 @@ struct column {
     const char *key;                    /* field of the row; dots descend into objects */
     char *(*show)(const json_t *value); /* malloc'ed text; NULL: show_plain */
     bool right;
-    bool optional; /* left out when no row has a value */
+    bool optional; /* left out when no row has a value, or all have "" */
     bool prose;    /* sentences, which may be folded */
     size_t most;   /* a fitted table shows longer values as "..."; 0: shows every value */
 };

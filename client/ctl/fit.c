@@ -14,6 +14,7 @@
 enum {
     WIDTH_USUAL = 100, /* also of a pipe, so that a table does not depend on its reader */
     PROSE_LEAST = 32,  /* narrowest column of sentences */
+    NARROW = 12,       /* widest column without whose room the less important ones have none */
     ALWAYS = 2,        /* so many of the most important columns are there in any width */
 };
 
@@ -89,8 +90,8 @@ static size_t fit_find_column(const struct cells *t, const char *name)
     return c;
 }
 
-/* Shows the columns of `order`, the most important first, as long as they have room. Returns the
- * columns of the terminal that are left. */
+/* Shows the columns of `order`, the most important first, as long as they have room; skips wide
+ * columns that have none. Returns the columns of the terminal that are left. */
 static size_t fit_choose(struct cells *t, const char *order, size_t room)
 {
     char *names = strdup(order), *at = names;
@@ -104,6 +105,8 @@ static size_t fit_choose(struct cells *t, const char *order, size_t room)
             fits[c] = true;
             room -= width <= room ? width : room;
             shown++;
+        } else if (width > 0 && width <= NARROW) { /* no N without M */
+            break;
         }
     }
     for (size_t c = 0; c < t->n; c++) {

@@ -146,7 +146,8 @@ static bool table_needs_column(const struct column *column, const json_t *rows)
     size_t i;
     const json_t *row;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        if (field_value(row, column->key)) {
+        const json_t *v = field_value(row, column->key);
+        if (v && !json_is_null(v) && !(json_is_string(v) && !*json_string_value(v))) {
             return true;
         }
     }

@@ -16,38 +16,38 @@ static const struct column columns[] = {
     {"BUILD", "build"},
     {"COMPILED ms", "compile_ms", show_time, true},
     {"COMPILER", "compiler"},
-    {"CONFIDENCE", "confidence"},
+    {"CONFIDENCE", "confidence", .optional = true},
     {"CONFIG", "short", .most = 56},
     {"DEATHS", "deaths", NULL, true},
     {"DEVICE", "device_shown", .optional = true, .most = 32},
     {"DEVICE", "device"},
     {"DRIVER", "driver"},
-    {"E", "problem.experts", NULL, true},
+    {"E", "problem.experts", NULL, true, true},
     {"ENDED", "ended_s", show_age, true},
     {"ENDING", "ending", .prose = true},
     {"FAMILY", "family"},
-    {"FLAGS", "flags", .most = 32},
+    {"FLAGS", "flags", .optional = true, .most = 32},
     {"%FLOOR", "floor_percent", show_percent, true},
     {"GB/s", "gbps", show_time, true},
     {"ID", "id", show_id, true},
-    {"K", "problem.K", NULL, true},
+    {"K", "problem.K", NULL, true, true},
     {"KEY", "key", show_id},
     {"KIND", "kind"},
     {"L2", "l2_bytes", show_bytes, true},
-    {"M", "problem.M", NULL, true},
+    {"M", "problem.M", NULL, true, true},
     {"MEASURED", "measured", NULL, true},
     {"MEMBER", "member", NULL, true},
     {"MEMORY", "memory_bytes", show_bytes, true},
     {"MIG", "mig"},
     {"MODE", "mode", .most = 24},
-    {"N", "problem.N", NULL, true},
+    {"N", "problem.N", NULL, true, true},
     {"NAME", "name", NULL, false, true},
     {"OF", "members", NULL, true},
     {"PARAMETERS", "config", show_config},
     {"PID", "pid", NULL, true},
     {"POWER W", "power_limit_w", NULL, true},
-    {"REASON", "reason", .prose = true},
-    {"REASON", "why", .prose = true},
+    {"REASON", "reason", .optional = true, .prose = true},
+    {"REASON", "why", .optional = true, .prose = true},
     {"REGRET %", "regret_percent", show_percent, true},
     {"REGS", "registers", show_known, true},
     {"REGS/BLOCK", "regs_per_block", NULL, true},
@@ -67,7 +67,7 @@ static const struct column columns[] = {
     {"TFLOP/s", "tflops", show_time, true},
     {"TIER", "tier"},
     {"TIME us", "time_us", show_time, true},
-    {"TOPK", "problem.topk", NULL, true},
+    {"TOPK", "problem.topk", NULL, true, true},
     {"UID", "uid", NULL, true},
     {"USED", "used_s", show_age, true},
     {"UUID", "uuid"},
@@ -80,7 +80,7 @@ static const struct column columns[] = {
     "KEY,DEVICE,MODE,M,N,K,E,TOPK,FLAGS,TIME us,TFLOP/s,GB/s,%FLOOR,VS REF,SOURCE,TARGET,"         \
     "MEASURED,CONFIDENCE,AGE,CONFIG,PARAMETERS"
 #define BEST_ORDER                                                                                 \
-    "KEY,CONFIG,DEVICE,MODE,M,N,K,TIME us,VS REF,E,FLAGS,TOPK,SOURCE,%FLOOR,CONFIDENCE,AGE,"       \
+    "KEY,CONFIG,DEVICE,MODE,M,N,K,TIME us,FLAGS,VS REF,E,TOPK,SOURCE,%FLOOR,CONFIDENCE,AGE,"       \
     "TARGET,TFLOP/s,GB/s,MEASURED"
 
 /* The columns of each list: titles, or keys where titles are equal. `order`: the columns from the
@@ -91,7 +91,7 @@ static const struct view {
     {"answers",
      "NAME,MODE,M,N,K,E,TOPK,FLAGS,TIME us,TFLOP/s,GB/s,%FLOOR,VS REF,TIER,SOURCE,TARGET,AGE,"
      "ROUND TRIP us,CONFIG,PARAMETERS",
-     "MODE,CONFIG,M,N,K,TIME us,TIER,SOURCE,VS REF,E,NAME,FLAGS,TOPK,%FLOOR,AGE,TARGET,TFLOP/s,"
+     "MODE,CONFIG,M,N,K,TIME us,FLAGS,TIER,SOURCE,VS REF,E,NAME,TOPK,%FLOOR,AGE,TARGET,TFLOP/s,"
      "GB/s,ROUND TRIP us"},
     {"best", BEST_COLUMNS, BEST_ORDER},
     {"history", BEST_COLUMNS, BEST_ORDER},
@@ -108,7 +108,7 @@ static const struct view {
      "UUID,NAME,ARCH,SMS,MEMORY,POWER W,MIG,DRIVER,L2,SMEM OPT-IN,REGS/BLOCK,WARP,COMPILER"},
     {"events", "ID,AGE,KIND,UID,TEXT", "ID,TEXT,AGE,KIND,UID"},
     {"portfolio", "MODE,DEVICE,M,N,K,E,TOPK,FLAGS,TARGET,MEMBER,OF,REGRET %,CONFIG,PARAMETERS",
-     "MODE,CONFIG,M,N,K,MEMBER,OF,REGRET %,DEVICE,E,FLAGS,TOPK,TARGET"},
+     "MODE,CONFIG,M,N,K,MEMBER,OF,REGRET %,DEVICE,FLAGS,E,TOPK,TARGET"},
 };
 
 static const struct view *rows_find_view(const char *what)

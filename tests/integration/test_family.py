@@ -53,8 +53,8 @@ def test_gemmctl_shows_what_it_is(second):
     text, problem = "transpose rows=200 cols=96", {"op": "transpose", "rows": 200, "cols": 96}
     gemm_key = second.call("get", problem=gemm(dtype_in="fp32", m=64, n=64, k=64), budget=2)["key"]
     key = second.call("get", problem=problem, budget=2)["key"]
-    answer = second.ctl("get", text).stdout
-    best = second.ctl("list", "--where", "op=transpose").stdout
+    answer = second.ctl("get", text, "--wide").stdout
+    best = second.ctl("list", "--wide", "--where", "op=transpose").stdout
     rows = second.call("show", key=key)["problem"]["rows"]
     for table, fields in ((answer, "cols=96 rows=200"), (best, f"cols=96 dtype=fp32 rows={rows}")):
         titles, row = table.splitlines()

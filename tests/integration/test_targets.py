@@ -351,7 +351,7 @@ def test_the_command_line(hopper):
     portable = hopper.ctl_json("trials", *problem, "--where", "stamp=~target=portable")
     assert portable and {t["target"] for t in portable} == {"portable"}
     assert [b["target"] for b in hopper.ctl_json("list")] == ["hopper"]
-    assert "hopper" in hopper.ctl("list").stdout
+    assert "hopper" in hopper.ctl("list", "--columns", "target").stdout
     failed = hopper.ctl("tune", *problem, "--target", "cutlass", check=False)
     assert failed.returncode == 1 and "it has: hopper, portable" in failed.stderr
     text = hopper.ctl("space", *problem).stdout

@@ -403,6 +403,36 @@ static void test_space_without_a_device(void **state)
     assert_int_equal(gemmd_space("cpu", &p, NULL, &json, NULL), GEMMD_INVALID);
 }
 
+static void test_the_short_notation_of_configs(void **state)
+{
+    (void)state;
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    struct gemmd_error e;
+    char *text, *config;
+    p.text = "gemm mode=forward M=512 N=512 K=512";
+    assert_int_equal(gemmd_config_expand(&p, NULL, "64x64x256 v16 ur8 uc2 tw", &config, &e), 0);
+    assert_string_equal(config, "BLOCK_SIZE_K=256 BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 GROUP_SIZE_M=1 "
+                                "transpose_w=true unroll_cols=2 unroll_rows=8 vector_width=16");
+    assert_int_equal(gemmd_config_shorten(&p, "cpu", config, &text, &e), 0);
+    assert_string_equal(text, "64x64x256 v16 ur8 uc2 tw");
+    gemmd_free(text);
+    assert_int_equal(gemmd_config_shorten(&p, "hopper", config, &text, &e), 0);
+    assert_null(text); /* a config of another target */
+    gemmd_free(config);
+    assert_int_equal(gemmd_config_expand(&p, "hopper", "64x64x256 v16", &config, &e),
+                     GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "\"v16\" is no word of the target hopper"));
+    assert_int_equal(gemmd_config_expand(&p, NULL, "anything else", &config, &e), 0);
+    assert_string_equal(config, "anything else");
+    gemmd_free(config);
+    p.text = "custom:sort n=1";
+    assert_int_equal(gemmd_config_shorten(&p, NULL, "BLOCK=64", &text, &e), 0);
+    assert_null(text);
+    assert_int_equal(gemmd_config_expand(&p, NULL, "64x64 s4", &config, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_config_expand(&p, NULL, NULL, &config, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_config_shorten(&p, NULL, NULL, &text, &e), GEMMD_INVALID);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +447,7 @@ int main(void)
         FIXTURE_TEST(test_fallback_of_a_target),
         FIXTURE_TEST(test_fallback_is_an_allowed_config),
         FIXTURE_TEST(test_space_without_a_device),
+        cmocka_unit_test(test_the_short_notation_of_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,7 @@ def test_the_target_is_asked_for_and_shown(fake):
     assert json.loads(ctl(fake, "tune", *size, "--json").stdout)[0]["target"] == "portable"
     assert "target" not in fake.params_of("tune")[1]
     fake.answers["list"] = rows_of([{**BEST[0], "stamp": "src=1 target=hopper compiler=x"}])
-    assert "hopper" in ctl(fake, "list").stdout
+    assert "hopper" in ctl(fake, "list", "--wide").stdout
     assert json.loads(ctl(fake, "list", "--json").stdout)[0]["target"] == "hopper"
     fake.answers["pin"] = ANSWER
     ctl(fake, "pin", *size, "--config", "A=1", "--target", "portable")
