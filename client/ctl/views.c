@@ -80,7 +80,7 @@ static const struct column columns[] = {
     "KEY,DEVICE,MODE,M,N,K,E,TOPK,FLAGS,TIME us,TFLOP/s,GB/s,%FLOOR,VS REF,SOURCE,TARGET,"         \
     "MEASURED,CONFIDENCE,AGE,CONFIG,PARAMETERS"
 #define BEST_ORDER                                                                                 \
-    "KEY,CONFIG,DEVICE,MODE,M,N,K,TIME us,FLAGS,VS REF,E,TOPK,SOURCE,%FLOOR,CONFIDENCE,AGE,"       \
+    "KEY,CONFIG,DEVICE,MODE,M,N,K,TIME us,FLAGS,VS REF,E,SOURCE,TOPK,%FLOOR,CONFIDENCE,AGE,"       \
     "TARGET,TFLOP/s,GB/s,MEASURED"
 
 /* The columns of each list: titles, or keys where titles are equal. `order`: the columns from the

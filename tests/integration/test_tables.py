@@ -13,11 +13,12 @@ import tempfile
 import termios
 
 import pytest
-from conftest import DATA, GEMMCTL, PATIENCE, Daemon
+from conftest import BUILD, DATA, GEMMCTL, PATIENCE, Daemon
 
+RECORDED = f"replay:{BUILD}/tests/data/landscapes/qwen3-30b-a3b-gate_up-4096-forward.jsonl"
 HOPPER = f"replay:{DATA / 'synthetic-hopper.jsonl'}"
 SMALL = ["--tokens", "64", "--n", "256", "--k", "256", "--experts", "4", "--topk", "2", "--permute-x"]
-LARGE = ["--mode", "forward,dX,dW", "--tokens", "4096", "--n", "1536", "--k", "2048", "--experts", "128", "--topk",
+LARGE = ["--tokens", "4096", "--n", "1536", "--k", "2048", "--experts", "128", "--topk",
          "8", "--permute-x"]
 
 
@@ -47,13 +48,16 @@ def text_of(row):
     return " ".join([row["op"], *fields])
 
 
-@pytest.fixture(scope="module", params=["cpu", HOPPER], ids=["cpu", "H200"])
+DEVICES = {"cpu": ("cpu", SMALL), "H200": (RECORDED, LARGE), "all modes": (HOPPER, ["--mode", "forward,dX,dW", *LARGE])}
+
+
+@pytest.fixture(scope="module", params=DEVICES)
 def known(request, shared_cache):
     """A daemon with tuned rows, a failed config, and a row of a custom op with long values."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
-    d = Daemon(path, request.param, cache=shared_cache).start()
-    sizes = SMALL if request.param == "cpu" else LARGE
-    d.ctl("tune", "-q", *sizes, "--budget", "6")
+    device, sizes = DEVICES[request.param]
+    d = Daemon(path, device, cache=shared_cache).start()
+    d.ctl("tune", "-q", *sizes, "--budget", "3")
     good = d.ctl_json("list")[0]
     (path / "configs").write_text(json.dumps([good["config"], {**good["config"], "BLOCK_SIZE_M": 77}]))
     d.ctl("tune", "-q", text_of(good), "--configs", path / "configs")
@@ -71,8 +75,8 @@ def test_no_line_is_wider_than_the_terminal(known):
     commands = [["list", "--what", what] for what in lists.split()] + [
         ["get", *sizes], ["get", *sizes, "--wait", "cached"], ["tune", *sizes, "--budget", "2"], ["trials"],
         ["trials", keys[0]], ["trials", "--failed"], ["show", keys[0]], ["show", keys[-1]]]
-    for columns in (100, 80):
-        for command in commands:
+    for columns, some in ((100, commands), (80, commands[-2:] + commands[:4])):
+        for command in some:
             wide = [line for line in terminal(d, columns, *command) if len(line) > columns]
             assert not wide, (columns, command, wide)
     assert any("77" in line for line in terminal(d, 100, "trials", "--failed"))
@@ -114,7 +118,7 @@ def test_all_columns_and_chosen_columns(known):
 
 def test_a_mistake_in_the_notation_is_named(known):
     d, sizes = known
-    one = ["--mode", "forward", *sizes[2:]] if "--mode" in sizes else sizes
+    one = sizes[2:] if "--mode" in sizes else sizes
     for command in ("check", "bench", "pin", "tune", "get"):
         refused = d.ctl(command, *one, "--config", "64x64 nonsense", check=False)
         assert refused.returncode == 2 and '"nonsense" is no word' in refused.stderr
