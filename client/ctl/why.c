@@ -82,7 +82,7 @@ static void print_answer(const json_t *why)
                           : strcmp(tier, "default") == 0
                               ? "chosen by the analytic model, not measured"
                               : "there is none: gemmd cannot tune this op";
-    char *config = show_config(field_value(why, "answer.config"));
+    char *config = notation_of_config(why, field_value(why, "answer.config"));
     line("tier", "%s (%s)", *tier ? tier : "none", meaning);
     if (*tier) {
         line("config", "%s", config);
