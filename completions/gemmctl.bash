@@ -4,7 +4,7 @@
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile
-        landscape check export import backup restore status devices start stop version help"
+        landscape check export import backup restore events models status devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
@@ -44,7 +44,7 @@ _gemmctl() {
     --compat) COMPREPLY=($(compgen -W "unsloth" -- "$cur")); return ;;
     --device) COMPREPLY=($(compgen -W "cpu cuda:0" -- "$cur")); return ;;
     --what)
-        COMPREPLY=($(compgen -W "best history trials modules quarantine runs devices events portfolio" -- "$cur"))
+        COMPREPLY=($(compgen -W "best stale history trials modules quarantine runs devices events portfolio" -- "$cur"))
         return ;;
     --socket|--shapes|--rows-per-expert|--space|--configs|--output|--to|--database) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     esac
@@ -54,20 +54,24 @@ _gemmctl() {
     fi
     case ${COMP_WORDS[1]} in
     get) options="$problem $search $waiting $space $given $exact $view --generation $common" ;;
-    tune) options="$problem $search $waiting $space $given $exact $view $common" ;;
+    tune) options="$problem --known --stale $search $waiting $space $given $exact $view $common" ;;
     bench) options="$problem $measuring --deadline-ms $given $exact $view $common" ;;
     pin) options="$problem $given $exact $common" ;;
     check) options="$problem $given $common" ;;
-    unpin|promote|evict|cancel) options="$problem $common" ;;
+    unpin|promote|cancel) options="$problem $common" ;;
     show) options="$problem $view $common" ;;
+    evict) options="$problem $rows $view --older-than --yes $common" ;;
     verify) options="--exact --bucket --samples $problem $search $exact --target --generation $common" ;;
     why) options="$problem $exact --target $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;
     precompile|warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;
     landscape) options="$problem --to --device --target --seconds --variants --settings --finals --note --jobs --cache-dir
         --json --quiet --help" ;;
-    trials) options="$problem $rows $view --failed $common" ;;
-    list) options="--what $rows $view $common" ;;
+    trials) options="$problem $rows $view --failed --all $common" ;;
+    list) options="--what --all $rows $view $common" ;;
+    events) options="--all --follow $rows $view $common" ;;
+    status) options="--all --watch $common" ;;
+    models) options="--json --quiet --help" ;;
     quarantine) options="--clear $rows $view $common" ;;
     modules|devices) options="$rows $view $common" ;;
     export) options="--format --fields --to --output $problem $rows $common" ;;

@@ -2,17 +2,17 @@
 # fish completion of gemmctl
 
 set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile landscape check \
-    export import backup restore status devices start stop version help
+    export import backup restore events models status devices start stop version help
 set -l asking get tune bench verify
 set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials
-set -l listing list trials modules devices quarantine
+set -l listing list trials modules devices quarantine events evict
 
 complete -c gemmctl -f
 complete -c gemmctl -n "not __fish_seen_subcommand_from $commands" -a "$commands"
 complete -c gemmctl -n "__fish_seen_subcommand_from help" -a "$commands"
 complete -c gemmctl -n "__fish_seen_subcommand_from import backup restore" -F
 
-set -l d "not __fish_seen_subcommand_from precompile warm"
+set -l d "not __fish_seen_subcommand_from precompile warm models"
 complete -c gemmctl -n $d -l socket -r -F -d "socket of the daemon"
 complete -c gemmctl -n $d -l device -x -a "cpu cuda:0" -d "whose daemon"
 complete -c gemmctl -n "__fish_seen_subcommand_from get verify" -l generation -x -a "now" -d "answers as of this generation"
@@ -99,7 +99,14 @@ set -l v "__fish_seen_subcommand_from $listing get tune bench show"
 complete -c gemmctl -n $v -l wide -d "all columns, whole values"
 complete -c gemmctl -n $v -l columns -x -d "these columns"
 complete -c gemmctl -n "__fish_seen_subcommand_from list" -l what -x \
-    -a "best history trials modules quarantine runs devices events portfolio" -d "list"
+    -a "best stale history trials modules quarantine runs devices events portfolio" -d "list"
+complete -c gemmctl -n "__fish_seen_subcommand_from status list trials events" -l all -d "every daemon"
+complete -c gemmctl -n "__fish_seen_subcommand_from status" -l watch -d "again and again"
+complete -c gemmctl -n "__fish_seen_subcommand_from events" -l follow -d "new events as they come"
+complete -c gemmctl -n "__fish_seen_subcommand_from tune" -l known -d "all known keys again"
+complete -c gemmctl -n "__fish_seen_subcommand_from tune" -l stale -d "only rows of other kernels"
+complete -c gemmctl -n "__fish_seen_subcommand_from evict" -l older-than -x -d "only older rows"
+complete -c gemmctl -n "__fish_seen_subcommand_from evict" -l yes -d "do not ask"
 complete -c gemmctl -n "__fish_seen_subcommand_from trials" -l failed -d "only failures"
 complete -c gemmctl -n "__fish_seen_subcommand_from quarantine" -l clear -x -d "let it run again"
 complete -c gemmctl -n "__fish_seen_subcommand_from export" -l to -l output -r -F -d "not stdout"

@@ -259,8 +259,9 @@ enum { GREETING_MS = 1000 };
 static int asking_answer_all(struct asking *a)
 {
     const struct gemmd_query *q = &a->s->search.query;
+    const bool known = a->s->given[OWN_KNOWN];
     int code = rows_check_view(&a->s->ctl, "answers");
-    code = code ? code : problems_make(&a->s->problems);
+    code = code ? code : known ? known_check(a->s) : problems_make(&a->s->problems);
     if (code == DONE && a->each && json_array_size(a->s->search.configs) == 0) {
         code = ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
@@ -277,6 +278,7 @@ static int asking_answer_all(struct asking *a)
     }
     a->s->ctl.step_ms = STOPS_STEP_MS;
     code = code ? code : ctl_connect(&a->s->ctl);
+    code = code == DONE && known ? known_problems(a->s) : code;
     if (code) {
         return code;
     }
@@ -289,6 +291,9 @@ static int asking_answer_all(struct asking *a)
     size_t i;
     json_t *item;
     json_array_foreach(a->s->problems.all, i, item) {
+        if (known) {
+            a->tune = known_set_query(a->s, item);
+        }
         if (json_array_size(a->s->search.configs) > 0) {
             ask_configs(a, item);
         } else if (goes_on(a)) {
@@ -321,14 +326,31 @@ const struct command command_get = {
               &space_argp},
 };
 
+static int ask_run_tune(struct subject *s)
+{
+    if (s->given[OWN_STALE] && !s->given[OWN_KNOWN]) {
+        return ctl_usage("--stale selects known keys: say --known, too");
+    }
+    return ask_run_command(s);
+}
+
+static const struct argp_option tune_options[] = {
+    {"known", OWN_KEY + OWN_KNOWN, 0, 0,
+     "tune all known keys of the device again, the newest first; pins are verified", 1},
+    {"stale", OWN_KEY + OWN_STALE, 0, 0,
+     "with --known: only keys whose row was measured by other kernels than today's", 1},
+    {0},
+};
+
 const struct command command_tune = {
     .name = "tune",
     .help = "tune problems, whether known or not",
-    .run = ask_run_command,
+    .run = ask_run_tune,
     .args_doc = "[PROBLEM]",
     .doc = "Tunes each problem, whether known or not, and shows the winners.\v"
            "A search under --restrict, --space, --config or --target has a winner of source "
            "\"partial\": it answers the clients that wait for that search, and no later query.",
+    .options = tune_options,
     .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
               &target_argp, &view_argp, &ctl_argp, &search_argp, &tune_wait_argp, &space_argp},
 };

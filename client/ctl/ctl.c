@@ -103,6 +103,7 @@ static struct {
     char text[1024];
     char heard[1024]; /* the beginning of the text on stderr */
     size_t n;
+    const char *label; /* borrowed: the daemon that error messages name; NULL: none */
 } outcome;
 
 void ctl_name_error(const char *name)
@@ -128,7 +129,8 @@ __attribute__((format(printf, 2, 0))) static void say(const char *name, const ch
     char *text;
     text = text_visible(vasprintf(&text, format, args) < 0 ? NULL : text);
     ctl_note_failure(name, text ? text : "no memory");
-    fprintf(stderr, "gemmctl: %s\n", text ? text : "no memory");
+    fprintf(stderr, "gemmctl: %s%s%s\n", outcome.label ? outcome.label : "",
+            outcome.label ? ": " : "", text ? text : "no memory");
     free(text);
 }
 
@@ -180,6 +182,18 @@ json_t *ctl_error(void)
                            : NULL;
 }
 
+json_t *ctl_take_error(void)
+{
+    json_t *error = ctl_error();
+    outcome.text[0] = outcome.name[0] = '\0';
+    return error;
+}
+
+void ctl_set_label(const char *label)
+{
+    outcome.label = label;
+}
+
 void ctl_printed(void)
 {
     outcome.printed = true;
@@ -203,7 +217,8 @@ int ctl_fail(const struct gemmd_error *e)
 {
     static const char start[] = "; start one with `gemmctl start --device cpu` (or cuda:0)";
     ctl_name_error(gemmd_error_name(e->code));
-    ctl_failed("%s%s", e->text, e->code == GEMMD_UNREACHABLE ? start : "");
+    const bool alone = e->code == GEMMD_UNREACHABLE && !outcome.label;
+    ctl_failed("%s%s", e->text, alone ? start : "");
     return e->code == GEMMD_BUSY ? BUSY
            : e->code == GEMMD_UNREACHABLE || e->code == GEMMD_DISCONNECTED ||
                    e->code == GEMMD_SHUTTING_DOWN
@@ -240,6 +255,9 @@ int ctl_try(struct ctl *c, struct gemmd_error *e)
 int ctl_connect(struct ctl *c)
 {
     struct gemmd_error e;
+    if (c->g) {
+        return DONE;
+    }
     return ctl_try(c, &e) ? ctl_fail_waiting(&e, 0) : ctl_check_device(c);
 }
 

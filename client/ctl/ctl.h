@@ -3,9 +3,9 @@
  * gemmctl: declarations that its files share. gemmctl uses libgemmd through gemmd.h only, like any
  * other program. proto/ is linked into gemmctl itself.
  *
- * main.c has the list of commands; ask.c, pin.c, listing.c, space.c, transfer.c, verify.c,
- * runner.c, why.c and daemon.c have the commands, by theme; formats.h declares the files of other
- * tuners.
+ * main.c has the list of commands; ask.c, pin.c, evict.c, listing.c, space.c, transfer.c, verify.c,
+ * runner.c, why.c, moe.c and daemon.c have the commands, by theme; formats.h declares the files of
+ * other tuners.
  *
  * Every command makes JSON first; a table is a view of the JSON. Results go to stdout, everything
  * else to stderr. A failure ends in one error message, "gemmctl: ..."; "after the error message"
@@ -51,7 +51,7 @@ struct ctl {
 extern const struct argp output_argp, ctl_argp, pin_argp, view_argp;
 
 struct gemmd_options ctl_options(const struct ctl *c);
-/* Connects. 0, or an exit code after the error message. */
+/* Connects, unless that has been done. 0, or an exit code after the error message. */
 int ctl_connect(struct ctl *c);
 /* Checks that the connected daemon has the device of --device: the path of --socket does not tell
  * the device, and the path for the device cpu does not tell the number of its threads. 0, or USAGE
@@ -87,6 +87,10 @@ void ctl_printed(void);
 void ctl_print_error(int code);
 /* The error, for a command's own document; NULL: nothing failed. */
 json_t *ctl_error(void);
+/* Takes the error, so that the next error message counts as the first. */
+json_t *ctl_take_error(void);
+/* Begins the next error messages with a daemon's name, borrowed; NULL: ends that. */
+void ctl_set_label(const char *label);
 /* Sets the error name of the next error message; the default is "usage" or "failed". */
 void ctl_name_error(const char *name);
 double ctl_now_ms(void);
@@ -270,21 +274,27 @@ enum own_option {
     OWN_FAILED,
     OWN_FIELDS,
     OWN_FINALS,
+    OWN_FOLLOW,
     OWN_FORMAT,
     OWN_FROM_GENERATION,
     OWN_HTML,
     OWN_JOBS,
+    OWN_KNOWN,
     OWN_NOTE,
+    OWN_OLDER,
     OWN_PROBLEM,
     OWN_NOT_HERE, /* an option to refuse: undeclared, argp would take --budget as --budget-ms */
     OWN_SAMPLES,
     OWN_SECONDS,
     OWN_SETTINGS,
+    OWN_STALE,
     OWN_TO,
     OWN_TO_GENERATION,
     OWN_TRUST,
     OWN_VARIANTS,
+    OWN_WATCH,
     OWN_WHAT,
+    OWN_YES,
     OWN_OPTIONS
 };
 enum { OWN_KEY = 0x9000 }; /* argp's key: OWN_KEY + place */
@@ -420,6 +430,46 @@ int listing_find_key(struct subject *s);
  * because the listing shows no other key. NULL and *code on failure. */
 json_t *listing_status(struct subject *s, int *code);
 
+/* Shows the list `what` of the daemon, or of all daemons. Returns an exit code. */
+int listing_show_rows(struct subject *s, const char *what);
+/* The name of the list that the command shows. */
+const char *listing_name(const struct subject *s);
+/* The rows of the list `what` that the options select, of the connected daemon. NULL and *code on
+ * failure; the caller always owns *baselines, which only trials have. */
+json_t *listing_rows(struct subject *s, const char *what, json_t **baselines, int *code);
+
+/* ---- every.c -------------------------------------------------------------------------------- */
+
+/* --all. Connects to every daemon of the host and calls `ask` (or NULL), which adds to `daemon`, an
+ * element of `all`: [{"device", "socket", "status"}], or "error" in place of "status" after the
+ * error message. *code is of the first failure. NULL: no daemon was asked. */
+json_t *every_ask(struct subject *s, int (*ask)(struct subject *s, json_t *all, json_t *daemon),
+                  int *code);
+/* The rows of each database: [{"device", "socket", "database", "rows", "others"}]. `others` are the
+ * further daemons of the database. */
+json_t *every_rows(struct subject *s, int *code);
+int every_show_status(struct subject *s);
+int every_show_rows(struct subject *s);
+
+/* ---- watch.c -------------------------------------------------------------------------------- */
+
+/* --watch: calls `show` again and again until a signal arrives. */
+int watch_repeat(struct subject *s, int (*show)(struct subject *s));
+
+/* ---- known.c -------------------------------------------------------------------------------- */
+
+/* The best rows of the daemon's device class, the newest first; `stale`: only rows of other stamps
+ * than today's, with the reason in "why". NULL and *code on failure. */
+json_t *known_rows(struct ctl *c, const json_t *filter, bool stale, int *code);
+/* tune --known names its problems itself, with the tolerances of their rows. A restricted search
+ * would leave the keys with their rows. 0, or USAGE after the error message. */
+int known_check(const struct subject *s);
+/* Puts the known problems of the device into problems.all, for tune --known. 0, or an exit code. */
+int known_problems(struct subject *s);
+/* Sets the query of an element of problems.all. Returns true when the problem is to be tuned, false
+ * for a pin, which a `get` verifies. */
+bool known_set_query(struct subject *s, const json_t *item);
+
 /* ---- baselines.c ----------------------------------------------------------------------------- */
 
 /* A baseline is the time of a vendor's library for a key. *baselines: {key: {"name", "ratio" (of
@@ -450,6 +500,11 @@ void rows_print(const struct ctl *c, const char *what, const json_t *rows);
 /* Adds the derived columns, and baselines (may be NULL) to trials; shows the rows of the list
  * `what` and takes them over. */
 int rows_show(struct ctl *c, const char *what, const json_t *baselines, json_t *rows);
+/* The parts of rows_show: adds derived columns; adds what only tables have, by the connection;
+ * prints the table. */
+void rows_derive(const char *what, const json_t *baselines, json_t *rows);
+void rows_complete(struct ctl *c, const char *what, json_t *rows);
+void rows_print_table(const struct ctl *c, const char *what, const json_t *rows);
 void rows_derive_best(json_t *row);
 
 /* ---- unsaved.c ------------------------------------------------------------------------------ */
@@ -501,7 +556,7 @@ extern const struct command command_get, command_tune, command_bench, command_pi
     command_promote, command_evict, command_cancel, command_list, command_show, command_why,
     command_verify, command_trials, command_modules, command_quarantine, command_devices,
     command_space, command_check, command_precompile, command_landscape, command_export,
-    command_import, command_backup, command_metrics, command_status, command_start, command_stop,
-    command_report, command_version, command_restore;
+    command_import, command_backup, command_events, command_models, command_metrics, command_status,
+    command_start, command_stop, command_report, command_version, command_restore;
 
 #endif

@@ -93,10 +93,34 @@ static void daemon_show_status(struct subject *s, json_t *status)
     }
 }
 
+static int daemon_show_once(struct subject *s)
+{
+    if (s->given[OWN_ALL]) {
+        return every_show_status(s);
+    }
+    int code = ctl_connect(&s->ctl);
+    json_t *status = code ? NULL : ctl_call(&s->ctl, "status", NULL, &code);
+    return subject_show(s, status, code);
+}
+
+static int daemon_run_status(struct subject *s)
+{
+    return s->given[OWN_WATCH] ? watch_repeat(s, daemon_show_once) : daemon_show_once(s);
+}
+
+static const struct argp_option status_options[] = {
+    {"all", OWN_KEY + OWN_ALL, 0, 0, "every daemon of this host, a line for each", 2},
+    {"watch", OWN_KEY + OWN_WATCH, "SECONDS", OPTION_ARG_OPTIONAL,
+     "again and again, every 2 seconds or as given, until Ctrl-C", 2},
+    {0},
+};
+
 const struct command command_status = {
     .name = "status",
     .help = "the daemon's state",
+    .run = daemon_run_status,
     .show = daemon_show_status,
+    .options = status_options,
     .doc = "Shows the daemon's state: its device, the running job, counts of answers.",
     .parts = {&ctl_argp},
 };

@@ -97,21 +97,53 @@ static void sort_newest_first(struct subject *s, const char *what)
     }
 }
 
-static int listing_show_rows(struct subject *s, const char *what)
+const char *listing_name(const struct subject *s)
 {
+    const char *what = s->given[OWN_WHAT];
+    return s->command != &command_list ? s->command->name : what ? what : "best";
+}
+
+static json_t *listing_list_trials(struct subject *s, json_t **baselines, int *code)
+{
+    const bool failed = s->given[OWN_FAILED];
+    *code = listing_find_key(s);
+    if (*code == DONE && s->command == &command_trials && !failed &&
+        !json_object_get(s->filter, "sort")) {
+        listing_sort(s, "speedup");
+    }
+    json_t *rows = *code ? NULL : baselines_list(&s->ctl, s->filter, failed, baselines, code);
+    const json_t *problem = json_object_get(s->shown, "problem");
+    size_t i;
+    json_t *row;
+    json_array_foreach(problem && !s->ctl.json ? rows : NULL, i, row) {
+        json_object_set(row, "problem", (json_t *)(uintptr_t)problem); /* of keys without a best */
+    }
+    return rows;
+}
+
+json_t *listing_rows(struct subject *s, const char *what, json_t **baselines, int *code)
+{
+    *baselines = NULL;
     sort_newest_first(s, what);
+    return strcmp(what, "stale") == 0    ? known_rows(&s->ctl, s->filter, true, code)
+           : strcmp(what, "trials") == 0 ? listing_list_trials(s, baselines, code)
+                                         : ctl_list(&s->ctl, what, json_incref(s->filter), code);
+}
+
+int listing_show_rows(struct subject *s, const char *what)
+{
     int code = rows_check_view(&s->ctl, what);
-    code = code ? code : ctl_connect(&s->ctl);
+    if (code || s->given[OWN_ALL]) {
+        return code ? code : every_show_rows(s);
+    }
+    /* listing_rows connects for trials, after it has checked the problem */
+    code = strcmp(what, "trials") == 0 ? DONE : ctl_connect(&s->ctl);
     json_t *baselines = NULL, *rows = NULL, *status = NULL;
     if (code == DONE && !s->ctl.quiet && strcmp(what, "best") == 0) {
         /* The status comes first, so that rows saved between the two calls are in the list. */
         status = unsaved_status(&s->ctl);
     }
-    if (code == DONE && strcmp(what, "trials") == 0) {
-        rows = baselines_list(&s->ctl, s->filter, false, &baselines, &code);
-    } else if (code == DONE) {
-        rows = ctl_list(&s->ctl, what, json_incref(s->filter), &code);
-    }
+    rows = code ? NULL : listing_rows(s, what, &baselines, &code);
     code = rows ? rows_show(&s->ctl, what, baselines, rows) : code;
     if (code == DONE) {
         unsaved_say(status, "this list");
@@ -123,10 +155,10 @@ static int listing_show_rows(struct subject *s, const char *what)
 
 static int listing_run_list(struct subject *s)
 {
-    const char *what = s->given[OWN_WHAT] ? s->given[OWN_WHAT] : "best";
+    const char *what = listing_name(s);
     if (!rows_known(what)) {
-        return ctl_usage("there is no list \"%s\": best, history, trials, modules, quarantine, "
-                         "runs, devices, events, portfolio",
+        return ctl_usage("there is no list \"%s\": best, stale, history, trials, modules, "
+                         "quarantine, runs, devices, events, portfolio",
                          what);
     }
     return listing_show_rows(s, what);
@@ -134,7 +166,10 @@ static int listing_run_list(struct subject *s)
 
 static const struct argp_option list_options[] = {
     {"what", OWN_KEY + OWN_WHAT, "NAME", 0,
-     "best (default), history, trials, modules, quarantine, runs, devices, events, portfolio", 2},
+     "best (default), stale (measured by other kernels than today's: hints), history, trials, "
+     "modules, quarantine, runs, devices, events, portfolio",
+     2},
+    {"all", OWN_KEY + OWN_ALL, 0, 0, "of every daemon of this host", 2},
     {0},
 };
 
@@ -345,38 +380,16 @@ json_t *listing_status(struct subject *s, int *code)
     return status;
 }
 
-static int listing_run_trials(struct subject *s)
-{
-    int code = rows_check_view(&s->ctl, "trials");
-    code = code ? code : listing_find_key(s);
-    if (code) {
-        return code;
-    }
-    const bool failed = s->given[OWN_FAILED];
-    if (!failed && !json_object_get(s->filter, "sort")) {
-        listing_sort(s, "speedup");
-    }
-    json_t *baselines, *rows = baselines_list(&s->ctl, s->filter, failed, &baselines, &code);
-    const json_t *problem = json_object_get(s->shown, "problem");
-    size_t i;
-    json_t *row;
-    json_array_foreach(problem && !s->ctl.json ? rows : NULL, i, row) {
-        json_object_set(row, "problem", (json_t *)(uintptr_t)problem); /* of keys without a best */
-    }
-    code = rows ? rows_show(&s->ctl, "trials", baselines, rows) : code;
-    json_decref(baselines);
-    return code;
-}
-
 static const struct argp_option trials_options[] = {
     {"failed", OWN_KEY + OWN_FAILED, 0, 0, "only failed trials, with the reason", 2},
+    {"all", OWN_KEY + OWN_ALL, 0, 0, "of every daemon of this host", 2},
     {0},
 };
 
 const struct command command_trials = {
     .name = "trials",
     .help = "the measured configs, and failures with the reason",
-    .run = listing_run_trials,
+    .run = listing_run_named,
     .args_doc = "[KEY|PROBLEM]",
     .doc = "Lists the trials of one problem or of all, from the best speedup down. The baseline "
            "is cuBLAS over the experts when that was measured, else the reference kernel (the "

@@ -87,40 +87,66 @@ static bool moe_read_line(struct moe *m, char *line)
     return good;
 }
 
+/* Reads the table: [{"model", "experts", "topk", "hidden", "inter"}]. NULL: the table cannot be
+ * read. *path is valid as long as `place`. */
+static json_t *moe_read_table(char place[PATHS_MAX], const char **path, struct error *err)
+{
+    *path = table_path(place);
+    char *text = text_read_file(*path, err), *at = text;
+    json_t *models = text ? json_array() : NULL;
+    for (char *line; text && (line = strsep(&at, "\n"));) {
+        struct moe m;
+        if (!moe_read_line(&m, line)) {
+            continue;
+        }
+        json_t *model = json_pack("{ss}", "model", m.name);
+        for (int i = 0; i < NUMBERS; i++) {
+            json_object_set_new(model, names[i], json_integer(m.v[i]));
+        }
+        json_array_append_new(models, model);
+        free(m.name);
+    }
+    free(text);
+    return models;
+}
+
+/* The name is borrowed from the row. */
+static struct moe moe_of_row(const json_t *row)
+{
+    struct moe m = {.name = (char *)(uintptr_t)field_string(row, "model")};
+    for (int i = 0; i < NUMBERS; i++) {
+        m.v[i] = field_int(row, names[i]);
+    }
+    return m;
+}
+
 static int find_model(struct moe *m, const char *model)
 {
     struct error e;
     char place[PATHS_MAX];
-    const char *path = table_path(place);
-    char *text = text_read_file(path, &e);
-    if (!text) {
-        return ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another); or "
-                         "say --moe experts=128,topk=8,hidden=2048,inter=768",
-                         e.text);
-    }
-    json_t *known = json_object();
-    bool found = false;
-    char *at = text;
-    for (char *line; !found && (line = strsep(&at, "\n"));) {
-        struct moe one;
-        if (moe_read_line(&one, line)) {
-            found = strcmp(one.name, model) == 0;
-            json_object_set_new(known, one.name, json_true());
-            *m = found ? one : *m;
-        }
-        if (!found) {
-            free(one.name);
+    const char *path;
+    json_t *models = moe_read_table(place, &path, &e), *row, *known = json_object();
+    size_t i;
+    json_array_foreach(models, i, row) {
+        struct moe one = moe_of_row(row);
+        json_object_set_new(known, one.name, json_true());
+        if (!m->name && strcmp(one.name, model) == 0) {
+            *m = one;
+            m->name = strdup(one.name);
         }
     }
-    free(text);
-    char *names_known = found ? NULL : notice_names(known);
+    char *all = notice_names(known);
     int code =
-        found ? DONE
-              : ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or "
-                          "give experts=128,topk=8,hidden=2048,inter=768",
-                          model, path, names_known && *names_known ? names_known : "no models");
-    free(names_known);
+        !models   ? ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another); "
+                                "or say --moe experts=128,topk=8,hidden=2048,inter=768",
+                              e.text)
+        : m->name ? DONE
+                  : ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or "
+                              "give experts=128,topk=8,hidden=2048,inter=768",
+                              model, path, all && *all ? all : "no models");
+    free(all);
     json_decref(known);
+    json_decref(models);
     return code;
 }
 
@@ -141,19 +167,54 @@ static void moe_add_layer(json_t *layers, const struct moe *m, bool first)
 json_t *moe_list_layers(void)
 {
     struct error e;
-    char place[PATHS_MAX], *text = text_read_file(table_path(place), &e), *at = text;
-    json_t *layers = json_object();
-    for (char *line; at && (line = strsep(&at, "\n"));) {
-        struct moe m;
-        if (moe_read_line(&m, line)) {
-            moe_add_layer(layers, &m, true);
-            moe_add_layer(layers, &m, false);
-        }
-        free(m.name);
+    char place[PATHS_MAX];
+    const char *path;
+    json_t *models = moe_read_table(place, &path, &e), *row, *layers = json_object();
+    size_t i;
+    json_array_foreach(models, i, row) {
+        const struct moe m = moe_of_row(row);
+        moe_add_layer(layers, &m, true);
+        moe_add_layer(layers, &m, false);
     }
-    free(text);
+    json_decref(models);
     return layers;
 }
+
+static int moe_run_models(struct subject *s)
+{
+    static const struct column columns[] = {
+        {"MODEL", "model"},
+        {"EXPERTS", "experts", NULL, true},
+        {"TOPK", "topk", NULL, true},
+        {"HIDDEN", "hidden", NULL, true},
+        {"INTER", "inter", NULL, true},
+    };
+    struct error e;
+    char place[PATHS_MAX];
+    const char *path;
+    json_t *models = moe_read_table(place, &path, &e);
+    if (!models) {
+        return ctl_failed("the table of known models: %s; GEMMD_MODELS names another", e.text);
+    }
+    if (s->ctl.json) {
+        return ctl_print_json(models);
+    }
+    table_print(columns, COUNT(columns), models);
+    if (!s->ctl.quiet) {
+        text_remark("from %s; `gemmctl tune --moe MODEL --tokens N` tunes a model's layer", path);
+    }
+    json_decref(models);
+    return DONE;
+}
+
+const struct command command_models = {
+    .name = "models",
+    .help = "the models that --moe knows",
+    .run = moe_run_models,
+    .doc = "Lists the models whose MoE layer --moe and Python's prefetch know by name. "
+           "$GEMMD_MODELS names another table.",
+    .parts = {&output_argp},
+};
 
 /* ---- problems -------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pin, unpin, promote, evict, cancel: commands that change the answer of one problem. */
+/* pin, unpin, promote, cancel: commands that change the answer of one problem. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,21 +104,6 @@ const struct command command_promote = {
     .doc = "Lets a user's own row of a custom op answer all users. KEY is an id, or its first 6 "
            "digits or more (`gemmctl list` shows them); a PROBLEM names the user by the field "
            "user=UID.",
-    .parts = {&problems_argp, &ctl_argp},
-};
-
-static void pin_show_evicted(struct subject *s, json_t *result)
-{
-    printf("%lld rows removed\n", field_int(result, "removed"));
-}
-
-const struct command command_evict = {
-    .name = "evict",
-    .help = "forget a problem's answer and its trials",
-    .show = pin_show_evicted,
-    .args_doc = "KEY|PROBLEM",
-    .doc = "Forgets a problem's answer and all its trials. KEY is an id, or its first 6 digits or "
-           "more.",
     .parts = {&problems_argp, &ctl_argp},
 };
 

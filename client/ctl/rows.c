@@ -144,12 +144,12 @@ static void rows_add_problems(struct ctl *c, json_t *rows)
     json_decref(by_key);
 }
 
-int rows_show(struct ctl *c, const char *what, const json_t *baselines, json_t *rows)
+void rows_derive(const char *what, const json_t *baselines, json_t *rows)
 {
     size_t i;
     json_t *row;
     json_array_foreach(rows, i, row) {
-        if (list_has("best,history,portfolio", what)) {
+        if (list_has("best,stale,history,portfolio", what)) {
             rows_derive_best(row);
         } else if (strcmp(what, "trials") == 0) {
             baselines_apply(baselines, row);
@@ -157,23 +157,36 @@ int rows_show(struct ctl *c, const char *what, const json_t *baselines, json_t *
             result_target(row);
         }
     }
+}
+
+void rows_complete(struct ctl *c, const char *what, json_t *rows)
+{
+    name_devices(rows);
+    if (list_has("trials,quarantine", what)) {
+        rows_add_problems(c, rows);
+    }
+}
+
+void rows_print_table(const struct ctl *c, const char *what, const json_t *rows)
+{
+    if (json_array_size(rows) > 0) {
+        rows_print(c, what, rows);
+    } else if (!c->quiet) {
+        fprintf(stderr, "no rows\n");
+    }
+    if (json_array_size(rows) > 0 && strcmp(what, "trials") == 0 && !c->quiet) {
+        baselines_say(rows);
+    }
+}
+
+int rows_show(struct ctl *c, const char *what, const json_t *baselines, json_t *rows)
+{
+    rows_derive(what, baselines, rows);
     if (c->json) {
         return ctl_print_json(rows);
     }
-    if (json_array_size(rows) == 0) {
-        if (!c->quiet) {
-            fprintf(stderr, "no rows\n");
-        }
-    } else {
-        name_devices(rows);
-        if (list_has("trials,quarantine", what)) {
-            rows_add_problems(c, rows);
-        }
-        rows_print(c, what, rows);
-        if (strcmp(what, "trials") == 0 && !c->quiet) {
-            baselines_say(rows);
-        }
-    }
+    rows_complete(c, what, rows);
+    rows_print_table(c, what, rows);
     json_decref(rows);
     return DONE;
 }
