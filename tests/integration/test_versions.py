@@ -58,3 +58,17 @@ def test_every_generation_answers_as_before(earlier):
                     assert [a["tier"], a["config"], a["generation"]] == then[i], (generation, problem)
                 except RpcError as e:
                     assert e.name == then[i], (generation, problem)
+
+
+def test_stale_keys_are_tuned_again(earlier):
+    d, _ = earlier
+    stale = {row["key"]: row for row in d.ctl_json("list", "--what", "stale")}
+    now = d.call("hello")["stamp"]
+    assert stale and all(row["stamp"] != now and row["why"] for row in stale.values())
+    assert "manual" in {row["source"] for row in stale.values()}
+    d.ctl("tune", "--known", "--stale", "--budget", "3")
+    assert d.ctl_json("list", "--what", "stale") == []
+    with d.connect() as c:
+        after = {row["key"]: row for row in c.list("best") if row["key"] in stale}
+    assert {row["stamp"] for row in after.values()} == {now}
+    assert all(row["generation"] > stale[key]["generation"] for key, row in after.items())
