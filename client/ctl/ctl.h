@@ -382,6 +382,7 @@ struct cells {
     char **texts; /* owned, with each text: [row * n + column] */
     bool hidden[CELLS_COLUMNS_MAX];
     bool is_shortened; /* some value is "..." */
+    bool is_folded;    /* line ends in sentences are where fit_cells folded them */
 };
 /* The terminal's columns: $COLUMNS, else of the terminal behind fd; without a terminal 100. */
 int fit_width(int fd);

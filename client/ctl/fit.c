@@ -39,6 +39,14 @@ static size_t fit_measure(const char *text)
     return n;
 }
 
+/* Writes blanks in place of line ends, which would look like rows of the table. */
+static void fit_join_lines(char *text)
+{
+    for (; (text = strchr(text, '\n')); text++) {
+        *text = ' ';
+    }
+}
+
 void fit_fold(char *text, size_t width)
 {
     char *line = text, *blank = NULL;
@@ -119,12 +127,13 @@ static size_t fit_choose(struct cells *t, const char *order, size_t room)
 void fit_cells(struct cells *t, const char *order, int width)
 {
     size_t room = fit_choose(t, order, (size_t)width);
+    t->is_folded = true; /* from here on a line end is ours */
     for (size_t c = 0; c < t->n; c++) {
         for (size_t row = 0; row < t->n_rows && t->columns[c].prose; row++) {
-            char **cell = &t->texts[row * t->n + c];
-            *cell = text_visible(*cell);
-            if (*cell) {
-                fit_fold(*cell, PROSE_LEAST + room);
+            char *cell = t->texts[row * t->n + c];
+            if (cell) {
+                fit_join_lines(cell);
+                fit_fold(cell, PROSE_LEAST + room);
             }
         }
     }

@@ -174,9 +174,9 @@ static void cells_add_column(struct libscols_table *table, const struct cells *t
 {
     const struct column *column = &t->columns[c];
     const int flags = (t->hidden[c] ? SCOLS_FL_HIDDEN : 0) | (column->right ? SCOLS_FL_RIGHT : 0) |
-                      (column->prose ? SCOLS_FL_WRAP : 0);
+                      (t->is_folded && column->prose ? SCOLS_FL_WRAP : 0);
     struct libscols_column *added = scols_table_new_column(table, column->title, 0, flags);
-    if (added && column->prose) { /* a folded text has a line for each '\n' */
+    if (added && t->is_folded && column->prose) { /* a folded text has a line for each '\n' */
         scols_column_set_safechars(added, "\n");
         scols_column_set_wrapfunc(added, scols_wrapnl_chunksize, scols_wrapnl_nextchunk, NULL);
     }

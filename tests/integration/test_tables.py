@@ -116,6 +116,18 @@ def test_all_columns_and_chosen_columns(known):
     assert "CONFIG, PARAMETERS" in d.ctl("list", "--columns", "COLOUR", check=False).stderr
 
 
+def test_a_text_cannot_forge_a_row(known):
+    """Line ends in texts of other users make no lines: a folded table has blanks, a whole table \\x0a."""
+    d, _ = known
+    problem, failed = {"op": "custom:forged", "n": 1}, {"config": {"A": "x\ny"}, "status": "crashed", "reason": "a\nb"}
+    with d.connect() as c:
+        c.call("acquire", problem=problem)
+        c.call("record", problem=problem, trials=[failed])
+    for options, shown in ([], "a b"), (["--wide"], r"a\x0ab"), (["--columns", "config,reason"], r"a\x0ab"):
+        lines = d.ctl("trials", "--where", "status=crashed", *options).stdout.splitlines()
+        assert len(lines) == 2 and r"x\x0ay" in lines[1] and shown in lines[1], lines
+
+
 def test_a_mistake_in_the_notation_is_named(known):
     d, sizes = known
     one = sizes[2:] if "--mode" in sizes else sizes
