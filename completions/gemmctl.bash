@@ -4,7 +4,7 @@
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile
-        landscape check export import backup restore events models status devices start stop version help"
+        landscape check export import backup restore report events models status devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
@@ -46,7 +46,7 @@ _gemmctl() {
     --what)
         COMPREPLY=($(compgen -W "best stale history trials modules quarantine runs devices events portfolio" -- "$cur"))
         return ;;
-    --socket|--shapes|--rows-per-expert|--space|--configs|--output|--to|--database) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    --socket|--shapes|--rows-per-expert|--space|--configs|--output|--to|--database|--html) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     esac
     if [ "$COMP_CWORD" -eq 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
         COMPREPLY=($(compgen -W "$commands" -- "$cur"))
@@ -74,6 +74,7 @@ _gemmctl() {
     models) options="--json --quiet --help" ;;
     quarantine) options="--clear $rows $view $common" ;;
     modules|devices) options="$rows $view $common" ;;
+    report) options="--html --from --to $problem $common" ;;
     export) options="--format --fields --to --output $problem $rows $common" ;;
     import|backup|restore)
         [ "${COMP_WORDS[1]}" = restore ] && options="--database --json --quiet --help"

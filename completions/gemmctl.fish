@@ -2,9 +2,9 @@
 # fish completion of gemmctl
 
 set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile landscape check \
-    export import backup restore events models status devices start stop version help
+    export import backup restore report events models status devices start stop version help
 set -l asking get tune bench verify
-set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials
+set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials report
 set -l listing list trials modules devices quarantine events evict
 
 complete -c gemmctl -f
@@ -119,6 +119,9 @@ complete -c gemmctl -n "__fish_seen_subcommand_from import" -l problem -x -d "of
 complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l exact -d "what rounding costs"
 complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l bucket -x -a "sqrt2 pow2 exact" -d "schemes"
 complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l samples -x -d "shapes inside a bucket"
+complete -c gemmctl -n "__fish_seen_subcommand_from report" -l html -r -F -d "the page"
+complete -c gemmctl -n "__fish_seen_subcommand_from report" -l from -x -d "changes behind this generation"
+complete -c gemmctl -n "__fish_seen_subcommand_from report" -l to -x -d "changes up to this generation"
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l dry-run -d "only show the hints"
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l trust -d "the rows answer at once"
 complete -c gemmctl -n "__fish_seen_subcommand_from restore" -l database -r -F -d "the database"

@@ -116,6 +116,7 @@ static int report_run_command(struct subject *s)
     struct report r = {.s = s,
                        .models = moe_list_layers(),
                        .lossy = json_array(),
+                       .tried = json_array(),
                        .doubted = json_array(),
                        .missing = json_array(),
                        .classes = json_object(),
@@ -124,8 +125,8 @@ static int report_run_command(struct subject *s)
                        .stamps = json_object()};
     layers_init(&r.layers);
     code = report_make(&r);
-    json_t *const owned[] = {r.status,  r.models,  r.lossy,  r.doubted, r.missing,
-                             r.classes, r.sources, r.newest, r.stamps};
+    json_t *const owned[] = {r.status,  r.models,  r.lossy,   r.tried,  r.doubted,
+                             r.missing, r.classes, r.sources, r.newest, r.stamps};
     for (size_t i = 0; i < COUNT(owned); i++) {
         json_decref(owned[i]);
     }

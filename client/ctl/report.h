@@ -57,9 +57,9 @@ struct dot {
     double us; /* 0: the trial has no time */
     int tile;  /* index of its tile; -1: the config has no tile */
     bool is_ok, is_final, is_winner;
-    bool begins_run;    /* the trial before is of another run */
-    const char *config; /* borrowed: one line */
-    const char *status; /* borrowed */
+    bool begins_run;     /* the trial before is of another run */
+    const char *config;  /* borrowed: one line */
+    const char *failure; /* borrowed: status and reason */
 };
 struct drawing {
     const struct dot *dots; /* borrowed: in the order of the search */
@@ -80,6 +80,7 @@ struct sums {
     size_t with_speedup, with_floor;
     double log_speedup;
     double time_us, floor_us; /* of keys with a floor */
+    double loss_us;           /* time above the floor; a key below its floor adds nothing */
 };
 void sums_add_row(struct sums *s, const json_t *row);
 /* Per cent of the floor of all keys together, and the geometric mean of the speedups; 0: not known.
@@ -131,6 +132,7 @@ struct report {
     struct layers layers;
     struct sums sums;
     json_t *lossy;   /* owned: the rows that lose most time against their floor */
+    json_t *tried;   /* owned: the same of rows that may have trials, for the drawings */
     json_t *doubted; /* owned: the first rows with a doubt */
     json_t *missing; /* owned: [{"name", "problem"}] of named problems without an answer here */
     json_t *classes, *sources; /* owned: {name: number of keys} */
@@ -152,6 +154,9 @@ int report_read_list(struct report *r, const char *what, const char *order, json
                      void *ctx);
 /* Reads the answers: of the named problems, else of all keys. */
 int report_read_rows(struct report *r);
+/* Adds the columns that the sums do without to a row that is shown. A row whose key has got another
+ * row since stays as it is. */
+int report_complete_row(struct report *r, json_t *row);
 /* [{"family", "class", "target", "stamp", "newest", "keys"}] of stamps that are not the newest. */
 json_t *report_list_stale(struct report *r);
 

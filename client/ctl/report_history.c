@@ -35,19 +35,15 @@ static bool changes_add_row(struct report *r, void *ctx, json_t *row)
     return true;
 }
 
-/* The row that served the key at the first generation; NULL: none did. A new reference. */
-static json_t *changes_find_before(struct report *r, const struct changes *c, json_t *key,
-                                   int *code)
+/* The row of a key's history that served the key at a generation; NULL: none did. Borrowed. */
+static json_t *changes_find_row(const json_t *history, int64_t generation)
 {
-    json_t *rows = ctl_list(&r->s->ctl, "history", json_pack("{sO}", "key", key), code), *row;
-    json_t *before = NULL;
+    json_t *row, *found = NULL;
     size_t i;
-    json_array_foreach(rows, i, row) {
-        before = field_int(row, "generation") <= c->from ? row : before;
+    json_array_foreach((json_t *)(uintptr_t)history, i, row) {
+        found = field_int(row, "generation") <= generation ? row : found;
     }
-    json_incref(before);
-    json_decref(rows);
-    return before;
+    return found;
 }
 
 /* Lists the parameters that differ, as "num_stages 3 to 4, GROUP_SIZE_M 8 to 16"; malloc'ed. */
@@ -83,27 +79,39 @@ static void changes_compare(json_t *row, const json_t *before)
     free(difference);
 }
 
-/* Leaves each key's newest row, the newest key first, and compares it with the row before. */
+/* The key's row at the second generation, compared with the row at the first. A new reference;
+ * NULL: the rows were evicted meanwhile, or *code after the error message. */
+static json_t *changes_make_row(struct report *r, const struct changes *c, json_t *key, int *code)
+{
+    json_t *history = ctl_list(&r->s->ctl, "history", json_pack("{sO}", "key", key), code);
+    json_t *before = changes_find_row(history, c->from);
+    json_t *row = json_incref(changes_find_row(history, c->to));
+    if (row) {
+        rows_derive_best(row);
+        layers_name_row(r->models, row);
+        json_object_set_new(row, "difference", json_string("new"));
+    }
+    if (row && before && row != before) {
+        rows_derive_best(before);
+        changes_compare(row, before);
+    }
+    json_decref(history);
+    return row;
+}
+
+/* The rows of the keys that changed last, the newest first. */
 static json_t *changes_list(struct report *r, const struct changes *c, int *code)
 {
     json_t *rows = json_array(), *seen = json_object();
     for (size_t i = json_array_size(c->last); i-- > 0 && *code == DONE;) {
-        json_t *row = json_array_get(c->last, i), *key = json_object_get(row, "key");
-        if (json_object_get(seen, field_text(row, "key"))) {
-            continue;
+        json_t *key = json_object_get(json_array_get(c->last, i), "key");
+        if (!json_object_get(seen, json_string_value(key))) {
+            json_object_set_new(seen, json_string_value(key), json_true());
+            json_t *row = changes_make_row(r, c, key, code);
+            if (row) {
+                json_array_append_new(rows, row);
+            }
         }
-        json_object_set_new(seen, field_text(row, "key"), json_true());
-        rows_derive_best(row);
-        json_t *before = changes_find_before(r, c, key, code);
-        if (before) {
-            rows_derive_best(before);
-            changes_compare(row, before);
-        } else {
-            json_object_set_new(row, "difference", json_string("new"));
-        }
-        layers_name_row(r->models, row);
-        json_array_append(rows, row);
-        json_decref(before);
     }
     json_decref(seen);
     return rows;
@@ -153,8 +161,8 @@ int report_print_changes(struct report *r, int64_t from, int64_t to)
                         .sources = json_object(),
                         .last = json_array()};
     page_begin_section(&r->page, "changes", "What changed");
-    int code =
-        report_read_list(r, "history", "generation", json_integer(from), NULL, changes_add_row, &c);
+    int code = report_read_list(r, "history", "generation", json_integer(from), "key,source",
+                                changes_add_row, &c);
     json_t *rows = code ? NULL : changes_list(r, &c, &code);
     if (code == DONE) {
         changes_print(r, &c, rows);

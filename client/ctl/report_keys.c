@@ -89,7 +89,7 @@ static struct dot keys_make_dot(const json_t *trial, const json_t *best, const j
                         .is_final = strcmp(field_text(trial, "stage"), "final") == 0,
                         .is_winner = id && json_equal(id, json_object_get(best, "trial")),
                         .config = field_text(trial, "shown"),
-                        .status = status};
+                        .failure = field_text(trial, "failure")};
 }
 
 static void keys_draw(struct report *r, const json_t *best, const json_t *trials)
@@ -105,6 +105,9 @@ static void keys_draw(struct report *r, const json_t *best, const json_t *trials
             json_object_set_new(trial, "tile", json_string(tile));
         }
         json_object_set_new(trial, "shown", json_string(shown ? shown : ""));
+        json_object_set_new(
+            trial, "failure",
+            json_sprintf("%s: %s", field_text(trial, "status"), field_text(trial, "reason")));
         free(tile);
         free(shown);
     }
@@ -185,7 +188,7 @@ static void keys_print_title(struct report *r, const json_t *row)
     const double us = field_number(row, "time_us"), speedup = field_number(row, "speedup");
     if (result_is_product(field_string(row, "op"))) {
         const char *flags = field_text(row, "flags");
-        page_print(p, "<h3>%s %s, M %lld</h3>\n<p>", field_text(row, "name"),
+        page_print(p, "<h3>%s, %s, M %lld</h3>\n<p>", field_text(row, "name"),
                    field_text(row, "mode"), field_int(problem, "M"));
         page_print(p, "N %lld, K %lld, %lld experts, topk %lld%s%s", field_int(problem, "N"),
                    field_int(problem, "K"), field_int(problem, "experts"),
@@ -231,12 +234,13 @@ int report_print_keys(struct report *r)
     page_begin_section(&r->page, "keys-drawn", "Landscapes");
     page_print(
         &r->page,
-        "<p>Of each layer and mode the key that loses most time against its floor, at most %d "
+        "<p>Of each layer and mode the measured key that loses most time against its floor, at "
+        "most %d "
         "keys. Each dot is a trial: green in the finals, hollow when it was cut short, a red "
         "cross when it failed; a ring marks the answer. The line is the fastest time so far. "
         "Times of other runs are scaled by the reference kernel's time.</p>\n",
         KEYS_DRAWN);
-    json_array_foreach(r->lossy, i, row) {
+    json_array_foreach(r->tried, i, row) {
         if (code || drawn >= KEYS_DRAWN || asked >= ASKED_MOST) {
             break;
         }
@@ -246,7 +250,8 @@ int report_print_keys(struct report *r)
         size_t older = 0;
         json_t *trials = keys_read_trials(r, json_object_get(row, "key"), &older, &code);
         asked++;
-        if (json_array_size(trials) > 0) {
+        code = code ? code : report_complete_row(r, row);
+        if (code == DONE && json_array_size(trials) > 0) {
             keys_print_title(r, row);
             keys_print_confidence(r, json_object_get(row, "key"));
             keys_print_counts(r, trials, older);

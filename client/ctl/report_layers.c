@@ -17,6 +17,7 @@ void sums_add_row(struct sums *s, const json_t *row)
         s->with_floor++;
         s->time_us += us;
         s->floor_us += floor_us;
+        s->loss_us += us > floor_us ? us - floor_us : 0;
     }
     if (speedup > 0) {
         s->with_speedup++;
@@ -33,6 +34,7 @@ static void sums_add(struct sums *s, const struct sums *more)
     s->log_speedup += more->log_speedup;
     s->time_us += more->time_us;
     s->floor_us += more->floor_us;
+    s->loss_us += more->loss_us;
 }
 
 double sums_floor_percent(const struct sums *s)
@@ -171,15 +173,10 @@ void layers_name_row(const json_t *models, json_t *row)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static double layer_loss(const struct layer *l)
-{
-    return l->sums.time_us - l->sums.floor_us;
-}
-
 static int layers_compare_loss(const void *a, const void *b)
 {
     const struct layer *x = a, *y = b;
-    const double loss = layer_loss(y) - layer_loss(x);
+    const double loss = y->sums.loss_us - x->sums.loss_us;
     return loss > 0   ? 1
            : loss < 0 ? -1
                       : (x->sums.keys < y->sums.keys) - (x->sums.keys > y->sums.keys);
@@ -222,7 +219,7 @@ static json_t *layer_make_row(const struct layer *l, json_t *name, int place)
     }
     if (l->sums.with_floor > 0) {
         json_object_set_new(row, "floor_percent", json_real(sums_floor_percent(&l->sums)));
-        json_object_set_new(row, "loss_us", json_real(layer_loss(l)));
+        json_object_set_new(row, "loss_us", json_real(l->sums.loss_us));
     }
     return row;
 }
@@ -252,7 +249,7 @@ static void layers_list_rest(const struct layer *from, size_t n, json_t *rows)
 
 json_t *layers_list(const struct layers *l, size_t most, const json_t *models)
 {
-    static const char *const order[] = {"place", "name",  "E",     "topk",  "N",
+    static const char *const order[] = {"place", "model", "E",     "topk",  "N",
                                         "K",     "class", "flags", "order", NULL};
     json_t *rows = json_array();
     const size_t shown = l->n < most ? l->n : most;
@@ -265,8 +262,10 @@ json_t *layers_list(const struct layers *l, size_t most, const json_t *models)
     qsort(sorted, l->n, sizeof(*sorted), layers_compare_loss);
     for (size_t i = 0; i < shown; i++) {
         const struct layer *at = &sorted[i];
-        const int place = layers_find_model(models, at) ? 0 : 1;
-        json_array_append_new(rows, layer_make_row(at, layers_make_name(models, at), place));
+        const char *model = layers_find_model(models, at);
+        json_t *row = layer_make_row(at, layers_make_name(models, at), model ? 0 : 1);
+        json_object_set_new(row, "model", json_string(model ? model : ""));
+        json_array_append_new(rows, row);
     }
     layers_list_rest(sorted + shown, l->n - shown, rows);
     rows_sort(rows, order);

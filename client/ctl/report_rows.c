@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
 #include <string.h>
 
 #include "client/ctl/report.h"
@@ -124,16 +123,21 @@ static void report_count(json_t *counts, const char *name)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Keeps the rows that lose most time: sorts and cuts the list whenever it has twice as many. */
-static void report_keep_lossy(struct report *r, json_t *row)
+static void report_cut_lossy(json_t *rows)
 {
     static const char *const order[] = {"-loss_us", "-time_us", NULL};
-    json_array_append(r->lossy, row);
-    if (json_array_size(r->lossy) >= (size_t)2 * KEYS_SHOWN) {
-        rows_sort(r->lossy, order);
-        while (json_array_size(r->lossy) > KEYS_SHOWN) {
-            json_array_remove(r->lossy, json_array_size(r->lossy) - 1);
-        }
+    rows_sort(rows, order);
+    while (json_array_size(rows) > KEYS_SHOWN) {
+        json_array_remove(rows, json_array_size(rows) - 1);
+    }
+}
+
+/* Keeps the rows that lose most time: sorts and cuts the list whenever it has twice as many. */
+static void report_keep_lossy(json_t *rows, json_t *row)
+{
+    json_array_append(rows, row);
+    if (json_array_size(rows) >= 2 * KEYS_SHOWN) {
+        report_cut_lossy(rows);
     }
 }
 
@@ -142,7 +146,7 @@ static bool report_add_row(struct report *r, void *ctx, json_t *row)
     rows_derive_best(row);
     const double loss = field_number(row, "time_us") - field_number(row, "floor_us");
     const bool has_floor = field_number(row, "floor_us") > 0;
-    json_object_set_new(row, "loss_us", json_real(has_floor && isfinite(loss) ? loss : 0));
+    json_object_set_new(row, "loss_us", json_real(has_floor && loss > 0 ? loss : 0));
     if (!json_object_get(row, "name")) {
         layers_name_row(r->models, row);
     }
@@ -152,7 +156,11 @@ static bool report_add_row(struct report *r, void *ctx, json_t *row)
     report_count(r->classes, field_text(row, "class"));
     report_count(r->sources, field_text(row, "source"));
     r->low += strcmp(field_text(row, "confidence"), "low") == 0;
-    report_keep_lossy(r, row);
+    report_keep_lossy(r->lossy, row);
+    if (json_is_integer(json_object_get(row, "trial")) ||
+        !result_is_product(field_string(row, "op"))) {
+        report_keep_lossy(r->tried, row);
+    }
     if (*field_text(row, "doubt") && json_array_size(r->doubted) < ROWS_SHOWN) {
         json_array_append(r->doubted, row);
     }
@@ -199,41 +207,37 @@ static int report_read_problems(struct report *r)
     return code;
 }
 
-/* Adds the columns that the sums do without to the rows that are shown. A row whose key has another
- * row since stays as it is. */
+int report_complete_row(struct report *r, json_t *row)
+{
+    int code = DONE;
+    if (!json_object_get(row, "config")) {
+        json_t *filter = json_pack("{sO, sO}", "key", json_object_get(row, "key"), "generation",
+                                   json_object_get(row, "generation"));
+        json_t *whole = ctl_list(&r->s->ctl, "best", filter, &code);
+        json_object_update_missing(row, json_array_get(whole, 0));
+        json_decref(whole);
+    }
+    return code;
+}
+
 static int report_complete_rows(struct report *r, const json_t *rows)
 {
     int code = DONE;
-    size_t i;
-    json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        json_t *whole = json_object_get(row, "config")
-                            ? NULL
-                            : ctl_list(&r->s->ctl, "best",
-                                       json_pack("{sO, sO}", "key", json_object_get(row, "key"),
-                                                 "generation", json_object_get(row, "generation")),
-                                       &code);
-        json_object_update_missing(row, json_array_get(whole, 0));
-        json_decref(whole);
-        if (code) {
-            break;
-        }
+    for (size_t i = 0; code == DONE && i < json_array_size(rows); i++) {
+        code = report_complete_row(r, json_array_get(rows, i));
     }
     return code;
 }
 
 int report_read_rows(struct report *r)
 {
-    static const char *const order[] = {"-loss_us", "-time_us", NULL};
     static const char columns[] = "key,op,family,problem,class,source,time_us,reference_us,"
-                                  "floor_us,stamp,doubt,generation";
+                                  "floor_us,stamp,doubt,generation,trial";
     const bool named = problems_given(&r->s->problems);
     int code = named ? report_read_problems(r)
                      : report_read_list(r, "best", "key", NULL, columns, report_add_row, NULL);
-    rows_sort(r->lossy, order);
-    while (json_array_size(r->lossy) > KEYS_SHOWN) {
-        json_array_remove(r->lossy, json_array_size(r->lossy) - 1);
-    }
-    code = code || named ? code : report_complete_rows(r, r->lossy);
-    return code || named ? code : report_complete_rows(r, r->doubted);
+    report_cut_lossy(r->lossy);
+    report_cut_lossy(r->tried);
+    code = code ? code : report_complete_rows(r, r->lossy);
+    return code ? code : report_complete_rows(r, r->doubted);
 }

@@ -120,7 +120,7 @@ void report_print_layers(struct report *r)
                    "<p>A row has all answers with these experts, N, K and mode. VS REF is the "
                    "geometric mean of the speeds over the reference kernel (the analytic default). "
                    "%% OF FLOOR divides the least time that the device allows by the time, of all "
-                   "keys of the row together; LOSS is the difference.%s%s</p>\n",
+                   "keys of the row together; LOSS is the time above the floor.%s%s</p>\n",
                    r->floors[10] > 0 ? " Above 100 % the floor is only a hint, as on a CPU." : "",
                    r->layers.n > LAYERS_SHOWN
                        ? " The layers that lose most time have rows of their "

@@ -134,11 +134,11 @@ static void svg_print_level(struct page *p, const struct scale *s, double us, co
 
 /* ---- dots ------------------------------------------------------------------------------------ */
 
-static void svg_print_cross(struct page *p, double x, const char *config, const char *status)
+static void svg_print_cross(struct page *p, double x, const char *config, const char *failure)
 {
     const double y = TOP + FAILED_BAND / 4.0;
-    page_print(p, "<path class=\"bad\" d=\"M%.1f %.1fl5 5m-5 0l5 -5\"><title>%s: %s</title></path>",
-               x - 2.5, y - 2.5, status, config);
+    page_print(p, "<path class=\"bad\" d=\"M%.1f %.1fl5 5m-5 0l5 -5\"><title>%s; %s</title></path>",
+               x - 2.5, y - 2.5, failure, config);
 }
 
 /* Trials that were cut short are hollow. `titled`: the config shows when the mouse rests there. */
@@ -204,7 +204,7 @@ void svg_print_landscape(struct page *p, const struct drawing *d)
         if (dot->tile >= 0 && dot->us > 0) {
             svg_print_dot(p, dot, x, scale_at(&s, dot->us), true);
         } else if (dot->tile >= 0) {
-            svg_print_cross(p, x, dot->config, dot->status);
+            svg_print_cross(p, x, dot->config, dot->failure);
         }
     }
     svg_end(p, &s, d);
@@ -246,7 +246,7 @@ void svg_print_path(struct page *p, const struct drawing *d)
         if (dot->us > 0) {
             svg_print_dot(p, dot, x, scale_at(&s, dot->us), false);
         } else {
-            svg_print_cross(p, x, dot->config, dot->status);
+            svg_print_cross(p, x, dot->config, dot->failure);
         }
     }
     svg_print_best(p, d, &s, step);
