@@ -4,7 +4,7 @@
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile
-        landscape check export import backup restore report events models status devices start stop version help"
+        landscape check export import backup restore report events models status metrics devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
@@ -75,6 +75,7 @@ _gemmctl() {
     quarantine) options="--clear $rows $view $common" ;;
     modules|devices) options="$rows $view $common" ;;
     report) options="--html --from --to $problem $common" ;;
+    metrics) options="--textfile $common" ;;
     export) options="--format --fields --to --output $problem $rows $common" ;;
     import|backup|restore)
         [ "${COMP_WORDS[1]}" = restore ] && options="--database --json --quiet --help"

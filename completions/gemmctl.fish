@@ -2,7 +2,7 @@
 # fish completion of gemmctl
 
 set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile landscape check \
-    export import backup restore report events models status devices start stop version help
+    export import backup restore report events models status metrics devices start stop version help
 set -l asking get tune bench verify
 set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials report
 set -l listing list trials modules devices quarantine events evict
@@ -11,6 +11,8 @@ complete -c gemmctl -f
 complete -c gemmctl -n "not __fish_seen_subcommand_from $commands" -a "$commands"
 complete -c gemmctl -n "__fish_seen_subcommand_from help" -a "$commands"
 complete -c gemmctl -n "__fish_seen_subcommand_from import backup restore" -F
+
+complete -c gemmctl -n "__fish_seen_subcommand_from metrics" -l textfile -r -F -d "for node_exporter"
 
 set -l d "not __fish_seen_subcommand_from precompile warm models"
 complete -c gemmctl -n $d -l socket -r -F -d "socket of the daemon"

@@ -141,8 +141,11 @@ int address_listen(const char *text, int backlog, int *fd, struct error *err)
                              "metrics-listen: %s is in use by another program or gemmd; choose "
                              "another address for this gemmd (`ss -xltnp` shows the program)",
                              text)
-                 : error_set(err, ERROR_IO, "metrics-listen: cannot listen on %s: %s", text,
-                             strerror(errno));
+                 : error_set(err, ERROR_IO, "metrics-listen: cannot listen on %s: %s%s", text,
+                             strerror(errno),
+                             errno == EAFNOSUPPORT ? "; does RestrictAddressFamilies= of the "
+                                                     "systemd unit forbid it?"
+                                                   : "");
     if (*fd >= 0) {
         close(*fd);
     }

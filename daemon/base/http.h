@@ -24,6 +24,7 @@ enum {
     HTTP_PER_SECOND = 50, /* connections that gemmd accepts within a second */
     HTTP_BACKLOG = 16,
     HTTP_REQUEST_BYTES_MAX = 4096,
+    /* checked once a second: */
     HTTP_LATE_MS = 1000,  /* then the hook must answer with what it has */
     HTTP_LIMIT_MS = 3000, /* from accept to the last byte taken by the client */
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters and states as text, for monitoring: the method `metrics`, and /metrics (exporter.h).
+ * Counters and states as text, for monitoring: the method `metrics`, and /metrics
+ * (daemon/exporter.c).
  *
  * A family of metrics has a name, a type and samples. OpenMetrics names a counter's family without
  * the suffix _total of its samples; the text format of Prometheus names it with the suffix. The

@@ -147,6 +147,7 @@ def test_a_value_above_its_limit_is_refused_and_the_connection_stays(daemon_of_m
 
 # the parameters of each method; `status` and `shutdown` ignore theirs
 REPEATABLE = {
+    "metrics": {"openmetrics": True},
     "get": {"problem": gemm(), "wait": "cached", "configs": [{"a": 1}], "restrict": {}},
     "tune": {"problem": gemm(), "deadline_ms": 1}, "space": {"problem": gemm(), "target": ""},
     "get_many": {"problems": [], "wait": "cached"}, "cancel": {"request": 1}, "hello": {"client": "a"},

@@ -5,7 +5,7 @@
   off        without --metrics-listen
   scraped    with --metrics-listen, and a scrape each 100 ms
   flooded    with --metrics-listen, and 1,000 connections a second that ask for /metrics
-  beside     the same flood goes to another program's socket: shows what the flood itself costs
+  beside     the same flood goes to another gemmd, on the client's CPU: what the flood itself costs
   before     another build, named by --before
 
   scrapes.py --build build [--before BUILD] [--rounds N]      medians over all blocks, and ratios to `off`
@@ -108,26 +108,29 @@ class Nothing:
         pass
 
 
-def start(args, folder, name, build, options):
+def start(args, folder, name, build, options, cpu=SERVER_CPU):
     own = folder / name
     own.mkdir()
     database = shutil.copy(args.database, own / "db")
     command = servers.gemmd_command(build, own, f"replay:{SYNTHETIC}", database)
-    server = servers.Server("gemmd", own, command + options)
-    servers.pin(server.pid, SERVER_CPU)
+    server = servers.Server("gemmd", own, command + options, args.realtime)
+    servers.pin(server.pid, cpu)
     return server
 
 
 def measure(args, folder):
     args.database = fill(args, folder, f"replay:{SYNTHETIC}", args.problems)
-    port, other = free_port(), socket.create_server(("127.0.0.1", 0), backlog=16)
+    port, other = free_port(), free_port()
     running = {"off": start(args, folder, "off", args.build, []),
-               "on": start(args, folder, "on", args.build, ["--metrics-listen", f"127.0.0.1:{port}"])}
+               "on": start(args, folder, "on", args.build, ["--metrics-listen", f"127.0.0.1:{port}"]),
+               "other": start(args, folder, "other", args.build, ["--metrics-listen", f"127.0.0.1:{other}"],
+                              CLIENT_CPU)}
     cases = {"off": ("off", Nothing), "scraped": ("on", lambda: Scraper(port)),
-             "beside": ("off", lambda: Flood(other.getsockname()[1])), "flooded": ("on", lambda: Flood(port))}
+             "beside": ("off", lambda: Flood(other)), "flooded": ("on", lambda: Flood(port))}
     if args.before:
         running["before"] = start(args, folder, "before", args.before, [])
         cases["before"] = ("before", Nothing)
+    cases = {name: case for name, case in cases.items() if not args.cases or name in args.cases}
     loads, blocks = {}, {name: [] for name in cases}
     try:
         for name, server in running.items():
@@ -144,7 +147,6 @@ def measure(args, folder):
             load.close()
         for server in running.values():
             server.stop()
-        other.close()
     return {name: [statistics.median(b[f] for b in bs) for f in ("p50_us", "p99_us")] for name, bs in blocks.items()}
 
 
@@ -154,20 +156,24 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--build", type=pathlib.Path, required=True)
     p.add_argument("--before", type=pathlib.Path, help="another build, to compare")
+    p.add_argument("--cases", type=lambda text: text.split(","), help="only these, as off,scraped")
     p.add_argument("--rounds", type=int, default=20)
     p.add_argument("--seconds", type=float, default=0.3, help="of one block")
     p.add_argument("--problems", type=int, default=2000)
+    p.add_argument("--realtime", action="store_true",
+                   help="servers and client under SCHED_FIFO (root): where others use the machine")
     args = p.parse_args()
-    args.build, args.realtime = args.build.resolve(), False
+    args.build = args.build.resolve()
     args.programs = args.build / "tests/bench/serving"
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-scrapes-"))
     try:
         result = measure(args, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    base = result.get("off") or next(iter(result.values()))
     print("| | p50 us | to off | p99 us | to off |\n|---|---|---|---|---|")
     for name, (p50, p99) in result.items():
-        print(f"| {name} | {p50:.2f} | {p50 / result['off'][0]:.3f} | {p99:.2f} | {p99 / result['off'][1]:.3f} |")
+        print(f"| {name} | {p50:.2f} | {p50 / base[0]:.3f} | {p99:.2f} | {p99 / base[1]:.3f} |")
     return 0
 
 
