@@ -6,8 +6,10 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -139,10 +141,22 @@ def test_a_program_that_hangs_fails_no_node(node, script, program, limit):
                 time.sleep(0.02)
 
 
+def test_a_daemon_that_hangs_keeps_no_task(node):
+    """The real gemmctl at a socket that nobody reads."""
+    node.program("gemmctl", f'exec {BUILD}/client/gemmctl "$@"')
+    with tempfile.TemporaryDirectory(prefix="gemmd-") as run, socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(f"{run}/GPU-aa.sock")
+        silent.listen()
+        said, _ = node.run("task-prolog", GEMMD_RUN=run, GEMMD_TASK_PROLOG_S="0.2", GEMMD_SYSTEM="0")
+        assert said.splitlines()[0].startswith("print gemmd: GPU-aa does not answer;")
+        assert said.splitlines()[1:] == ["export GEMMD_WAIT=cached", "export GEMMD_DEADLINE_MS=2000"]
+        assert node.run("task-prolog", GEMMD_RUN=run, GEMMD_TASK_PROLOG_S="no number")[0] == ""
+
+
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
 def test_shellcheck_finds_nothing():
     scripts = [*(DEPLOY / "slurm").iterdir(), DEPLOY / "container" / "start", ROOT / "tests/packages/run",
-               ROOT / "tests/packages/inside", *(ROOT / "debian").glob("*.p*")]
+               ROOT / "tests/packages/inside", ROOT / "tests/packages/container", *(ROOT / "debian").glob("*.p*")]
     done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -160,7 +174,8 @@ def test_the_daemonset_takes_no_gpu_and_shares_the_folder_of_the_sockets():
     assert f"useradd -u {container['securityContext']['runAsUser']} " in made
     assert f"groupadd -g {container['securityContext']['runAsGroup']} " in made
     version = re.search(r"version: '([\d.]+)'", (ROOT / "meson.build").read_text())[1]
-    assert container["image"].endswith(":" + version) == pod["initContainers"][0]["image"].endswith(":" + version) is True
+    for step in (*pod["initContainers"], container):
+        assert step["image"].endswith(":" + version)
     assert f"gemmd ({version})" in (ROOT / "debian" / "changelog").read_text()
 
 
@@ -194,7 +209,8 @@ def test_the_container_starts_a_gemmd_again_and_ends_with_it(tmp_path):
     start = subprocess.Popen([DEPLOY / "container" / "start"], env=env, stderr=subprocess.PIPE, text=True)
 
     def is_well():
-        return subprocess.run([DEPLOY / "container" / "start", "check"], env=env, stderr=subprocess.DEVNULL).returncode == 0
+        check = [DEPLOY / "container" / "start", "check"]
+        return subprocess.run(check, env=env, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     def pid():
         until = time.monotonic() + 60
@@ -217,6 +233,6 @@ def test_the_container_starts_a_gemmd_again_and_ends_with_it(tmp_path):
 
 
 def test_a_container_without_a_gpu_says_so(node):
-    done = subprocess.run(["/bin/sh", DEPLOY / "container" / "start"], capture_output=True, text=True,
+    done = subprocess.run(["/bin/sh", DEPLOY / "container" / "start"], capture_output=True, text=True, check=False,
                           env={"PATH": str(node.path / "bin")})
     assert done.returncode == 1 and "lists no GPU" in done.stderr

@@ -57,7 +57,8 @@ def test_a_moved_prefix_works(tmp_path, user):
         package, = prefix.rglob("gemmd/ffi.py")
         env = {**user, "PYTHONPATH": str(package.parents[1])}
         assert run("/usr/bin/python3", "-c", ASK.format(place=str(prefix)), env=env) == "exact\n"
-        listed = run(gemmctl, "get", "--moe", "qwen3-30b-a3b", "--tokens", "16", "--wait", "cached", "--device", "cpu", env=user)
+        listed = run(gemmctl, "get", "--moe", "qwen3-30b-a3b", "--tokens", "16", "--wait", "cached",
+                     "--device", "cpu", env=user)
         assert "dW" in listed, "the table of models is found"
     finally:
         run(gemmctl, "stop", "--device", "cpu", env=user)
