@@ -105,13 +105,9 @@ const char *listing_name(const struct subject *s)
 
 static json_t *listing_list_trials(struct subject *s, json_t **baselines, int *code)
 {
-    const bool failed = s->given[OWN_FAILED];
     *code = listing_find_key(s);
-    if (*code == DONE && s->command == &command_trials && !failed &&
-        !json_object_get(s->filter, "sort")) {
-        listing_sort(s, "speedup");
-    }
-    json_t *rows = *code ? NULL : baselines_list(&s->ctl, s->filter, failed, baselines, code);
+    json_t *rows =
+        *code ? NULL : baselines_list(&s->ctl, s->filter, s->given[OWN_FAILED], baselines, code);
     const json_t *problem = json_object_get(s->shown, "problem");
     size_t i;
     json_t *row;
@@ -124,6 +120,10 @@ static json_t *listing_list_trials(struct subject *s, json_t **baselines, int *c
 json_t *listing_rows(struct subject *s, const char *what, json_t **baselines, int *code)
 {
     *baselines = NULL;
+    if (s->command == &command_trials && !s->given[OWN_FAILED] &&
+        !json_object_get(s->filter, "sort")) {
+        listing_sort(s, "speedup");
+    }
     sort_newest_first(s, what);
     return strcmp(what, "stale") == 0    ? known_rows(&s->ctl, s->filter, true, code)
            : strcmp(what, "trials") == 0 ? listing_list_trials(s, baselines, code)
