@@ -241,7 +241,7 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
     X(T, INT, space, 0) /* number of legal configs in the searched space */                        \
     X(T, REAL, device_ms, 0)                                                                       \
     X(T, REAL, compile_ms, 0) /* sum of the times of all compiles */                               \
-    X(T, REAL, wall_ms, 0)    /* time that all orders of this search took */                       \
+    X(T, REAL, wall_ms, 0) /* time that all orders of this search took, less waits for pauses */   \
     X(T, TEXT, timeline, 240) /* for users: milliseconds of each phase */                          \
     X(T, FLAG, set_aside, 0)                                                                       \
     X(T, FLAG, in_use, 0)                                                                          \

@@ -14,7 +14,8 @@ static double compilers_host_now_ms(const struct runner *r)
 
 static double compilers_host_wall_ms(const struct job *j)
 {
-    return timeline_ms(&j->runner->timeline) + j->order->spent_ms;
+    const struct timeline *t = &j->runner->timeline;
+    return timeline_ms(t) - t->ms[PHASE_PAUSE] + j->order->spent_ms;
 }
 
 static bool compilers_host_is_built(const struct job *j, const struct candidate *c)

@@ -52,28 +52,45 @@ int pauses_wait_to_prepare(struct job *j, struct error *err)
     return status ? status : pauses_wait(j, err);
 }
 
+static bool pauses_allow(const struct pauses *p)
+{
+    return !p->bound || (p->open && pauses_clock_ms() < p->until_ms);
+}
+
+/* Ends the open pause, if there is one, and asks for the next. */
+static void pauses_end(struct job *j)
+{
+    struct runner *r = j->runner;
+    r->pauses.open = false;
+    runner_announce(r, "pause", NULL, 0);
+    notice_progress(j, "pause", NULL);
+    pauses_say_quiet(r, true);
+}
+
 int pauses_wait(struct job *j, struct error *err)
 {
     struct runner *r = j->runner;
     struct pauses *p = &r->pauses;
-    const double began_ms = pauses_clock_ms();
-    if (!p->bound || (p->open && began_ms < p->until_ms)) {
+    if (pauses_allow(p)) {
         return 0;
     }
     enum phase before = timeline_enter(&r->timeline, PHASE_PAUSE);
-    p->open = false;
-    runner_announce(r, "pause", NULL, 0);
-    notice_progress(j, "pause", NULL);
-    pauses_say_quiet(r, true);
+    const double began_ms = runner_now_ms(r);
+    pauses_end(j);
     int status = job_poll(j, err);
-    while (status == 0 && p->bound && !p->open) {
-        channel_wait(&r->channel, -1, -1);
+    while (status == 0 && !pauses_allow(p)) {
+        if (p->open) {
+            pauses_end(j); /* the pause was over before its first step */
+        } else {
+            channel_wait(&r->channel, -1, -1);
+        }
         status = job_poll(j, err);
     }
     timeline_enter(&r->timeline, before);
     /* the job's limits of time do not count the wait */
-    const double waited_ms = pauses_clock_ms() - began_ms;
+    const double waited_ms = runner_now_ms(r) - began_ms;
     j->began_ms += waited_ms;
+    j->order_began_ms += waited_ms;
     j->turn_began_ms += waited_ms;
     return status;
 }

@@ -21,7 +21,7 @@
  *                                              set the tune aside (aside.h).
  *   gemmd   notify  forget {job}               a job that was set aside will not come back.
  *   gemmd   notify  pause {job, ms}            the device is free for so long (order.in_pauses);
- *                                              ms below 0: to the end of the order.
+ *                                              0: no longer; below 0: to the end of the order.
  *   runner  notify  quiet {job, wants}         the device is quiet until the next pause; wants:
  *                                              work for the device is ready.
  *   gemmd   request ping                       answered by true between two steps.
