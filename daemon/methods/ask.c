@@ -87,9 +87,6 @@ static int ask_put_now(const struct ask *a, struct error *err)
                        .background = true,
                        .in_pauses = in_pauses,
                        .account = a->account};
-    if (in_pauses && a->session) {
-        pauses_hold(&a->parts->tuning, a->session);
-    }
     const struct query asked = x->request.query;
     x->other = x->request.problem; /* waiters_join changes the request */
     if (waiters_join(&a->parts->tuning, &w, &refused) < 0) {
@@ -98,6 +95,8 @@ static int ask_put_now(const struct ask *a, struct error *err)
         x->request.problem = x->other;
         x->request.query = asked;
         status = ask_put_lower(a, note, err); /* counted above */
+    } else if (in_pauses && a->session) {
+        pauses_hold(&a->parts->tuning, a->session);
     }
     return status;
 }
