@@ -32,7 +32,7 @@ static bool pauses_bind(const struct tuning *x, const struct job *j)
 
 bool pauses_bind_order(struct tuning *x, const struct job *j)
 {
-    x->pauses.wanted = false;
+    x->pauses.wanted_ms = 0;
     return x->pauses.bound = pauses_bind(x, j);
 }
 
@@ -78,9 +78,15 @@ void pauses_hold(struct tuning *x, struct session *s)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* The session has ended within its pause. The training job may have gone on, so the pause ends. */
 static void on_request_gone(struct ticket *t)
 {
-    pausing_free(LIST_OF(t, struct pausing, ticket));
+    struct pausing *p = LIST_OF(t, struct pausing, ticket);
+    struct tuning *x = p->tuning;
+    pausing_free(p);
+    if (list_empty(&x->pauses.requests) && x->scheduler.running) {
+        supervisor_pause(&x->supervisor, x->scheduler.running->id, 0);
+    }
 }
 
 static void pauses_put(const struct tuning *x, struct wire_buf *out, uint32_t id)
@@ -109,7 +115,7 @@ static void pauses_answer(struct tuning *x)
 int pauses_ask(struct tuning *x, struct session *s, uint32_t id, int64_t ms, struct error *err)
 {
     struct pauses *all = &x->pauses;
-    const bool opens = all->wanted && x->scheduler.running;
+    const bool opens = all->wanted_ms && x->scheduler.running;
     if (!opens && list_empty(&all->requests)) {
         pauses_put(x, &s->out, id);
         return 0;
@@ -126,7 +132,7 @@ int pauses_ask(struct tuning *x, struct session *s, uint32_t id, int64_t ms, str
     p->tuning = x;
     list_append(&all->requests, &p->link);
     if (opens) {
-        all->wanted = false;
+        all->wanted_ms = 0;
         supervisor_pause(&x->supervisor, x->scheduler.running->id, ms);
     }
     return PAUSES_LATER;
@@ -137,14 +143,27 @@ int pauses_ask(struct tuning *x, struct session *s, uint32_t id, int64_t ms, str
 void pauses_on_quiet(struct tuning *x, int64_t job, bool wants)
 {
     const struct job *j = x->scheduler.running;
-    if (j && j->id == job && x->pauses.bound) {
-        x->pauses.wanted = wants;
-        pauses_answer(x);
+    if (!j || j->id != job) {
+        return;
     }
+    if (!x->pauses.bound) { /* the order was freed before the runner had it */
+        supervisor_pause(&x->supervisor, job, -1);
+        return;
+    }
+    x->pauses.wanted_ms = wants ? uv_now(&x->daemon->loop) : 0;
+    pauses_answer(x);
 }
 
 void pauses_end(struct tuning *x)
 {
-    x->pauses.bound = x->pauses.wanted = false;
+    x->pauses.bound = false;
+    x->pauses.wanted_ms = 0;
     pauses_answer(x);
+}
+
+bool pauses_are_overdue(const struct tuning *x, const struct job *j)
+{
+    const uint64_t since_ms = x->pauses.wanted_ms;
+    return j == x->scheduler.running && since_ms &&
+           uv_now(&x->daemon->loop) - since_ms > PAUSES_OVERDUE_MS;
 }

@@ -589,6 +589,13 @@ void supervisor_pause(struct supervisor *s, int64_t job, int64_t ms)
     wire_put_map(&b, 2);
     wire_put_kv_int(&b, "job", job);
     wire_put_kv_int(&b, "ms", ms);
+    if (strcmp(s->attempt.stage, "pause") ==
+        0) { /* now silence is a fault: the runner must go on */
+        const int64_t hang_ms = s->tuning->daemon->config->hang_limit_ms;
+        const bool shorter = hang_ms > 0 && hang_ms < CANCEL_LIMIT_MS;
+        s->attempt.limit_ms = shorter ? hang_ms : CANCEL_LIMIT_MS;
+        supervisor_watch_silence(s, (uint64_t)s->attempt.limit_ms + WATCHDOG_SLACK_MS);
+    }
     send_bytes(s, &b);
 }
 

@@ -107,7 +107,9 @@ struct pauses {
     struct list sessions;
     struct list requests; /* requests `pause` that wait for the end of the open pause */
     bool bound;           /* the running order keeps to pauses */
-    bool wanted;          /* the runner has work for the device and waits for a pause */
+    /* loop time since when the runner has work for the device and waits for a pause; 0: it does not
+     * wait for a pause */
+    uint64_t wanted_ms;
 };
 
 struct tuning {
@@ -264,7 +266,8 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
  *
  * A job that was set aside keeps its lease while it has waiters. Without waiters the lease is given
  * back, so that another daemon with an idle device may tune the key for its own waiters. When the
- * job comes back, it takes the lease again, or was answered meanwhile.
+ * job comes back, it takes the lease again, or was answered meanwhile. A job whose pauses are
+ * overdue (pauses.c) gives its lease back, too.
  *
  * Pins and restricted searches are local to this daemon: only searches for a key's answer are
  * leased.
@@ -314,7 +317,10 @@ void offers_take(struct tuning *x);
  * as a background job.
  */
 
-enum { PAUSES_LATER = 1 };
+enum {
+    PAUSES_LATER = 1,
+    PAUSES_OVERDUE_MS = 3000, /* longer than most training steps take */
+};
 
 /* Adds the session to pauses.sessions until the session ends: the steps of its training job go
  * before tunings of jobs with `in_pauses`. */
@@ -334,6 +340,9 @@ void pauses_review(struct tuning *x);
 void pauses_on_quiet(struct tuning *x, int64_t job, bool wants);
 /* Called when the running order has ended or is free of pauses: ends the open pause. */
 void pauses_end(struct tuning *x);
+/* True when the job has waited for a pause for so long that other daemons should not wait for its
+ * search: its training job may do something else than train. */
+bool pauses_are_overdue(const struct tuning *x, const struct job *j);
 
 /* ---- precompile.c ---------------------------------------------------------------------------- */
 
@@ -387,8 +396,8 @@ bool supervisor_cancel(struct supervisor *s, int64_t job);
 /* Tells the runner that other jobs wait for the device, so that it may set the order aside. The
  * call is ignored unless the order is under way. */
 void supervisor_others_wait(struct supervisor *s, int64_t job);
-/* Tells the runner that it may use the device for its order for `ms`; below 0: until the order
- * ends. */
+/* Tells the runner that it may use the device for its order for `ms`; 0: no longer; below 0: until
+ * the order ends. */
 void supervisor_pause(struct supervisor *s, int64_t job, int64_t ms);
 /* Tells the runner that a job that was set aside will not come back, so that the runner may drop
  * the job's state. */
