@@ -121,9 +121,12 @@ void job_lease_learned(struct tuning *x, const char *key, bool searched)
     }
 }
 
-static void job_lease_renew_key(struct tuning *x, const struct job *j)
+static void job_lease_renew_key(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
+    if (pauses_are_overdue(x, j)) {
+        job_lease_release(x, j);
+    }
     if (j->leased && d->ledger) {
         ledger_lease(d->ledger, j->key, LEASE_LEDGER_MS, on_renewed, d);
     }

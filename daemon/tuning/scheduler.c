@@ -155,6 +155,7 @@ void scheduler_come_back(struct scheduler *s, struct job *j)
 {
     s->n_leased_out--;
     scheduler_enqueue(s, j);
+    pauses_review(s->tuning);
 }
 
 /* Called when a job was queued, or a waiter has joined a queued job: offers the job to other

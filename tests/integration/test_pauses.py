@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """wait=boundary: keys are tuned only while a training job says that its GPU pauses (`pause`)."""
 import os
+import pathlib
 import signal
 import time
 
 import pytest
 
-from conftest import RpcError, eventually, gemm
+from conftest import RUNNER, RpcError, eventually, gemm
+from test_daemons import host  # noqa: F401  (a fixture)
 
 SIZES = (256, 512)
 
@@ -22,6 +24,10 @@ def phase(connection):
 
 def until_it_wants_a_pause(connection):
     eventually(lambda: phase(connection) == "pause", seconds=60)
+
+
+def sleeps(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "S"
 
 
 def finish(connection, ms=20):
@@ -77,6 +83,22 @@ def test_who_joins_frees_the_key(daemon):
         assert ask(other, 256, wait="tuned")["tier"] == "exact"
 
 
+def test_who_comes_before_the_runner_is_there_frees_the_key(daemon, folder):
+    """The order that keeps to pauses is packed already, and waits for its runner."""
+    gate, late = folder / "gate", folder / "late-runner"
+    os.mkfifo(gate)
+    late.write_text(f'#!/bin/sh\ncase $* in *--fd*) read go < {gate};; esac\nexec {RUNNER} "$@"\n')
+    late.chmod(0o755)
+    d = daemon(options=["--runner", late])
+    with d.connect() as c, d.connect() as other:
+        ask(c, 256)
+        eventually(lambda: d.status()["runner"]["state"] == "starting")
+        request = other.send("get", problem=gemm(m=512, n=256), wait="tuned")
+        eventually(lambda: d.status()["jobs"]["queued"] == 1)
+        gate.write_text("go\n")
+        assert other.wait(request)["tier"] == "exact"
+
+
 def test_after_the_job_has_left_the_key_is_tuned_in_the_background(daemon):
     d = daemon()
     with d.connect() as c:
@@ -100,6 +122,49 @@ def test_a_pause_ends_with_its_runner(daemon):
         assert c.wait(request)["left"] == 1
         finish(c)
         assert is_tuned(c, 256)
+
+
+def test_a_runner_that_hangs_before_its_pause_is_killed(daemon):
+    d = daemon(options=["--hang-limit-ms", "500"])
+    with d.connect() as c:
+        ask(c, 256)
+        until_it_wants_a_pause(c)
+        os.kill(d.runner_pid(), signal.SIGSTOP)
+        assert c.call("pause", ms=20)["left"] == 1
+        finish(c)
+        assert is_tuned(c, 256)
+
+
+def test_a_pause_ends_when_its_job_leaves(daemon):
+    """Another training job has the key, too, so the key still keeps to pauses."""
+    d = daemon()
+    with d.connect() as c:
+        ask(c, 256)
+        until_it_wants_a_pause(c)
+        stopped = d.runner_pid()
+        with d.connect() as job:
+            ask(job, 256)
+            os.kill(stopped, signal.SIGSTOP)
+            job.send("pause", ms=60000)
+            assert job.call("status")["job"]["phase"] == "pause"
+        eventually(lambda: c.call("status")["connections"] == 1)
+        os.kill(stopped, signal.SIGCONT)
+        eventually(lambda: sleeps(stopped))
+        assert c.list("trials") == [] and not is_tuned(c, 256)
+        finish(c)
+        assert is_tuned(c, 256)
+
+
+def test_another_daemon_waits_only_for_a_job_that_pauses(host):  # noqa: F811
+    """The training job of `one` has the lease of a key and does not pause, nor does the job of `two`."""
+    one, two = host(2)
+    with one.connect() as c, two.connect() as job, two.connect() as waits:
+        ask(c, 256)
+        until_it_wants_a_pause(c)
+        request = waits.send("get", problem=gemm(m=256, n=256), wait="tuned")
+        eventually(lambda: two.status()["jobs"]["elsewhere"] == 1)
+        ask(job, 512)
+        assert waits.wait(request)["tier"] == "exact"
 
 
 def test_a_job_without_pauses_or_tunings_is_not_held_up(daemon):
