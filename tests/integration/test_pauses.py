@@ -52,6 +52,7 @@ def test_nothing_touches_the_device_between_pauses(daemon):
         assert c.list("trials", key=key) == [], "the order waits before its first step on the device"
         first = c.call("pause", ms=1)
         assert first["left"] == 1
+        until_it_wants_a_pause(c)  # again, before its next step
         assert finish(c) > 0 and is_tuned(c, 256)
         assert c.call("pause", ms=1) == {"left": 0, "generation": first["generation"] + 1}
         assert "wait for pauses" in c.list("events", kind="tuned")[0]["text"]
