@@ -67,6 +67,23 @@ def test_other_settings_make_a_boundary_nothing(cpu):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("ms", [0, -1, 60001, 20.5, "50", None])
+def test_a_wrong_time_is_said(ms):
+    with pytest.raises(ValueError, match="1 to 60000"):
+        gt.boundary(ms)
+
+
+def test_a_product_that_nobody_tunes_costs_no_pauses(cpu):
+    gt.configure(socket=cpu.socket, wait="boundary", budget=1)
+    step(*operands())
+    while (now := cpu.status())["job"] or now["jobs"]["queued"]:
+        if now["job"]:
+            cpu.call("cancel", key=now["job"]["key"])
+    assert gt.boundary(20) == 0
+    asked = cpu.status()["requests"]
+    assert gt.boundary(20) == 0 and hows() == {"plain"} and cpu.status()["requests"] == asked + 1
+
+
 def test_without_a_daemon_the_job_goes_on(tmp_path):
     gt.configure(socket=str(tmp_path / "none"), wait="boundary")
     step(*operands())
@@ -102,8 +119,9 @@ def test_an_unchanged_script(cpu, tmp_path):
             time.sleep(0.01)
         print(sorted({p["how"] for p in gt.status()}))
         """))
-    run = subprocess.run([sys.executable, "-W", "ignore", "-m", "gemmd.torch", "--wait", "boundary", "--boundary-ms", "20",
-                          "--socket", cpu.socket, str(script)], capture_output=True, text=True, env=environment())
+    run = subprocess.run([sys.executable, "-W", "ignore", "-m", "gemmd.torch", "--boundary-ms", "20", "--socket",
+                          cpu.socket, str(script)], capture_output=True, text=True,
+                         env=environment(GEMMD_WAIT="boundary"))
     assert (run.returncode, run.stdout) == (0, "['gemmd']\n"), run.stdout + run.stderr
 
 

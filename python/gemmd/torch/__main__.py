@@ -11,6 +11,14 @@ import runpy
 import sys
 
 
+def _read_pause_ms(text):
+    from gemmd.torch.plans import check_pause_ms
+    try:
+        return check_pause_ms(int(text))
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+
+
 def _parse(arguments):
     from gemmd.torch.plans import WAITS
     p = argparse.ArgumentParser(prog="python -m gemmd.torch", description=__doc__,
@@ -18,7 +26,7 @@ def _parse(arguments):
     p.add_argument("--wait", choices=WAITS,
                    help="tune a new product before its first call (tuned), in the background (now), "
                    "between the optimizer's steps (boundary), or never (cached)")
-    p.add_argument("--boundary-ms", type=int, default=50,
+    p.add_argument("--boundary-ms", type=_read_pause_ms, default=50,
                    help="with --wait boundary: the GPU pauses for at most so long after a step (50)")
     p.add_argument("--deadline-ms", type=float, help="wait this long for a product")
     p.add_argument("--socket", help="the daemon's socket")
@@ -48,9 +56,10 @@ def main(arguments=None):
     options = _parse(arguments)
     from torch.optim import optimizer
     from gemmd.torch import boundary, install_report, override
+    from gemmd.torch.plans import plans
     settings = {name: getattr(options, name) for name in ("wait", "deadline_ms", "socket", "autostart")}
     override.install(**{name: value for name, value in settings.items() if value is not None})
-    if options.wait == "boundary":
+    if plans.settings.wait == "boundary":  # also from GEMMD_WAIT
         optimizer.register_optimizer_step_post_hook(lambda *_: boundary(options.boundary_ms))
     if options.report or install_report.asked_for():
         install_report.print_at_exit()

@@ -25,6 +25,7 @@ from gemmd.results import Rows
 
 
 WAITS = ("tuned", "now", "cached", "boundary")
+PAUSE_MS_MOST = 60000  # the daemon's limit
 PAUSE_LATE_MS = 5000  # how long after the end of a pause the daemon may still answer
 COMPILED_LATER = "its kernel is compiled and tuned between steps"
 PLANS_MOST = 4096  # kept plans; at the limit the older half is dropped, in a job whose row counts always change
@@ -79,6 +80,12 @@ def _read_ms(text):
     return ms
 
 
+def check_pause_ms(ms):
+    if not isinstance(ms, numbers.Integral) or not 1 <= ms <= PAUSE_MS_MOST:
+        raise ValueError(f"ms is {ms!r}: a whole number from 1 to {PAUSE_MS_MOST} is wanted here")
+    return int(ms)
+
+
 class Settings:
     """`wait`: "tuned" (tune a new key before its first call, up to the deadline), "now" (the best
     lower tier first, tuned in the background), "cached" (never tune), "boundary" (tuned in boundary(),
@@ -110,6 +117,7 @@ class Plan:
         self.reason, self.launches, self.workspace_bytes = reason, 0, None
         self.made_at, self.used = time.monotonic(), 0
         self.final = bool(answer and answer.final and kernel)
+        self.wants_pauses = not self.final
 
     def row(self):
         c, a = self.call, self.answer
@@ -243,7 +251,7 @@ class Plans:
             answer, _ = self._ask(call, wait=wait, deadline_ms=min(self.settings.deadline_ms, 100))
         except (GemmdError, OSError):  # no answer: keep the old plan
             answer = None
-        old.made_at = time.monotonic()
+        old.made_at, old.wants_pauses = time.monotonic(), True
         if answer is None or not answer.final:
             return old
         new = self._make(call, answer)
@@ -273,7 +281,7 @@ class Plans:
             return 0
         left = 0
         with self._lock:
-            for device in {p.call.device for p in self._plans.values() if not p.final}:
+            for device in {p.call.device for p in self._plans.values() if p.wants_pauses}:
                 left += self._pause_device(device, ms)
         return left
 
@@ -289,6 +297,9 @@ class Plans:
         except (GemmdError, OSError):  # no daemon: the plans stay as they are
             self._quiet_until[name] = time.monotonic() + (self.settings.retry_s or float("inf"))
             return 0
+        if left == 0 and self.settings.retry_s is not None:
+            for plan in self._plans.values():  # the daemon tunes none of these: _renew() asks again
+                plan.wants_pauses = plan.wants_pauses and plan.call.device != device
         return left
 
     def _take_new(self, device):
@@ -423,7 +434,7 @@ def boundary(ms=50):
     waits here while the daemon tunes this job's new products, for `ms` milliseconds at most and a step of
     the measuring; nothing is measured beside the job's own work. Costs nothing when all is tuned.
     Returns the number of products that are still to be tuned."""
-    return plans.pause(ms)
+    return plans.pause(check_pause_ms(ms))
 
 
 def status():
