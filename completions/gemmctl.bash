@@ -4,7 +4,7 @@
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile
-        landscape check export import backup restore report events models status metrics devices start stop version help"
+        landscape check export import bundle backup restore report events models status metrics devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
@@ -46,7 +46,7 @@ _gemmctl() {
     --what)
         COMPREPLY=($(compgen -W "best stale history trials modules quarantine runs devices events portfolio" -- "$cur"))
         return ;;
-    --socket|--shapes|--rows-per-expert|--space|--configs|--output|--to|--database|--html) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    --socket|--shapes|--rows-per-expert|--space|--configs|--output|--to|--database|--html|--key|--public-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     esac
     if [ "$COMP_CWORD" -eq 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
         COMPREPLY=($(compgen -W "$commands" -- "$cur"))
@@ -77,6 +77,13 @@ _gemmctl() {
     report) options="--html --from --to $problem $common" ;;
     metrics) options="--textfile $common" ;;
     export) options="--format --fields --to --output $problem $rows $common" ;;
+    bundle)
+        options="--key --modules --note --public-key --trust --force $rows $common"
+        case $COMP_CWORD:$cur in
+        2:*) options="create verify install" ;;
+        *:-*) ;;
+        *) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        esac ;;
     import|backup|restore)
         [ "${COMP_WORDS[1]}" = restore ] && options="--database --json --quiet --help"
         [ "${COMP_WORDS[1]}" = import ] && options="--format --problem --fields --dry-run --trust $problem $common"

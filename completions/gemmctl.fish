@@ -2,7 +2,7 @@
 # fish completion of gemmctl
 
 set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile landscape check \
-    export import backup restore report events models status metrics devices start stop version help
+    export import bundle backup restore report events models status metrics devices start stop version help
 set -l asking get tune bench verify
 set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials report
 set -l listing list trials modules devices quarantine events evict
@@ -92,7 +92,7 @@ complete -c gemmctl -n "__fish_seen_subcommand_from space" -l compat -x -a "unsl
 complete -c gemmctl -n "__fish_seen_subcommand_from space" -l arch -x \
     -a "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" -d "of an architecture"
 
-set -l r "__fish_seen_subcommand_from $listing export"
+set -l r "__fish_seen_subcommand_from $listing export bundle"
 complete -c gemmctl -n $r -l where -x -d "only these rows"
 complete -c gemmctl -n $r -l sort -x -d "column"
 complete -c gemmctl -n $r -l top -x -d "first rows"
@@ -127,3 +127,11 @@ complete -c gemmctl -n "__fish_seen_subcommand_from report" -l to -x -d "changes
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l dry-run -d "only show the hints"
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l trust -d "the rows answer at once"
 complete -c gemmctl -n "__fish_seen_subcommand_from restore" -l database -r -F -d "the database"
+set -l b "__fish_seen_subcommand_from bundle"
+complete -c gemmctl -n $b -F -a "create verify install"
+complete -c gemmctl -n $b -l key -r -F -d "sign with this private key"
+complete -c gemmctl -n $b -l modules -d "with the compiled kernels"
+complete -c gemmctl -n $b -l note -x -d "a text for people"
+complete -c gemmctl -n $b -l public-key -r -F -d "the signer's key"
+complete -c gemmctl -n $b -l trust -d "the rows answer at once"
+complete -c gemmctl -n $b -l force -d "also an older bundle"

@@ -275,14 +275,18 @@ enum own_option {
     OWN_FIELDS,
     OWN_FINALS,
     OWN_FOLLOW,
+    OWN_FORCE,
     OWN_FORMAT,
     OWN_FROM_GENERATION,
     OWN_HTML,
     OWN_JOBS,
+    OWN_KEY_FILE,
     OWN_KNOWN,
+    OWN_MODULES,
     OWN_NOTE,
     OWN_OLDER,
     OWN_PROBLEM,
+    OWN_PUBLIC_KEY,
     OWN_NOT_HERE, /* an option to refuse: undeclared, argp would take --budget as --budget-ms */
     OWN_SAMPLES,
     OWN_SECONDS,
@@ -557,7 +561,7 @@ extern const struct command command_get, command_tune, command_bench, command_pi
     command_promote, command_evict, command_cancel, command_list, command_show, command_why,
     command_verify, command_trials, command_modules, command_quarantine, command_devices,
     command_space, command_check, command_precompile, command_landscape, command_export,
-    command_import, command_backup, command_events, command_models, command_metrics, command_status,
-    command_start, command_stop, command_report, command_version, command_restore;
+    command_import, command_backup, command_bundle, command_events, command_models, command_metrics,
+    command_status, command_start, command_stop, command_report, command_version, command_restore;
 
 #endif

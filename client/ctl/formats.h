@@ -137,6 +137,7 @@ const char *writing_slash(const char *folder);
 /* writing.c. Makes the folders, then the file. The file gets its name only when complete, so an
  * earlier file survives a failure. "-" is stdout. */
 int writing_save(const char *path, const char *text);
+int writing_save_bytes(const char *path, const void *data, size_t size);
 int writing_save_json(const char *path, const json_t *document);
 /* Adds the row's key and problem to w->skipped. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
@@ -180,5 +181,10 @@ int import_custom(struct subject *s, const struct format *format);
 /* import.c: sends rows in the form of `list` of best; adds "imported", "trials" and "skipped" to
  * total. `trust`: the rows answer at once. */
 int import_rows(struct ctl *ctl, const json_t *rows, bool trust, json_t *total);
+/* transfer.c. The document of an export, owned. */
+json_t *transfer_make_document(const json_t *status, json_t *rows);
+/* Prints the result of an import, also of an import that failed with `code`, and takes it over.
+ * Returns the exit code. */
+int transfer_print_import(const struct ctl *c, json_t *total, int code);
 
 #endif

@@ -83,7 +83,7 @@ static int restore_say(const struct ctl *c, char *words)
         return ctl_print_json(
             json_pack("{ss, ss?}", "database", database, "replaced", *replaced ? replaced : NULL));
     }
-    text_print("%s\n", database);
+    printf("%s\n", database);
     if (*replaced && !c->quiet) {
         text_remark("the database before is kept: %s", replaced);
     }

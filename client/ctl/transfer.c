@@ -46,6 +46,14 @@ static int transfer_refuse_files(const struct subject *s)
 
 /* ---- export --------------------------------------------------------------------------------- */
 
+json_t *transfer_make_document(const json_t *status, json_t *rows)
+{
+    return json_pack("{si, sO*, sO*, sO*, sI, sO}", "gemmd_export", FORMAT_VERSION, "build",
+                     json_object_get(status, "build"), "device", json_object_get(status, "device"),
+                     "bucket_scheme", json_object_get(status, "bucket_scheme"), "exported_s",
+                     (json_int_t)time(NULL), "rows", rows);
+}
+
 static int transfer_export_rows(struct subject *s)
 {
     struct ctl *c = &s->ctl;
@@ -60,11 +68,7 @@ static int transfer_export_rows(struct subject *s)
         code = ctl_failed("nothing was found for that key yet: there is no row to export");
         unsaved_fail(status, unsaved_there(status), "this export", "export");
     } else if (rows && code == DONE) {
-        json_t *document =
-            json_pack("{si, sO*, sO*, sO*, sI, sO}", "gemmd_export", FORMAT_VERSION, "build",
-                      json_object_get(status, "build"), "device", json_object_get(status, "device"),
-                      "bucket_scheme", json_object_get(status, "bucket_scheme"), "exported_s",
-                      (json_int_t)time(NULL), "rows", rows);
+        json_t *document = transfer_make_document(status, rows);
         code = writing_save_json(path, document);
         json_decref(document);
         if (code == DONE && !c->quiet && strcmp(path, "-") != 0) {
@@ -195,7 +199,7 @@ static void say_skipped(const json_t *skipped)
 }
 
 /* Prints the skipped rows also when the import failed half-way. */
-static int print_import(const struct ctl *c, json_t *total, int code)
+int transfer_print_import(const struct ctl *c, json_t *total, int code)
 {
     const json_t *skipped = json_object_get(total, "skipped");
     const bool nothing = field_int(total, "imported") == 0 && field_int(total, "trials") == 0;
@@ -204,10 +208,11 @@ static int print_import(const struct ctl *c, json_t *total, int code)
         return code == DONE && nothing ? FAILED : code;
     }
     if (code == DONE) {
-        const json_int_t trials = field_int(total, "trials");
+        const json_int_t trials = field_int(total, "trials"), modules = field_int(total, "modules");
         printf("%lld imported, %zu skipped", field_int(total, "imported"),
                json_array_size(skipped));
-        printf(trials ? ", with %lld trials\n" : "\n", (long long)trials);
+        printf(trials ? ", with %lld trials" : "", (long long)trials);
+        printf(modules ? ", %lld modules\n" : "\n", (long long)modules);
     }
     say_skipped(skipped);
     if (code == DONE && nothing) {
@@ -255,7 +260,7 @@ static int transfer_import_rows(struct subject *s)
     }
     json_decref(document);
     const bool sent = code == DONE;
-    code = print_import(c, total, code);
+    code = transfer_print_import(c, total, code);
     if (sent && !c->quiet) {
         json_t *status = unsaved_status(c);
         unsaved_say(status, "the database");

@@ -51,10 +51,10 @@ static bool is_descriptor(const char *path)
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Writes to stdout, a pipe or a device: a file that renaming a new file cannot replace. */
-static int save_there(const char *path, const char *text)
+static int save_there(const char *path, const void *data, size_t size)
 {
     FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
-    bool failed = !f || fputs(text, f) == EOF;
+    bool failed = !f || fwrite(data, 1, size, f) != size;
     if (f == stdout) {
         ctl_printed();
     }
@@ -63,7 +63,7 @@ static int save_there(const char *path, const char *text)
 }
 
 /* Writes a file in the same folder, then renames the file, with the mode of the old file. */
-static int save_whole(const char *path, const char *text, const struct stat *before)
+static int save_whole(const char *path, const void *data, size_t size, const struct stat *before)
 {
     const char *slash = strrchr(path, '/');
     char *part = text_format("%.*s.gemmctl.%d.part", slash ? (int)(slash + 1 - path) : 0, path,
@@ -73,7 +73,7 @@ static int save_whole(const char *path, const char *text, const struct stat *bef
     }
     FILE *f = part ? fopen(part, "wex") : NULL;
     bool failed = !f || (before && fchmod(fileno(f), before->st_mode & 0777));
-    failed = failed || fputs(text, f) == EOF;
+    failed = failed || fwrite(data, 1, size, f) != size;
     failed = (f && fclose(f)) || failed || rename(part, path);
     int code = failed ? cannot_write(path) : DONE;
     if (failed && f) {
@@ -95,7 +95,7 @@ static int make_target(const char *path)
     return f && fclose(f) == 0 ? DONE : cannot_write(path);
 }
 
-static int save_file(const char *path, const char *text)
+static int save_file(const char *path, const void *data, size_t size)
 {
     struct stat before;
     bool there = stat(path, &before) == 0;
@@ -103,23 +103,28 @@ static int save_file(const char *path, const char *text)
         return FAILED;
     }
     if (there && (!S_ISREG(before.st_mode) || is_descriptor(path))) {
-        return save_there(path, text);
+        return save_there(path, data, size);
     }
     char *real = realpath(path, NULL); /* replaces the link's target, not the link */
-    int code = save_whole(real ? real : path, text, there ? &before : NULL);
+    int code = save_whole(real ? real : path, data, size, there ? &before : NULL);
     free(real);
     return code;
 }
 
-int writing_save(const char *path, const char *text)
+int writing_save_bytes(const char *path, const void *data, size_t size)
 {
     if (strcmp(path, "-") == 0) {
-        return save_there(path, text);
+        return save_there(path, data, size);
     }
     char *copy = strdup(path);
     int code = copy ? make_folders(copy) : ctl_failed("no memory");
     free(copy);
-    return code ? code : save_file(path, text);
+    return code ? code : save_file(path, data, size);
+}
+
+int writing_save(const char *path, const char *text)
+{
+    return writing_save_bytes(path, text, strlen(text));
 }
 
 int writing_save_json(const char *path, const json_t *document)

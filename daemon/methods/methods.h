@@ -34,16 +34,16 @@ typedef int method(struct call *c, struct error *err);
     X(space, false, true, NULL)                                            /* space.c */           \
     X(pin, true, false,                                                                            \
       NAMES("problem", "config", "atol", "rtol", "deadline_ms", "iters", "progress", "seed",       \
-            "target", "warmup"))                     /* admin.c */                                 \
-    X(unpin, true, false, NAMES("key", "problem"))   /* admin.c */                                 \
-    X(evict, false, false, NAMES("key", "problem"))  /* admin.c */                                 \
-    X(unquarantine, true, false, NAMES("variant"))   /* admin.c */                                 \
-    X(import, true, false, NAMES("rows", "trust"))   /* put.c */                                   \
-    X(promote, true, false, NAMES("key", "problem")) /* promote.c */                               \
-    X(pause, false, true, NAMES("ms"))               /* pause.c */                                 \
-    X(subscribe, false, true, NAMES("on"))           /* announce.c */                              \
-    X(backup, true, true, NAMES("path"))             /* admin.c */                                 \
-    X(shutdown, true, true, NULL)                    /* admin.c */
+            "target", "warmup"))                             /* admin.c */                         \
+    X(unpin, true, false, NAMES("key", "problem"))           /* admin.c */                         \
+    X(evict, false, false, NAMES("key", "problem"))          /* admin.c */                         \
+    X(unquarantine, true, false, NAMES("variant"))           /* admin.c */                         \
+    X(import, true, false, NAMES("rows", "trust", "bundle")) /* put.c */                           \
+    X(promote, true, false, NAMES("key", "problem"))         /* promote.c */                       \
+    X(pause, false, true, NAMES("ms"))                       /* pause.c */                         \
+    X(subscribe, false, true, NAMES("on"))                   /* announce.c */                      \
+    X(backup, true, true, NAMES("path"))                     /* admin.c */                         \
+    X(shutdown, true, true, NULL)                            /* admin.c */
 
 #define NAMES(...)                                 ((const char *const[]){__VA_ARGS__, NULL})
 

@@ -172,13 +172,14 @@ int method_put(struct call *c, struct error *err)
 
 /* ---- import ---------------------------------------------------------------------------------- */
 
-enum { SKIPPED_MAX = 256 };
+enum { SKIPPED_MAX = 256, BUNDLE_TEXT_MAX = 200 };
 
 struct importing {
     struct pending pending; /* first member: its address is the struct's */
     unsigned left;
     int64_t imported, trials;
     bool trust;
+    char bundle[BUNDLE_TEXT_MAX]; /* text of the event, in place of the usual text; "": none */
     uint32_t n_skipped;
     struct wire_buf skipped; /* owned: maps {row, message} of skipped rows */
     struct imported {
@@ -194,9 +195,13 @@ static void finish_import(struct importing *x)
 {
     struct wire_buf skipped = x->skipped;
     struct wire_buf *b = pending_result(&x->pending);
-    daemon_event(x->pending.d, "import", x->pending.uid,
-                 "%lld rows imported, %u skipped, %lld trials of custom ops",
-                 (long long)x->imported, x->n_skipped, (long long)x->trials);
+    if (x->bundle[0]) {
+        daemon_event(x->pending.d, "bundle", x->pending.uid, "%s", x->bundle);
+    } else {
+        daemon_event(x->pending.d, "import", x->pending.uid,
+                     "%lld rows imported, %u skipped, %lld trials of custom ops",
+                     (long long)x->imported, x->n_skipped, (long long)x->trials);
+    }
     if (b) {
         wire_put_map(b, 2 + (x->trials > 0));
         wire_put_kv_int(b, "imported", x->imported);
@@ -443,8 +448,14 @@ static void import_all_rows(struct importing *x, const struct wire_obj *rows, bo
 int method_import(struct call *c, struct error *err)
 {
     const struct wire_obj *rows = wire_find(c->params, "rows");
+    const struct wire_obj *bundle = wire_find(c->params, "bundle");
+    char event[BUNDLE_TEXT_MAX] = "";
     bool trusted = false;
     int status = call_flag(c, "trust", &trusted, err);
+    if (status == 0 && bundle && !wire_copy_str(bundle, event, sizeof(event))) {
+        status = error_set(err, ERROR_INVALID, "'bundle' must be text of at most %d bytes",
+                           BUNDLE_TEXT_MAX - 1);
+    }
     if (status == 0 && (wire_type_of(rows) != WIRE_ARRAY || wire_count(rows) > SKIPPED_MAX)) {
         status = error_set(err, ERROR_INVALID,
                            "'rows' must be a list of at most %d rows as `list` of best gives them",
@@ -457,6 +468,7 @@ int method_import(struct call *c, struct error *err)
     /* counts this function, so that the import cannot finish before all rows are submitted */
     x->left = 1;
     x->trust = trusted;
+    memcpy(x->bundle, event, sizeof(event));
     import_all_rows(x, rows, false);
     import_all_rows(x, rows, true);
     import_count_done(x);

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results that travel: restore, bundles, lock files."""
 import contextlib
+import hashlib
+import io
 import json
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
+import tarfile
 
 import pytest
 
-from conftest import GEMMD
+from conftest import GEMMCTL, GEMMD, gemm
+from test_classes import device, odd_config
 
 
 def problem(n):
@@ -130,3 +135,167 @@ def test_only_the_owner_and_root_restore_and_root_keeps_the_owner(daemon, folder
     refused = subprocess.run([GEMMD, "--restore", copy, "--database", d.database], capture_output=True, text=True,
                              user="nobody", group="nogroup", extra_groups=[])
     assert refused.returncode == 1 and "only the owner of its folder" in refused.stderr, refused.stderr
+
+
+# ---- bundles -----------------------------------------------------------------------------------
+
+
+def openssl(*args):
+    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True)
+
+
+def key_pair(folder, name):
+    private, public = folder / f"{name}.pem", folder / f"{name}.pub"
+    openssl("genpkey", "-algorithm", "ed25519", "-out", private)
+    private.chmod(0o600)
+    openssl("pkey", "-in", private, "-pubout", "-out", public)
+    return private, public
+
+
+@pytest.fixture
+def keys(folder):
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl to make keys with")
+    private, public = key_pair(folder, "signer")
+    said = subprocess.run([GEMMCTL, "bundle", "verify", "/dev/null", "--public-key", public], capture_output=True,
+                          text=True)
+    if "libcrypto" in said.stderr:
+        pytest.skip("gemmctl was built without libcrypto")
+    return private, public
+
+
+def move(d, name):
+    """The next start of the daemon is another host: with a database and a cache of its own."""
+    d.stop()
+    d.database, d.cache = d.folder / f"{name}.db", d.folder / f"{name}-cache"
+
+
+def test_a_bundle_answers_on_another_host_without_a_tuning(daemon, folder, keys):
+    private, public = keys
+    file = folder / "results.bundle"
+    a = daemon()
+    with a.connect() as c:
+        config = odd_config(c, gemm())
+        tuned = c.call("pin", problem=gemm(), config=config)
+        c.call("put", problem=problem(1), config={"a": 1}, time_us=1)
+    a.ctl("bundle", "create", file, "--key", private, "--modules", "--note", "of host A")
+    shown = json.loads(subprocess.run([GEMMCTL, "bundle", "verify", file, "--public-key", public, "--json"],
+                                      capture_output=True, check=True).stdout)
+    assert (shown["generation"], shown["rows"], shown["modules"], shown["note"]) == (2, 2, 1, "of host A")
+    assert shown["stamps"] == ["", tuned["stamp"]] or shown["stamps"] == [tuned["stamp"], ""]
+    move(a, "b")
+    a.device = device(folder, "other", power_limit_w=300)
+    b = a.start()
+    said = b.ctl("bundle", "install", file, "--public-key", public, "--trust")
+    assert said.stdout == "2 imported, 0 skipped, 1 modules\n", said
+    with b.connect() as c:
+        answer = c.call("get", problem=gemm())
+        assert (answer["tier"], answer["source"], answer["config"]) == ("exact", "trusted", config)
+        assert "not measured here" in answer["note"] and c.call("status")["runner"]["starts"] == 0
+        assert not c.list("trials", key=answer["key"]), "nothing was measured"
+        image = c.call("module", id=tuned["module"])["data"]
+    [module] = (b.cache / "modules").iterdir()
+    assert module.stem == tuned["module"] and module.read_bytes() == image
+    with tarfile.open(file) as archive:  # any tar reads the file
+        assert archive.getnames() == ["manifest.json", "manifest.sig", "rows.json", "trials.json",
+                                      f"modules/{tuned['module']}"]
+        assert {t["key"] for t in json.load(archive.extractfile("trials.json"))} >= {tuned["key"]}
+
+
+def test_an_older_bundle_of_a_signer_is_installed_only_by_force(daemon, folder, keys):
+    private, public = keys
+    other = key_pair(folder, "other")
+    d = daemon()
+    files = [folder / f"{i}.bundle" for i in range(3)]
+    for i in range(2):
+        d.call("put", problem=problem(i), config={"a": i}, time_us=1)
+        d.ctl("bundle", "create", files[i], "--key", private)
+    d.ctl("bundle", "create", files[2], "--key", other[0])
+    move(d, "b")
+    d.start()
+    d.ctl("bundle", "install", files[1], "--public-key", public, "--trust")
+    said = d.ctl("bundle", "install", files[0], "--public-key", public, "--trust", check=False)
+    assert said.returncode == 1 and "generation 1, and generation 2 of the same signer is installed" in said.stderr
+    d.stop()
+    d.start()
+    for file, key, more in ((files[0], public, ["--force"]), (files[1], public, []), (files[2], other[1], [])):
+        # an installed bundle has nothing new
+        said = d.ctl("bundle", "install", file, "--public-key", key, "--trust", *more, check=False)
+        assert "generation" not in said.stderr, said.stderr
+
+
+def forge(members, private, path, change):
+    """Packs files as gemmctl does, with a changed manifest and a right signature."""
+    manifest = json.loads(members["manifest.json"])
+    change(manifest)
+    members["manifest.json"] = json.dumps(manifest).encode()
+    message, signature = path.with_suffix(".txt"), path.with_suffix(".sig")
+    message.write_bytes(members["manifest.json"])
+    openssl("pkeyutl", "-sign", "-rawin", "-inkey", private, "-in", message, "-out", signature)
+    members["manifest.sig"] = signature.read_bytes()
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+        size = archive.offset
+    os.truncate(path, size + 1024)
+
+
+def test_a_changed_bundle_is_refused(daemon, folder, keys):
+    private, public = keys
+    file, bad = folder / "results.bundle", folder / "bad.bundle"
+    d = daemon()
+    d.call("get", problem=gemm(), budget=2)
+    d.ctl("bundle", "create", file, "--key", private, "--modules")
+    d.stop()
+    good = file.read_bytes()
+
+    def verify(path=bad, key=public):
+        return subprocess.run([GEMMCTL, "bundle", "verify", path, "--public-key", key], capture_output=True, text=True)
+
+    def says(text, **more):
+        said = verify(**more)
+        assert said.returncode == 1 and text in said.stderr and said.stdout == "", said
+
+    def members():
+        with tarfile.open(file) as archive:
+            return {m.name: archive.extractfile(m).read() for m in archive.getmembers()}
+
+    assert verify(file).returncode == 0
+    draw = random.Random(52)
+    for _ in range(300):
+        flipped, at = bytearray(good), draw.randrange(len(good))
+        flipped[at] ^= 1 << draw.randrange(8)
+        bad.write_bytes(flipped)
+        assert verify().returncode == 1, at
+    for size in (0, 100, 512, 5000, len(good) - 512, len(good) - 1):
+        bad.write_bytes(good[:size])
+        assert verify().returncode == 1, size
+    bad.write_bytes(good + b"\0")
+    says("damaged")
+    bad.write_bytes(file.read_bytes())
+    says("is not that of the key", key=key_pair(folder, "stranger")[1])
+    says("is no public key of Ed25519", key=private)
+    says("cannot read the key", key=folder / "none")
+
+    forge(members(), private, bad, lambda m: None)
+    assert verify().returncode == 0, "the forger packs as gemmctl does"
+    forge(members(), private, bad, lambda m: m.update(gemmd_bundle=2))
+    says("of version 2")
+    forge(members(), private, bad, lambda m: m["files"].pop())
+    says("that the manifest lacks")
+    more = members()
+    name = next(n for n in more if n.startswith("modules/"))
+    more[name] += b"x"
+    forge(more, private, bad, lambda m: m["files"][-1].update(
+        size=len(more[name]), sha256=hashlib.sha256(more[name]).hexdigest()))
+    says("has the content of module")
+
+
+def test_only_the_owner_of_a_private_key_signs(daemon, folder, keys):
+    d = daemon()
+    d.call("put", problem=problem(1), config={"a": 1}, time_us=1)
+    keys[0].chmod(0o644)
+    said = d.ctl("bundle", "create", folder / "x", "--key", keys[0], check=False)
+    assert said.returncode == 1 and "other users may read" in said.stderr and not (folder / "x").exists()
