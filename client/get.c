@@ -37,6 +37,23 @@ bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gem
     return true;
 }
 
+int get_locked(struct gemmd *g, const struct ask *a, struct gemmd_answer *out, struct error *err)
+{
+    struct device_info info;
+    struct gemmd_answer answer;
+    struct question q;
+    int r = a->query.flags & GEMMD_AGAIN
+                ? joblock_refuse(g->joblock, "the query asks for a new search", err)
+                : session_device(&g->session, &info, err);
+    r = r ? r : joblock_answer(g->joblock, a, &info, &answer, err);
+    if (r == 0) {
+        question_of(&a->problem, &q);
+        table_put(&g->table, &q, &answer);
+        answer_give(&answer, out);
+    }
+    return r;
+}
+
 static bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q)
 {
     return g->lazy || (q->flags & (GEMMD_FALLBACK | GEMMD_OFFLINE));
@@ -282,6 +299,11 @@ __attribute__((noinline)) static int get_answer(struct gemmd *g, const char *met
     bool is_get = strcmp(method, "get") == 0;
     int r = get_read_ask(g, &a, problem, query, out, &e);
     if (r || (is_get && get_look_up(g, &a.problem, &a.query, out))) {
+        return handle_result(r, &e, err);
+    }
+    if (g->joblock) {
+        r = is_get ? get_locked(g, &a, out, &e)
+                   : joblock_refuse(g->joblock, "gemmd_tune searches", &e);
         return handle_result(r, &e, err);
     }
     int64_t deadline = handle_deadline(g, a.query.deadline_ms, a.query.wait == GEMMD_WAIT_TUNED);

@@ -88,6 +88,11 @@ static void get_many_look_up(struct get_many *m, size_t i, struct ask *a)
         fail_one(m, i, &e);
     } else if (get_look_up(m->g, &a->problem, &m->query, answer_at(m, i))) {
         m->statuses[i] = 0;
+    } else if (m->g->joblock) {
+        m->statuses[i] = get_locked(m->g, a, answer_at(m, i), &e);
+        if (m->statuses[i]) {
+            fail_one(m, i, &e);
+        }
     }
 }
 

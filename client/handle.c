@@ -146,8 +146,10 @@ static int handle_new(struct gemmd **out, const struct gemmd_options *options, s
     if (!g) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a handle");
     }
-    r = session_init(&g->session, &o, err);
+    r = joblock_open(&g->joblock, err);
+    r = r ? r : session_init(&g->session, &o, err);
     if (r) {
+        joblock_close(g->joblock);
         free(g);
         return r;
     }
@@ -167,6 +169,7 @@ struct gemmd *gemmd_close(struct gemmd *g)
         session_deinit(&g->session);
         wire_buf_deinit(&g->steps.params);
         table_deinit(&g->table);
+        joblock_close(g->joblock);
         pthread_mutex_destroy(&g->lock);
         free(g);
     }

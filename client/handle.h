@@ -7,6 +7,7 @@
 #define GEMMD_CLIENT_HANDLE_H
 
 #include "client/ask.h"
+#include "client/joblock.h"
 #include "client/session.h"
 #include "client/table.h"
 
@@ -42,9 +43,10 @@ struct gemmd {
     struct session session;
     struct steps steps; /* state of the call that holds the lock, when that call may wait */
     struct table table;
-    int step_ms;        /* 0: no steps */
-    bool lazy;          /* opened by gemmd_open_lazy: falls back without a flag */
-    struct gemmd *next; /* list of all handles of the process, for fork (handle.c) */
+    int step_ms;             /* 0: no steps */
+    struct joblock *joblock; /* owned: the lock file that alone answers; NULL: none */
+    bool lazy;               /* opened by gemmd_open_lazy: falls back without a flag */
+    struct gemmd *next;      /* list of all handles of the process, for fork (handle.c) */
 };
 
 /* Locks the session; waits for the lock until the deadline. ERROR_INVALID: g is NULL. ERROR_BUSY:
@@ -89,6 +91,9 @@ bool get_look_up(struct gemmd *g, const struct gemmd_problem *problem,
  * `problem`: the caller's, already checked. */
 bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gemmd_problem *problem,
               const struct gemmd_answer *answer);
+
+/* Answers by the handle's lock file (g->joblock), and puts the answer into the table. */
+int get_locked(struct gemmd *g, const struct ask *a, struct gemmd_answer *out, struct error *err);
 
 /* Returns 0 when the daemon may be used, or ERROR_UNREACHABLE with the reason why not. */
 int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error *err);

@@ -280,14 +280,35 @@ static int compile_build_module(const struct recipe *r, struct modules_made *out
     return status;
 }
 
-/* Implements gemmd_kernel_compile. Of the pointers, `device` and `config` may be NULL. */
+/* Refuses an image that is not the module `id` ("": any): a lock file names the kernel byte for
+ * byte. */
+static int compile_check_module(const struct image *image, const char *id, struct error *err)
+{
+    char hex[HASH_HEX];
+    if (!id[0]) {
+        return 0;
+    }
+    hash128_hex(image->data, image->size, hex);
+    return strcmp(hex, id) == 0
+               ? 0
+               : error_set(
+                     err, ERROR_CONFLICT,
+                     "the compiler here makes module %s of the config, and the lock file names "
+                     "module %s: install the gemmd and the compiler of the file's stamp",
+                     hex, id);
+}
+
+/* Implements gemmd_kernel_compile. Of the pointers, `device` and `config` may be NULL. `module`:
+ * the required hash of the image; "": any. */
 static int kernel_compile(const char *device, const struct gemmd_problem *problem,
-                          const char *config, struct gemmd_kernel **out, struct error *err)
+                          const char *config, const char *module, struct gemmd_kernel **out,
+                          struct error *err)
 {
     struct recipe r;
     struct modules_made made = {.found = false};
     int status = compile_plan_recipe(&r, device, problem, config, err);
     status = status ? status : compile_build_module(&r, &made, err);
+    status = status ? status : compile_check_module(&made.image, module, err);
     status = status
                  ? status
                  : kernel_make(&r.problem, &r.config, made.image.data, made.image.size, out, err);
@@ -305,7 +326,7 @@ int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem
         *out = NULL;
     }
     r = r ? r : ask_problem(&a, problem, &e);
-    r = r ? r : kernel_compile(device, &a.problem, config, out, &e);
+    r = r ? r : kernel_compile(device, &a.problem, config, "", out, &e);
     return handle_result(r, &e, err);
 }
 
@@ -421,14 +442,17 @@ static bool is_lost(int status)
     return status == ERROR_NOT_FOUND || status == ERROR_IO;
 }
 
-/* Compiles the answer's kernel, and stores the kernel in the cache for the next caller. */
-static int make_again(const struct gemmd_problem *problem, const struct gemmd_answer *answer,
-                      struct gemmd_kernel **out, struct error *err)
+/* Compiles the answer's kernel, and stores the kernel in the cache for the next caller. On a handle
+ * with a lock file only the answer's own module will do. */
+static int make_again(const struct gemmd *g, const struct gemmd_problem *problem,
+                      const struct gemmd_answer *answer, struct gemmd_kernel **out,
+                      struct error *err)
 {
     struct error gone = *err;
     const char *target = answer->size >= STAMPED_SIZE ? answer->target : "";
     const char *device = !target[0] ? NULL : strcmp(target, "cpu") == 0 ? "cpu" : "cuda";
-    int r = kernel_compile(device, problem, answer->config, out, err);
+    int r =
+        kernel_compile(device, problem, answer->config, g->joblock ? answer->module : "", out, err);
     return r ? error_set(err, gone.code, "%.200s; nor can it be compiled here: %.240s", gone.text,
                          err->text)
              : 0;
@@ -447,7 +471,9 @@ static int load_open_kernel(struct gemmd *g, const struct gemmd_problem *problem
     }
     r = answer->module[0] ? load_fetch_image(g, &p, answer, out, err)
                           : error_set(err, ERROR_NOT_FOUND, "gemmd could not keep the kernel");
-    return is_lost(r) && was_measured(answer) ? make_again(problem, answer, out, err) : r;
+    /* a lock file's answers need no daemon, so a daemon that is away loses no kernel */
+    const bool may_make = is_lost(r) || (g->joblock && r < 0 && r != ERROR_CONFLICT);
+    return may_make && was_measured(answer) ? make_again(g, problem, answer, out, err) : r;
 }
 
 static int load_check_answer(struct gemmd *g, const struct gemmd_answer *answer,

@@ -4,7 +4,7 @@
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile
-        landscape check export import bundle backup restore report events models status metrics devices start stop version help"
+        landscape check export import bundle lock backup restore report events models status metrics devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
@@ -65,6 +65,7 @@ _gemmctl() {
     why) options="$problem $exact --target $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;
     precompile|warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;
+    lock) options="$problem --to $common" ;;
     landscape) options="$problem --to --device --target --seconds --variants --settings --finals --note --jobs --cache-dir
         --json --quiet --help" ;;
     trials) options="$problem $rows $view --failed --all $common" ;;

@@ -2,9 +2,9 @@
 # fish completion of gemmctl
 
 set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile landscape check \
-    export import bundle backup restore report events models status metrics devices start stop version help
+    export import bundle lock backup restore report events models status metrics devices start stop version help
 set -l asking get tune bench verify
-set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials report
+set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials report lock
 set -l listing list trials modules devices quarantine events evict
 
 complete -c gemmctl -f
@@ -76,6 +76,7 @@ complete -c gemmctl -n $w -l cache-dir -r -d "the daemon's"
 complete -c gemmctl -n $w -l cache-max-mib -x -d "stop when it holds so much"
 
 set -l o "__fish_seen_subcommand_from landscape"
+complete -c gemmctl -n "__fish_seen_subcommand_from lock" -l to -r -F -d "the lock file"
 complete -c gemmctl -n $o -l to -r -F -d "the landscape"
 complete -c gemmctl -n $o -l seconds -x -d "begin no more kernels after so long"
 complete -c gemmctl -n $o -l variants -x -d "so many kernels at least"

@@ -82,6 +82,9 @@ int subject_run(const struct command *command, int argc, char **argv)
                         .filter = json_object()};
     search_options_init(&s.search);
     argp_parse(&argp, argc, argv, 0, NULL, &s);
+    if (!pinned) { /* these commands are about what the daemon has now */
+        unsetenv("GEMMD_LOCK");
+    }
     int code = command->run ? command->run(&s) : subject_run_method(&s);
     search_options_deinit(&s.search);
     problems_deinit(&s.problems);

@@ -67,7 +67,7 @@ class Answer(_Row):
     def final(self) -> bool:
         """True when the answer was measured for this very key, over the whole space. A job keeps a
         final answer to the job's end."""
-        return self.tier == "exact" and self.source in ("tuned", "manual")
+        return self.tier == "exact" and self.source in ("tuned", "manual", "locked")
 
     def to_dict(self) -> Dict[str, object]:
         return {**super().to_dict(), "config": self.config}

@@ -299,3 +299,69 @@ def test_only_the_owner_of_a_private_key_signs(daemon, folder, keys):
     keys[0].chmod(0o644)
     said = d.ctl("bundle", "create", folder / "x", "--key", keys[0], check=False)
     assert said.returncode == 1 and "other users may read" in said.stderr and not (folder / "x").exists()
+
+
+# ---- lock files --------------------------------------------------------------------------------
+
+
+def words(n):
+    return ["--mode", "forward", "--m", 256, "--n", n, "--k", 256, "--experts", 4, "--topk", 2]
+
+
+def test_a_lock_file_lists_the_answers_of_a_job(daemon, folder):
+    d, path = daemon(), folder / "gemmd.lock"
+    said = d.ctl("lock", *words("256,512"), "--to", path, check=False)
+    assert said.returncode == 1 and "2 of 2 problems have no tuned, pinned or trusted answer" in said.stderr
+    assert not path.exists()
+    answers = [d.call("get", problem=gemm(n=n), budget=2) for n in (256, 512)]
+    rows = d.ctl_json("lock", *words("256,512,256"))["rows"]
+    assert [(r["key"], r["module"], r["config"]) for r in rows] == \
+           [(a["key"], a["module"], a["config"]) for a in answers]
+    d.ctl("lock", *words("256,512"), "--to", path)
+    d.call("evict", key=answers[0]["key"])
+    [row] = json.loads(d.ctl("get", *words(256), "--json", env={"GEMMD_LOCK": str(path)}).stdout)
+    assert (row["tier"], row["source"], row["config"]) == ("exact", "locked", answers[0]["config"])
+    assert (row["key"], row["module"]) == (answers[0]["key"], answers[0]["module"])
+    assert d.call("get", problem=gemm(), wait="cached")["tier"] != "exact", "the daemon has forgotten the key"
+
+
+def test_a_changed_line_of_a_lock_file_is_an_error_with_its_number(daemon, folder):
+    d, path, bad = daemon(), folder / "gemmd.lock", folder / "bad.lock"
+    for n in (256, 512):
+        d.call("get", problem=gemm(n=n), budget=2)
+    d.ctl("lock", *words("256,512"), "--to", path)
+    lines = path.read_text().splitlines()
+    assert len(lines) == 5 and lines[1].startswith("# ")
+
+    def says(text, changed, n=256):
+        bad.write_bytes(changed if isinstance(changed, bytes) else "\n".join(changed).encode())
+        said = d.ctl("get", *words(n), check=False, env={"GEMMD_LOCK": str(bad)})
+        assert said.returncode != 0 and text in said.stderr, (text, said.stderr)
+        assert said.stdout == ""
+
+    draw, problems = random.Random(52), 0
+    for _ in range(40):
+        at = draw.randrange(2, 5)
+        changed = bytearray(lines[at].encode())
+        changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(7)
+        if b"\n" in changed or b"\r" in changed or changed[:1] == b"#":
+            continue
+        says(f"{bad}: line {at + 1}: ", b"\n".join([*map(str.encode, lines[:at]), changed,
+                                                    *map(str.encode, lines[at + 1:])]))
+        problems += 1
+    assert problems > 30
+    says("line 3: the line was changed or cut short", [*lines[:2], lines[2][:-9], *lines[3:]])
+    says("line 6: line 4 has the same problem", [*lines, lines[3]])
+    says("the first line is not", [*lines[:2], *lines[3:]])
+    says("is empty", [])
+    says("has a zero byte", path.read_bytes() + b"\0")
+    says("has no line for grouped_gemm", [*lines[:3], lines[4]])
+    bad.write_text("\n".join(["", "# mine", *lines[:3], lines[4], ""]))
+    assert "locked" in d.ctl("get", *words(512), env={"GEMMD_LOCK": str(bad)}).stdout
+    said = d.ctl("get", *words(256), check=False, env={"GEMMD_LOCK": str(folder / "none")})
+    assert said.returncode == 1 and "cannot be read: No such file" in said.stderr
+    d.stop()
+    d.device = device(folder, "other", sm_count=8)
+    d.start()
+    said = d.ctl("get", *words(256), check=False, env={"GEMMD_LOCK": str(path)})
+    assert said.returncode == 1 and "its kernels would differ" in said.stderr

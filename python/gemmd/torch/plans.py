@@ -96,7 +96,8 @@ class Settings:
     key that the generation lacks runs the analytic default to the job's end.) `budget`: configs to
     measure for a key (0: the daemon's default). `socket`: the daemon's, as in gemmd.Client;
     `autostart`: starts a daemon for the device when no daemon answers (GEMMD_AUTOSTART=1).
-    `enabled`: False: always plain PyTorch."""
+    `enabled`: False: always plain PyTorch. With $GEMMD_LOCK every product runs the kernel of the lock
+    file, or its call raises GemmdError."""
 
     def __init__(self):
         self.wait = _from_env("GEMMD_WAIT", "tuned", _check_wait)
@@ -107,6 +108,11 @@ class Settings:
         self.autostart = _from_env("GEMMD_AUTOSTART", False, _read_switch)
         self.library = None
         self.enabled = not _from_env("GEMMD_DISABLE", False, _read_switch)
+
+
+def _is_locked():
+    """True when a lock file names all kernels: nothing else may run in their place."""
+    return bool(os.environ.get("GEMMD_LOCK"))
 
 
 class Plan:
@@ -240,8 +246,10 @@ class Plans:
                 and time.monotonic() - plan.made_at > s.retry_s)
 
     def _unplanned(self, call):
-        return Plan(call, reason="it was first called while a CUDA graph was captured: run a step "
-                                 "before capturing")
+        reason = "it was first called while a CUDA graph was captured: run a step before capturing"
+        if _is_locked():
+            raise RuntimeError(f"gemmd: {call.mode} M={call.m} N={call.n} K={call.k}: {reason}")
+        return Plan(call, reason=reason)
 
     def _renew(self, call, old):
         if old is None:
@@ -267,6 +275,8 @@ class Plans:
                 answer, reason = self._ask(call, self.settings.wait, self.settings.deadline_ms)
             plan = self._with_kernel(call, answer, reason)
         except (GemmdError, OSError) as e:  # OSError: no libgemmd
+            if _is_locked():
+                raise
             plan = Plan(call, answer=answer, reason=str(e))
         if plan.how != "gemmd" and plan.reason != COMPILED_LATER:
             self._warn(plan)
@@ -328,7 +338,7 @@ class Plans:
             answer = client.get(problem, wait=wait, budget=self.settings.budget,
                                 deadline_ms=deadline_ms)
         except GemmdError as e:  # for example of a daemon that is older than this library
-            if e.name == "quarantined":  # the default crashes or hangs too: plain PyTorch
+            if e.name == "quarantined" or _is_locked():  # the default crashes or hangs too: plain PyTorch
                 raise
             return client.get(problem, offline=True), str(e)
         if answer.local and answer.tier == "default":
@@ -350,6 +360,8 @@ class Plans:
             try:
                 return Plan(call, self._load(call, answer), "gemmd", answer)
             except GemmdError as e:
+                if _is_locked():
+                    raise
                 reason = str(e)
         if self.settings.wait == "boundary" and answer is not None and not answer.local:
             return Plan(call, answer=answer, reason=COMPILED_LATER)
@@ -406,6 +418,8 @@ class Plans:
     def give_up(self, plan, error):
         """Runs plain PyTorch after a refused launch (a config that does not take these strides,
         say), until gemmd is asked again (retry_s)."""
+        if _is_locked():
+            raise error
         plain = self._plans[plan.call] = Plan(plan.call, answer=plan.answer, reason=str(error))
         plain.used = plan.used
         self._warn(plain)

@@ -14,7 +14,7 @@ CONFIG = ["--config", "A=1"]
 WORDS = {"get": SIZE, "tune": SIZE, "bench": SIZE + CONFIG, "pin": SIZE + CONFIG, "unpin": ["abcdef"],
          "cancel": ["abcdef"], "promote": ["abcdef"], "show": ["abcdef"], "why": SIZE, "verify": ["--exact", *SIZE],
          "evict": ["abcdef"], "space": SIZE, "check": SIZE + CONFIG, "import": ["EXPORT"],
-         "bundle": ["create", "x.bundle", "--key", "none.pem"], "backup": ["copy.db"], "restore": ["copy.db"], "precompile": SIZE, "report": ["--html", "x.html"], "landscape": [*SIZE, "--to", "x.jsonl"]}
+         "bundle": ["create", "x.bundle", "--key", "none.pem"], "lock": SIZE, "backup": ["copy.db"], "restore": ["copy.db"], "precompile": SIZE, "report": ["--html", "x.html"], "landscape": [*SIZE, "--to", "x.jsonl"]}
 ALONE = ["precompile", "landscape", "restore"]
 TABLE = "models"  # reads a file
 EVERY = "metrics"  # asks all daemons; a daemon that refuses is a sample (tests/integration/test_metrics.py)
