@@ -561,7 +561,8 @@ extern const struct command command_get, command_tune, command_bench, command_pi
     command_promote, command_evict, command_cancel, command_list, command_show, command_why,
     command_verify, command_trials, command_modules, command_quarantine, command_devices,
     command_space, command_check, command_precompile, command_landscape, command_export,
-    command_import, command_backup, command_bundle, command_lock, command_events, command_models, command_metrics,
-    command_status, command_start, command_stop, command_report, command_version, command_restore;
+    command_import, command_backup, command_bundle, command_lock, command_events, command_models,
+    command_metrics, command_status, command_start, command_stop, command_report, command_version,
+    command_restore;
 
 #endif

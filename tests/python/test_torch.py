@@ -932,10 +932,10 @@ def test_a_better_answer_is_taken_up_later(cpu, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         first = run()
-    assert hows() == {"compiled here"}
+    assert {p["tier"] for p in gt.status()} == {"default"}  # compiled here, or in the cache already
     with gemmd.Client(cpu.socket) as g:
         g.tune(gemmd.Problem(m=T, n=N, k=K, experts=E, dtype_in="fp32"), budget=1)
-    assert error(run(), first) < 1e-5 and hows() == {"gemmd"}
+    assert error(run(), first) < 1e-5 and {p["tier"] for p in gt.status()} == {"exact"}
     assert gt.status()[0]["launches"] == 2
 
 

@@ -278,7 +278,8 @@ class Plans:
             if _is_locked():
                 raise
             plan = Plan(call, answer=answer, reason=str(e))
-        if plan.how != "gemmd" and plan.reason != COMPILED_LATER:
+        expected = self.settings.wait == "boundary" and (plan.how == "gemmd" or plan.reason == COMPILED_LATER)
+        if plan.reason and not expected:
             self._warn(plan)
         return plan
 
@@ -358,7 +359,8 @@ class Plans:
     def _with_kernel(self, call, answer, reason):
         if answer is not None and answer.module:
             try:
-                return Plan(call, self._load(call, answer), "gemmd", answer)
+                return Plan(call, self._load(call, answer), "gemmd", answer,
+                            reason if answer.tier == "default" else "")
             except GemmdError as e:
                 if _is_locked():
                     raise
