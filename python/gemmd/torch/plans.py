@@ -166,6 +166,7 @@ class Plans:
         self.layers = set()  # the layers whose products were asked for together (launch.prepare_layer)
         self._kernels = weakref.WeakValueDictionary()  # the plans own the kernels
         self._unconnected, self._made = {}, 0
+        self._refused = ""  # why the daemon took no announcement
         self._quiet_until, self._warned = {}, False  # _quiet_until: {device: until when not to ask}
 
     def reset(self, **settings):
@@ -222,12 +223,15 @@ class Plans:
         device, deadline_ms = calls[0].device, min(self.settings.deadline_ms, HELLO_MS)
         if time.monotonic() < self._quiet_until.get(_device_name(device), 0.0):
             return
+        self._refused = ""
         try:
             wait = "boundary" if self.settings.wait == "boundary" else "now"
-            self._client(device).get_many([call.problem() for call in calls], wait=wait,
-                                          deadline_ms=max(1, deadline_ms))
-        except (GemmdError, OSError):
-            pass  # find() asks again, and warns of the reason
+            first = self._client(device).get_many([call.problem() for call in calls], wait=wait,
+                                                  deadline_ms=max(1, deadline_ms))[0]
+            if isinstance(first, GemmdError) or first.local:
+                self._refused = str(first) if isinstance(first, GemmdError) else first.note
+        except (GemmdError, OSError) as e:
+            self._refused = str(e)  # find() asks again, and warns of this
 
     def _keep(self, plan):
         """When the plans are too many, drops the least recently used half."""
@@ -346,7 +350,7 @@ class Plans:
             self._look_for_daemon(call.device, client, deadline_ms, late_at)
         if not _fits(answer, call.device):
             return None, f"the daemon that was asked serves another device ({answer.target})"
-        return answer, answer.note
+        return answer, answer.local and self._refused or answer.note
 
     def _look_for_daemon(self, device, client, deadline_ms, late_at):
         """Stops requests to the device's daemon for retry_s when the daemon was late or is missing,
