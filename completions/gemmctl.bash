@@ -81,8 +81,8 @@ _gemmctl() {
     bundle)
         options="--key --modules --note --public-key --trust --force $rows $common"
         case $COMP_CWORD:$cur in
-        2:*) options="create verify install" ;;
         *:-*) ;;
+        2:*) options="create verify install" ;;
         *) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         esac ;;
     import|backup|restore)
