@@ -131,7 +131,7 @@ def test_deaths_of_runners_and_quarantine_are_counted(daemon):
     d.call("tune", problem=PROBLEM)
     before = samples(d.call("metrics")["text"])
     assert before["gemmd_runner_up", ""] == 1
-    os.kill(d.runner_pid(), signal.SIGSEGV)
+    os.kill(d.runner_pid(), signal.SIGKILL)
     while d.runner_pid():
         time.sleep(0.01)
     seen = samples(d.call("metrics")["text"])
