@@ -142,8 +142,8 @@ struct family_target {
     const char *kind;   /* cuda | cpu */
     const char *label;  /* "portable", "hopper", "cpu" */
     const char *source; /* text that its variants compile; hashed into the stamp */
-    /* The short notation of its configs (notation.h), in the order of writing, up to {NULL}; words
-     * of the same field from the usual one on. NULL: configs have no short notation. */
+    /* The short notation of its configs (notation.h), in the order of writing, up to {NULL}; of the
+     * words of a field the usual value's comes first. NULL: configs have no short notation. */
     const struct notation_word *words;
     /* Sets the three fields that the notation's tile gives, "128x256x64", in its order; a third
      * field with a single value in the space may be left out. NULL when words is NULL. */

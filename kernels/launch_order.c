@@ -5,8 +5,8 @@
 
 enum { NOWHERE = -1 };
 
-/* Fills block_of[SM] with the SM's block. False: two blocks share an SM, or a number of an SM is
- * out of range. */
+/* Fills block_of[SM] with the SM's thread block. False: two thread blocks share an SM, or an SM's
+ * number is out of range. */
 static bool launch_order_invert(const int32_t sm_of[], uint32_t sms, int32_t block_of[])
 {
     for (uint32_t i = 0; i < sms; i++) {

@@ -23,8 +23,9 @@ struct launch_order {
 };
 
 /* Makes the order from two probe launches with one thread block for each of `sms` SMs: the SM of
- * each block, without clusters and with clusters of two. Returns false, and an unknown order, when
- * two blocks shared an SM, or when clusters do not lie on the SMs of two consecutive single blocks.
+ * each thread block, without clusters and with clusters of two. Returns false, and an unknown
+ * order, when two blocks shared an SM, or when clusters do not lie on the SMs of two consecutive
+ * single blocks.
  */
 bool launch_order_make(const int32_t single[], const int32_t paired[], uint32_t sms,
                        struct launch_order *out);

@@ -77,7 +77,7 @@ static int read_checked(const char *path, const char *id, struct image *out, str
         image_deinit(out);
         return MODULES_MISS;
     }
-    /* the last use, for trims; fails in another owner's cache */
+    /* notes this use, for trims of the cache; fails, without harm, in another user's cache */
     utimensat(AT_FDCWD, path, NULL, 0);
     out->meta.size = (int64_t)out->size;
     return 0;

@@ -101,7 +101,7 @@ static struct {
     bool wanted, printed;
     char name[32]; /* of the first failure; "": none */
     char text[1024];
-    char heard[1024]; /* the beginning of the text on stderr */
+    char heard[1024]; /* the beginning of the text that this gemmctl wrote to stderr */
     size_t n;
     const char *label; /* borrowed: the daemon that error messages name; NULL: none */
 } outcome;

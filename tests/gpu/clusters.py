@@ -54,7 +54,7 @@ def measure(daemon, problem, configs, iters):
     if answer.returncode == 0:
         trials = rows_of(daemon.json("trials", rows_of(json.loads(answer.stdout))[0]["key"]))
     found = {}
-    for t in sorted(trials, key=lambda t: t["id"]):  # finals come last
+    for t in sorted(trials, key=lambda t: t["id"]):  # trials of the finals, with more samples, come last
         found[text_of(t["config"])] = (t["time_us"] and round(t["time_us"], 2), t["status"] if t["status"] == "ok" else t["reason"])
     return [found.get(text_of(c), (None, answer.stderr.strip() or "not measured")) for c in configs]
 

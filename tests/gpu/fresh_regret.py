@@ -107,7 +107,7 @@ def measure_again(store, row, key, configs):
     store.daemon.run("tune", *problem_options(row), "--again", "--strategy", "given", "--iters", 20, *chosen)
     trials = sorted((t for t in rows_of(store.daemon.json("trials", key)) if t["id"] > before and t["status"] == "ok"),
                     key=lambda t: t["id"])
-    times = {text_of(t["config"]): t["time_us"] for t in trials}  # finals come last
+    times = {text_of(t["config"]): t["time_us"] for t in trials}  # trials of the finals, with more samples, come last
     return [times.get(text_of(config)) for config in configs]
 
 

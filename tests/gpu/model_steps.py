@@ -100,7 +100,7 @@ def parse():
 
 
 def config_of(transformers, name, small, length, layers=None, **other):
-    """The model's configuration; `other` sizes instead of its own."""
+    """The model's configuration, with the sizes `other` in place of the model's own."""
     kind, sizes, own_layers = MODELS[name]
     sizes = {**sizes, **other}
     if small:
@@ -143,7 +143,7 @@ class Job:
         self.lr, self.device = o.lr, o.device
 
     def begin(self, way):
-        """From the first weights on, by this way."""
+        """Trains anew from the first weights, by this way."""
         self.model.load_state_dict(self.start)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.lr, fused=self.device != "cpu")
         self.go(way)

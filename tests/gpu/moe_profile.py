@@ -79,7 +79,7 @@ def tables(parts):
 
 
 def per_step(table, steps):
-    """The longest first."""
+    """{name: number and microseconds in a step}, the longest first."""
     rows = sorted(table.items(), key=lambda row: -row[1][1])
     return {name: {"count": round(count / steps, 2), "us": round(us / steps, 2)}
             for name, (count, us) in rows}

@@ -236,7 +236,7 @@ class Host:
             return [text for text, in db.execute("SELECT text FROM event WHERE kind = 'tuned' ORDER BY id")]
 
     def start(self, wrap, way):
-        """A job under torchrun: what each rank says."""
+        """Runs a job under torchrun. Returns the results that its ranks wrote to a file."""
         o, out = self.o, self.folder / "out.json"
         command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", 1, "--nproc-per-node", o.ranks,
                    "--master-addr", "127.0.0.1", "--master-port", free_port(), __file__, "--worker",

@@ -64,7 +64,7 @@ class Clocks:
 
 
 def record(options, row, cache, seconds, patience):
-    """The file, or None."""
+    """Records a key's landscape. Returns its file; None: failed."""
     name = "-".join(row[k] for k in ("model", "layer", "tokens", "mode"))
     name += "-none" if options.permutes == "none" else ""
     path = options.out / f"{name}.jsonl"

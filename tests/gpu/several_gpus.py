@@ -149,7 +149,7 @@ class Host:
         run.mkdir(mode=0o700)
         for name in ("GEMMD_SOCKET", "GEMMD_DEVICE"):
             os.environ.pop(name, None)
-        os.environ.update(XDG_RUNTIME_DIR=str(run), GEMMD_SYSTEM="0")  # root's, too
+        os.environ.update(XDG_RUNTIME_DIR=str(run), GEMMD_SYSTEM="0")  # root, too, uses this folder
         self.env = {**os.environ, "GEMMD_LIBRARY": str(options.lib)}
 
     def spawn(self, device, log, env=None):

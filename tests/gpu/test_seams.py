@@ -39,7 +39,7 @@ def test_gmm_and_its_gradients(by, layout, place):
     sizes = SIZES.pin_memory() if place == "pinned" else SIZES.to(place)
     y = ops.gmm(a, b, sizes, **LAYOUTS[layout])
     if place == "pinned":
-        sizes.fill_(7)  # the caller's memory is the caller's again
+        sizes.fill_(7)  # after gmm() returns, the caller may overwrite its sizes
     expected = right(layout, a, b)
     got, exact = (torch.autograd.grad(t.sum(), [a, b]) for t in (y, expected))
     assert error(y, expected) < LIMIT and all(error(x, r) < LIMIT for x, r in zip(got, exact))
@@ -57,7 +57,7 @@ def test_sums_into_main_grad(by, layout, dtype):
 
 
 def test_a_sum_in_fp32_loses_nothing(by):
-    """In bf16, 1 + 1/1024 is 1."""
+    """The sum 1 + 1/1024 is exact in fp32, and 1 in bf16."""
     a, b = torch.ones(E, K, **NEW), torch.ones(E, N, **NEW) / 1024
     total = torch.ones(E, K, N, device="cuda")
     for _ in range(3):

@@ -111,7 +111,7 @@ def test_a_captured_graph(by):
 
 @pytest.mark.filterwarnings("ignore:gemmd")
 def test_a_kernels_first_launch_in_a_capture(by, monkeypatch):
-    """Loaded before, never launched."""
+    """The kernel is loaded before the capture, but not launched."""
     m_sizes, gather = routing()
     x, w = (torch.randn(*s, device="cuda", dtype=BF16) for s in ((TOKENS, HIDDEN), (EXPERTS, INTER, HIDDEN)))
     call = lambda: gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_x=True)  # noqa: E731
@@ -129,7 +129,7 @@ def test_a_kernels_first_launch_in_a_capture(by, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:gemmd")
 def test_streams_beside_each_other(by):
-    """The same products on two streams at once, in turn the other first, give the bits that they gave alone."""
+    """The same products on two streams at once, begun by either stream in turn, give the bits that they gave alone."""
     m_sizes, gather = routing()
     many = m_sizes * 16
     few_x, few_w, x, w, dy = (torch.randn(*shape, device="cuda", dtype=BF16) for shape in (

@@ -59,13 +59,13 @@ def parse():
 # ---- one process ---------------------------------------------------------------------------------
 
 def wait_for_go():
-    """The text behind "go"."""
+    """Prints "ready", and waits for a line "go ..."; returns the text behind "go"."""
     print("ready", flush=True)
     return sys.stdin.readline().removeprefix("go").strip()
 
 
 def note_calls(owner, name, value_of):
-    """(moment, value) of all calls of owner.name from now on."""
+    """Returns a list that gets (moment, value) of each call of owner.name from now on."""
     seen, real = [], getattr(owner, name)
 
     def noted(self, value, *more, **named):

@@ -198,7 +198,7 @@ def median(results):
 
 
 def judge(options, rows, report):
-    """Sentences on broken promises."""
+    """Returns an error message for each limit that a time exceeds."""
     wrong = []
     for what in ("cold", "warm"):
         if what in options.stages and len(report[what]) < len(rows):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the cpu device. Kernels are C functions `void entry(const void *params, uint32_t block)`
- * in a shared object. A launch calls the function for every block, in any order, on a pool of
- * threads.
+ * in a shared object. A launch calls the function once for each thread block of its grid (here only
+ * a number), in any order, on a pool of threads.
  *
  *   host.c      describes this machine; its memory and clock
  *   peaks.c     measures its peaks

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pool of threads that runs one launch at a time. Threads take the blocks 0..n-1 from a shared
- * counter, which balances uneven blocks (empty experts, ragged ends).
+ * A pool of threads that runs one launch at a time. Threads draw the launch's thread blocks 0..n-1
+ * from a counter, which balances uneven work (empty experts, ragged ends).
  *
  * A launch is a "round": the caller fills in the round under the lock and wakes all threads. Each
  * thread joins a round once, and the last thread to leave wakes the caller. Callers on several

@@ -5,7 +5,7 @@
 
 enum { DEVICES_MAX = 32 };
 
-/* Each thread block records its SM, and keeps the SM until all blocks have started. */
+/* Each thread block records its SM, and keeps the SM until all have started. */
 static const char source[] = ".version 7.8\n"
                              ".target sm_90\n"
                              ".address_size 64\n"
@@ -34,7 +34,7 @@ struct asking {
     CUmodule module;
     CUfunction where;
     CUstream stream;
-    CUdeviceptr sms; /* the SM of each block */
+    CUdeviceptr sms; /* the SM of each thread block */
     int n, smem;
 };
 
@@ -53,8 +53,8 @@ static bool cuda_order_begin(struct asking *a, CUdevice device)
            !cuda.memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX);
 }
 
-/* Launches a block for each SM, and copies each block's SM to sm_of. Each block requests all of an
- * SM's shared memory, so that every SM gets only one block. */
+/* Launches a thread block for each SM, and copies each thread block's SM to sm_of. Each requests
+ * all of an SM's shared memory, so that an SM gets only one. */
 static bool cuda_order_ask(struct asking *a, unsigned cluster, int32_t sm_of[LAUNCH_ORDER_SMS_MAX])
 {
     CUlaunchAttribute size = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};

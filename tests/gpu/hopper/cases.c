@@ -231,8 +231,8 @@ int tile_named(const char *name)
 
 /* ---- kinds */
 
-/* Every mode x permute x fusion x type; then kinds with permute_copy ("copy"), and kinds whose
- * output threads store instead of TMA ("st"). */
+/* Every mode with each permute, fuse_mul_post and type; then kinds whose configs have permute_copy
+ * ("copy"), and kinds whose kernels store the output by threads instead of TMA ("st"). */
 const struct kind kinds[] = {
     {"fwd", GEMM_FORWARD, .soak = true},
     {"dX", GEMM_DX, .soak = true},

@@ -15,7 +15,7 @@ static double number(const char *text)
     return text && *text ? atof(text) : 0;
 }
 
-/* strtok skips empty cells. */
+/* Cuts the next cell off a CSV line. (strtok would skip empty cells.) */
 static const char *cell(char **rest)
 {
     const char *c = strsep(rest, ",\n");

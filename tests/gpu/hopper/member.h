@@ -13,7 +13,7 @@ struct member {
     int kind;         /* of kinds[] */
     bool one_expert;  /* needs kernels for one expert */
     bool delicate;    /* as case_is_delicate() */
-    uint64_t random;  /* its own */
+    uint64_t random;  /* drawn from the hash and --seed: decides the values left open */
     const char *hash; /* borrowed, static */
     const char *config;
     int load_warps, store_slabs; /* compile-time values of the variant that the config leaves out */

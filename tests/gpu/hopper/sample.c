@@ -32,8 +32,9 @@ static int sample_steps(void)
     return options.sample;
 }
 
-/* True if a tile fits a step. Ping-pong and cooperative tiles take turns. Two steps of four are
- * dynamic and one splits sums. `any`: no such tile was legal, so tiles that do neither fit, too. */
+/* True if a step of this stage may run the tile. Of four steps, two run dynamic tiles and one a
+ * tile with split sums (with `any`, since no such tile was legal, other tiles); the rest alternates
+ * between ping-pong and cooperative. */
 static bool may_be(const struct tile *tile, int step, bool any)
 {
     if (!any && step % 4 == 3 && options.splits) {

@@ -91,7 +91,7 @@ static bool out_of_time(int s, int at)
     say("%s: THE %.0f SECONDS ARE OVER, %d of %d steps WERE NOT DONE (--seconds; --journal goes on "
         "with them)\n",
         stages[s]->name, options.seconds, steps[s] - at, steps[s]);
-    progress->incomplete |= !stages[s]->resumes; /* timing less is no failure */
+    progress->incomplete |= !stages[s]->resumes; /* a time stage that ends early is no failure */
     return true;
 }
 
@@ -144,7 +144,7 @@ static void reap(pid_t child)
     waitpid(child, &status, 0);
 }
 
-enum outcome { DONE /* or time is over */, DEAD /* another may go on */, NO_GPU };
+enum outcome { DONE /* all steps, or out of time */, DEAD /* a new child may go on */, NO_GPU };
 
 static enum outcome watch(pid_t child)
 {

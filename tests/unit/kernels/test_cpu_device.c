@@ -95,7 +95,7 @@ static void test_memory_share(void **state)
     assert_fails(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err), ERROR_NO_MEMORY,
                  "GEMMD_MEMORY_SHARE");
     assert_null(w);
-    setenv("GEMMD_MEMORY_SHARE", "nonsense", 1); /* then the default holds */
+    setenv("GEMMD_MEMORY_SHARE", "nonsense", 1); /* invalid: the default share holds */
     assert_ok(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err));
     d->ops->release(d, w);
     unsetenv("GEMMD_MEMORY_SHARE");

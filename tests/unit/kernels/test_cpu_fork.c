@@ -43,7 +43,7 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
     return r;
 }
 
-/* Any shared object does. */
+/* Reads the image of a kernel: any shared object will do. */
 static void read_image(void)
 {
     Dl_info info;

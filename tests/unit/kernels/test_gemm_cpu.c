@@ -13,8 +13,8 @@
 static struct device *device;
 static struct compiler *compiler;
 
-/* Tiles with more and fewer rows than experts, both directions of vectors, narrow vectors, odd
- * unrolling. */
+/* Tiles with more and with fewer rows than an expert has, both directions of vectors, narrow
+ * vectors, odd numbers of unrolled rows and columns. */
 static const char *const configs[] = {
     "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 unroll_rows=8 unroll_cols=2",
     "BLOCK_SIZE_M=16 BLOCK_SIZE_N=32 BLOCK_SIZE_K=32 vector_width=8 unroll_rows=4 GROUP_SIZE_M=1",

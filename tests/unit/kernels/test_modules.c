@@ -144,7 +144,7 @@ static void test_damaged(void **state)
                           : modules_find(folder, variant, &out, NULL);
             assert_int_equal(r, MODULES_MISS);
             assert_null(out.data);
-            assert_int_equal(entries("modules"), 0); /* the next compile rewrites it */
+            assert_int_equal(entries("modules"), 0); /* the damaged image is removed */
             assert_ok(modules_put(folder, &in, "so", err));
             assert_ok(modules_find(folder, variant, &out, err));
             image_deinit(&out);

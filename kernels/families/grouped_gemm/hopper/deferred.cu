@@ -14,7 +14,7 @@
 
 /* A tile's pieces are numbered by 64 columns of the output, whose wgmmas finish in that order. Of the pieces of the
  * same 64 columns, the piece of the tile's last rows, which may be less than 64, comes first. */
-#define PARTS_EACH ((TILE_C + 63) / 64) /* pieces of 64 columns */
+#define PARTS_EACH ((TILE_C + 63) / 64) /* number of pieces with the same 64 columns */
 #define ALL_PIECES (MMAS * PARTS_EACH)
 #define PIECE_MMA(n) ((n) / PARTS_EACH)
 #define PIECE_PART(n) (PARTS_EACH - 1 - (n) % PARTS_EACH)
@@ -49,7 +49,7 @@ INLINE void write_next(const struct hopper_params *p, int consumer, u32 shared, 
             k->pairs[n][i] = k->pairs[n + 1][i];
 }
 
-/* Once all pieces of the kept tile are written: starts to load the numbers of the next tile's output rows (SCATTER). */
+/* SCATTER: after the last piece of the kept tile, starts to load the numbers of the next tile's output rows, once. */
 INLINE void ask_once(const struct hopper_params *p, int row, u32 shared, int consumer, struct kept *k)
 {
     if (SCATTER && k->next == ALL_PIECES) {
@@ -68,7 +68,8 @@ INLINE void write_others(const struct hopper_params *p, const struct tile *t, in
         write_nth(p, t, r0, consumer, shared, n, acc, NULL_PAIRS, rows, ring);
 }
 
-/* Rounds the sums of a tile's last pieces into k->pairs; the other pieces have been written. */
+/* Rounds the sums of a tile's last KEPT pieces (64 x 64 of the output each) into k->pairs. write_others() has written
+ * the other pieces. */
 INLINE void keep(const struct tile *t, int r0, float acc[MMAS][ACCUMULATORS], struct kept *k)
 {
 #pragma unroll

@@ -88,7 +88,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
                     int consumer)
 {
     struct walk w = walk_begin(p, tiles);
-    /* of all tiles before this one: from: blocks loaded; ring: pieces of the output, with KSPLIT tiles */
+    /* from: number of blocks of all tiles before this one; ring: the next staging buffer (KSPLIT: number of tiles) */
     u32 from = 0, ring = 0;
     struct tile t = tile_early(p, s, w.id, tiles);
     set_up_for_consumers(p, &t, shared, consumer);

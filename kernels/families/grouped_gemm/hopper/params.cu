@@ -41,7 +41,7 @@
  *   rows       SWAP_AB: per consumer the place of each row (SCATTER), and its weight (FUSE_MUL_POST)
  *   tables     start[experts + 1], then ends[experts] (dW: order[experts])
  *
- * Bounds aimed at: the wgmma rate at the clock that the power limit allows; for few rows the memory bandwidth.
+ * Limits to reach: the wgmma rate at the clock that the power limit allows; for few rows the memory bandwidth.
  *
  * Sizes are run-time arguments. The host (host/validity.c, host/launch.c) checks: n and k are multiples of 8;
  * pointers and row strides are multiples of 16 bytes; a launch has fewer than 2^30 tiles; gather indices are below
@@ -90,7 +90,7 @@
 #define SHARE_B (CLUSTER_R > 1)
 #define RANK (CLUSTER > 1 ? BLOCK % CLUSTER : 0) /* number of this thread block in its cluster */
 
-#define GATHERERS (!GATHER ? 0 : MODE == MODE_DW ? 32 : 128) /* threads that copy a block */
+#define GATHERERS (!GATHER ? 0 : MODE == MODE_DW ? 32 : 128) /* threads that copy a block's gathered rows */
 #define THREADS (128 * (1 + CONSUMERS))
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of a consumer's part of a tile */
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas, of 64 rows each, for a step of that part */

@@ -24,7 +24,7 @@ struct permute_params { /* as in host/params.h */
     const char *from;
     char *to;
     const void *gather;
-    int *places;              /* [tokens * topk]: the routed row whose gather index is this slot */
+    int *places;              /* [tokens * topk], by slot: the routed row whose gather index is the slot */
     i64 from_stride;          /* bytes between rows of `from`; rows of `to` are adjacent */
     int rows;
     int chunks;               /* number of 16-byte chunks in a row */

@@ -28,7 +28,7 @@
  * global memory (rows of the operand), 16 bytes ("chunk") at a time. Chunk c of row r lies at c xor swizzle(r), so
  * that the eight rows of an ldmatrix hit different banks.
  *
- * Bounds aimed at: the mma.sync rate for large experts, memory bandwidth for small experts.
+ * Limits to reach: the mma.sync rate for large experts, memory bandwidth for small experts.
  *
  * Sizes are run-time arguments. The host (portable/target.c, portable/launch.c) checks: n, k multiples of 8, pointers
  * and row strides multiples of 16 bytes, fewer than 2^31 tiles, gather indices below 2^30.

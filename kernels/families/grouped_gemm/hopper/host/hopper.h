@@ -125,14 +125,15 @@ struct hopper_tile {
     /* number of stages of operands; number of output buffers of each consumer */
     int stages, staging;
     int stage_rows;  /* how much of the reduction is loaded, multiplied and given back at a time */
-    int resident;    /* thread blocks on an SM */
+    int resident;    /* number of thread blocks that an SM holds at once */
     int store_slabs; /* a store writes so many times 128 bytes of a row: 1 or 2 */
     int in_flight;
     bool staggered; /* a consumer multiplies one half of its rows a block ahead of the other */
     bool deferred;  /* a finished tile waits in registers, rounded, and is written while the
                        next tile is multiplied */
     bool tma_store;
-    int loaders;    /* load_warps: warps of the producer that load blocks in turn */
+    int loaders; /* load_warps: number of the producer's warps that load; blocks are dealt to them
+                  */
     bool skip_rows; /* consumers skip groups of 64 rows in which no row exists */
     bool swap_ab;   /* the weights are the template's A: c is cut to the rows that exist */
     /* numbers of thread blocks that have tiles adjacent along r (c), and share an operand */

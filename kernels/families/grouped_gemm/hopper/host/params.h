@@ -62,7 +62,7 @@ struct permute_params { /* as in hopper/permute.cu */
     const void *from;
     void *to;
     const void *gather;
-    int32_t *places; /* [tokens * topk]: the routed row whose gather index is this slot */
+    int32_t *places; /* [tokens * topk], by slot: the routed row whose gather index is the slot */
     int64_t from_stride;
     int32_t rows, chunks;
     uint32_t flags;

@@ -237,7 +237,7 @@ static int check_skip(const struct hopper_tile *t, struct rejection *why)
     return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-/* Pieces of a consumer's part of the output; each takes a staging buffer. */
+/* The number of pieces in a consumer's part of a tile; each piece takes a staging buffer. */
 static int hopper_count_pieces(const struct gemm *v, const struct hopper_tile *t)
 {
     return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64)

@@ -27,7 +27,8 @@ static const double ROWS_LEAST = 16,
 
 struct traits {
     uint16_t *out;
-    uint32_t n, base; /* n: traits in `out`; base: number of the next group's first trait */
+    /* n: number of traits written to `out`; base: traits of all groups before the next group */
+    uint32_t n, base;
 };
 
 static void traits_put_value(struct traits *x, uint32_t size, uint32_t value)
@@ -59,7 +60,8 @@ static uint32_t walk_of(const struct hopper_tile *t)
     return 2 * steps + t->raster_columns;
 }
 
-/* Two numbers as a single number; out of the product's range if either is out of range. */
+/* Joins a (below size_a) and b (below size_b) to a number below size_a * size_b; returns this
+ * product if a or b is out of its range, so that the config gets no trait. */
 static uint32_t traits_join_values(uint32_t a, uint32_t size_a, uint32_t b, uint32_t size_b)
 {
     return a < size_a && b < size_b ? a * size_b + b : size_a * size_b;
@@ -85,7 +87,7 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     traits_put_value(&x, FLAG, t->gather);
     traits_put_value(&x, FLAG,
                      t->tma_store ||
-                         (!f->v.scatter && hopper_threads_write(&f->v, t))); /* recordings say so */
+                         (!f->v.scatter && hopper_threads_write(&f->v, t))); /* recorded with TMA */
     traits_put_value(&x, WALKS, walk);
     traits_put_value(&x, FLAG * FLAG,
                      traits_join_values(t->swap_ab, FLAG, t->raster_columns, FLAG));
@@ -94,16 +96,15 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     traits_put_value(&x, SHAPES * TEAMS * FLAG,
                      traits_join_values(tile, SHAPES * TEAMS, t->gather, FLAG));
     traits_put_value(&x, SHAPES * STAGES, traits_join_values(shape, SHAPES, stages, STAGES));
-    /* The order of tiles matters more in dW, whose experts have the same few rows again and
-     * again. */
+    /* The order of tiles matters more in dW, where an expert's tiles all read the same few rows. */
     const uint32_t order = sums ? t->sort_experts : FLAG;
     traits_put_value(&x, FLAG, order);
     traits_put_value(&x, FLAG * SHAPES, traits_join_values(order, FLAG, shape, SHAPES));
     traits_put_value(&x, FLAG * WALKS, traits_join_values(order, FLAG, walk, WALKS));
     traits_put_value(&x, SHAPES * WALKS,
                      sums ? traits_join_values(shape, SHAPES, walk, WALKS) : SHAPES * WALKS);
-    /* Where rows straddle memory's units of access, other tiles are best for gathered rows than for
-     * rows in order. */
+    /* Where rows straddle memory's units of 256 bytes, other tiles are best for gathered rows than
+     * for rows in order. */
     const bool straddles = sums && f->v.k * (int64_t)dtype_size(f->v.out) % 256 != 0;
     const uint32_t stores = sums ? (t->store_slabs > 1) * 2u + straddles : STORES;
     traits_put_value(&x, STORES * TEAMS, traits_join_values(stores, STORES, team, TEAMS));

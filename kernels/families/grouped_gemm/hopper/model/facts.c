@@ -43,8 +43,8 @@ static void count_tiles(struct hopper_facts *f, const int64_t rows[])
     }
 }
 
-/* Counts tiles as place_swapped() in hopper/scheduler.cu. Each tile of a cluster takes as long as
- * the longest. */
+/* Counts the tiles into which place_swapped() (hopper/scheduler.cu) divides experts' rows. Both
+ * tiles of a pair count as the wider tile, for which the other waits. */
 static void count_swapped(struct hopper_facts *f, int together, int grain, const int64_t rows[])
 {
     const int64_t units = grain / 8;
