@@ -26,8 +26,8 @@
 enum { IMAGE_BYTES_MAX = 256 * 1024 * 1024 };
 
 struct image_read {
-    const char *id;  /* hash of the image, which names it */
-    const char *key; /* key of the answer, of whose problem the daemon tells; NULL: no key */
+    const char *id;          /* hash of the image, which names it */
+    const char *key;         /* the answer's key, whose problem the daemon tells; NULL: no key */
     struct problem made_for; /* the key's problem, as the daemon knows it */
     bool known;              /* made_for is filled in */
     char *data;              /* owned */

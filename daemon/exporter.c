@@ -97,7 +97,7 @@ static void exporter_get(void *ctx, struct http_client *c, bool late)
     }
 }
 
-/* Clients take every *.sock beside the daemon's socket for a daemon's. */
+/* True when clients would take this socket for a daemon's: they look for *.sock beside `socket`. */
 static bool exporter_looks_like_daemon(const char *address, const char *socket)
 {
     const char *end = strrchr(socket, '/');

@@ -33,7 +33,7 @@ static void archive_make_header(const char *name, size_t size, struct ustar *h)
     h->type = '0';
     memcpy(h->magic, "ustar", sizeof(h->magic));
     memcpy(h->version, "00", sizeof(h->version));
-    memset(h->checksum, ' ', sizeof(h->checksum)); /* the sum takes its own field for blanks */
+    memset(h->checksum, ' ', sizeof(h->checksum)); /* the sum counts its own field as blanks */
     for (size_t i = 0; i < sizeof(*h); i++) {
         sum += ((const unsigned char *)h)[i];
     }

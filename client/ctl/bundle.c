@@ -13,7 +13,7 @@
 
 struct making {
     struct subject *s; /* borrowed */
-    FILE *files;       /* the archive behind the manifest */
+    FILE *files;       /* the part of the archive behind the signature */
     json_t *manifest;  /* owned */
     int code;          /* of the first failure */
 };

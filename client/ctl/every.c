@@ -16,7 +16,7 @@
 #include "client/ctl/ctl.h"
 #include "proto/paths.h"
 
-enum { EVERY_PATIENCE_MS = 2000 }; /* for a daemon that hangs: several may hang */
+enum { EVERY_PATIENCE_MS = 2000 }; /* limit of a call, should a daemon hang: several may hang */
 
 /* ---- sockets -------------------------------------------------------------------------------- */
 

@@ -14,8 +14,8 @@
 enum {
     WIDTH_USUAL = 100, /* also of a pipe, so that a table does not depend on its reader */
     PROSE_LEAST = 32,  /* narrowest column of sentences */
-    NARROW = 12,       /* widest column without whose room the less important ones have none */
-    ALWAYS = 2,        /* so many of the most important columns are there in any width */
+    NARROW = 12, /* a column up to this wide without room also leaves out less important ones */
+    ALWAYS = 2,  /* so many of the most important columns are there in any width */
 };
 
 int fit_width(int fd)
@@ -113,7 +113,7 @@ static size_t fit_choose(struct cells *t, const char *order, size_t room)
             fits[c] = true;
             room -= width <= room ? width : room;
             shown++;
-        } else if (width > 0 && width <= NARROW) { /* no N without M */
+        } else if (width > 0 && width <= NARROW) { /* so no table has N without M */
             break;
         }
     }

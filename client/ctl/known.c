@@ -38,7 +38,7 @@ static bool known_is_stale(struct ctl *c, json_t *row, json_t *judged, int *code
     const char *stamp = field_text(row, "stamp");
     json_t *reason = json_object_get(judged, stamp);
     if (!result_is_product(field_string(row, "op"))) {
-        return false; /* gemmd only keeps the rows of other ops: no stamp of gemmd's is theirs */
+        return false; /* gemmd only keeps rows of other ops; their stamps are not gemmd's */
     }
     if (!reason) {
         result_target(row);

@@ -22,7 +22,7 @@ struct locking {
     char *first;       /* owned: the first of these problems */
 };
 
-/* Appends a line and its sum; takes over `line`. */
+/* Appends a line and its checksum; takes over `line`. */
 static void lock_add_line(struct locking *l, char *line)
 {
     char hex[HASH_HEX] = "";

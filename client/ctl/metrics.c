@@ -2,8 +2,8 @@
 /*
  * metrics: the counters of all daemons of this host as one text for a monitoring system.
  *
- * Each daemon gives its text, with labels that name its GPU. A family of metrics must stand in one
- * piece, so the texts are merged family by family.
+ * Each daemon gives its text, with labels that name its GPU. A family (all samples of a metric)
+ * must stand in one piece, so the texts are merged family by family.
  */
 #include <glob.h>
 #include <stdio.h>
@@ -65,8 +65,8 @@ static void metrics_add_line(struct gathered *x, char **text, const char *line)
     x->failed = x->failed || !*text;
 }
 
-/* Adds a daemon's text, which is cut into lines. The lines # of a family come from the first
- * daemon. */
+/* Adds a daemon's text, which is cut into lines. A family's lines that begin with # are those of
+ * the first daemon that has the family. */
 static void metrics_add_text(struct gathered *x, char *text)
 {
     struct family *f = NULL;

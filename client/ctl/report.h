@@ -154,8 +154,8 @@ int report_read_list(struct report *r, const char *what, const char *order, json
                      void *ctx);
 /* Reads the answers: of the named problems, else of all keys. */
 int report_read_rows(struct report *r);
-/* Adds the columns that the sums do without to a row that is shown. A row whose key has got another
- * row since stays as it is. */
+/* Adds to a row, which the report shows, the columns that the sums did not need. A row whose key
+ * has got another row since stays as it is. */
 int report_complete_row(struct report *r, json_t *row);
 /* [{"family", "class", "target", "stamp", "newest", "keys"}] of stamps that are not the newest. */
 json_t *report_list_stale(struct report *r);

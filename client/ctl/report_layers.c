@@ -61,7 +61,7 @@ void layers_deinit(struct layers *l)
     free(l->all);
 }
 
-/* A copy of the text that lives as long as the layers, one for equal texts. */
+/* Returns a copy of the text that lives as long as the layers; equal texts share a copy. */
 static const char *layers_keep_text(struct layers *l, const char *text)
 {
     if (!json_object_get(l->texts, text)) {
@@ -166,7 +166,7 @@ void layers_name_row(const json_t *models, json_t *row)
                             .N = result_is_product(op) ? field_int(problem, "N") : 0,
                             .K = field_int(problem, "K")};
     json_object_set_new(row, "name", layers_make_name(models, &l));
-    if (l.N == 0) { /* rows_derive_best made the op the mode */
+    if (l.N == 0) { /* an op without sizes: rows_derive_best put its name into "mode" */
         json_object_set_new(row, "mode", json_string(""));
     }
 }

@@ -132,7 +132,7 @@ int page_open(struct page *p, const char *title)
                "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src &#39;none&#39;; "
                "style-src &#39;unsafe-inline&#39;\"/>\n");
     page_print(p, "<title>%s</title>\n<style>", title);
-    fputs(style, p->out); /* the only other way into the file: a constant */
+    fputs(style, p->out); /* not escaped, unlike by page_print: the text is a constant */
     page_print(p, "</style></head>\n<body>\n<h1>%s</h1>\n", title);
     return DONE;
 }

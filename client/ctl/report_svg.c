@@ -81,8 +81,8 @@ static struct scale scale_make(const struct drawing *d, double bottom)
     return s;
 }
 
-/* The next round number above `us`: of 1, 2, 5, 10 ... for a wide scale, of a step for a narrow
- * one. `us` 0: the first number. */
+/* The next number above `us` that the axis shows: of 1, 2, 5, 10 ... on a wide scale, the multiples
+ * of a step on a narrow scale. `us` 0: the first number. */
 static double scale_next(const struct scale *s, double us)
 {
     const bool is_wide = s->most / s->least > 6;

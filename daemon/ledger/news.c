@@ -120,7 +120,7 @@ static void begin_reload(struct ledger *l)
 void news_reload(struct ledger *l, bool lost)
 {
     bool waits = l->reload_due || l->reloading;
-    /* of several reloads, one without `lost` decides */
+    /* several reloads become one, which is `lost` only if all are */
     l->reload_lost = lost && (!waits || l->reload_lost);
     l->reload_due = true;
     if (l->reloading) {

@@ -31,7 +31,7 @@ def sleeps(pid):
 
 
 def finish(connection, ms=20):
-    """Pauses until nothing is left; the number of pauses."""
+    """Grants pauses until no job needs one. Returns the number of pauses."""
     pauses = 0
     while connection.call("pause", ms=ms)["left"]:
         pauses += 1
@@ -52,7 +52,7 @@ def test_nothing_touches_the_device_between_pauses(daemon):
         assert c.list("trials", key=key) == [], "the order waits before its first step on the device"
         first = c.call("pause", ms=1)
         assert first["left"] == 1
-        until_it_wants_a_pause(c)  # again, before its next step
+        until_it_wants_a_pause(c)  # the runner wants a pause for its next step, too
         assert finish(c) > 0 and is_tuned(c, 256)
         assert c.call("pause", ms=1) == {"left": 0, "generation": first["generation"] + 1}
         assert "wait for pauses" in c.list("events", kind="tuned")[0]["text"]
@@ -85,7 +85,7 @@ def test_who_joins_frees_the_key(daemon):
 
 
 def test_who_comes_before_the_runner_is_there_frees_the_key(daemon, folder):
-    """The order that keeps to pauses is packed already, and waits for its runner."""
+    """A plain query joins when the order, which keeps to pauses, is packed, and its runner is not there yet."""
     gate, late = folder / "gate", folder / "late-runner"
     os.mkfifo(gate)
     late.write_text(f'#!/bin/sh\ncase $* in *--fd*) read go < {gate};; esac\nexec {RUNNER} "$@"\n')

@@ -165,7 +165,7 @@ def keys(folder):
 
 
 def move(d, name):
-    """The next start of the daemon is another host: with a database and a cache of its own."""
+    """Stops the daemon. Its next start plays another host, with a database and a cache of its own."""
     d.stop()
     d.database, d.cache = d.folder / f"{name}.db", d.folder / f"{name}-cache"
 
