@@ -59,7 +59,7 @@ struct start {
     bool locked;    /* this client has the lock, and so is the one that starts a daemon */
     int held;       /* descriptor of the lock file, when locked */
     off_t log_from; /* size of the log before this start: its own lines follow */
-    pid_t pid;      /* of gemmd; 0: not started yet */
+    pid_t pid;      /* pid of the started gemmd; 0: not started yet */
 };
 
 /* Begins or continues a start. 0: a daemon listens on the socket; CLOCK_PASSED: `until` has

@@ -43,7 +43,7 @@ struct session_request {
     /* a message has arrived since the wait began; `hello` was sent because of silence, and no
      * message has come since */
     bool heard, probed;
-    struct pause pause; /* before the request is repeated: gemmd was `busy` */
+    struct pause pause; /* the wait before the request is repeated, after `busy` */
 };
 
 /* Connecting, perhaps in several steps: open a socket, perhaps start a daemon, await `hello`. */
@@ -51,7 +51,7 @@ struct session_way {
     int64_t deadline; /* limit for all steps of connecting; 0: not connecting */
     int64_t began;
     bool starts;        /* a daemon is being started, which may take long */
-    struct pause pause; /* before another attempt: the daemon had no room for a connection */
+    struct pause pause; /* the wait before another attempt, when the daemon had no room */
     struct start start;
     char spec[80]; /* the text of start.device, when the options name no device */
     bool greeting; /* `hello` was sent */

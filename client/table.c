@@ -30,7 +30,7 @@ struct table_entry {
     uint64_t words[QUESTION_WORDS];
     uint32_t head;        /* the chain that contains the entry: an index of table_memory.heads */
     table_link next;      /* of the chain */
-    uint16_t bytes[RUNS]; /* length of each run, whole blocks */
+    uint16_t bytes[RUNS]; /* stored bytes of each run (run_at) of an answer: whole BLOCKs */
     _Alignas(BLOCK) char answer[sizeof(struct gemmd_answer) + RUNS * BLOCK];
 };
 

@@ -192,7 +192,7 @@ static int open_ledger(struct daemon_parts *p, struct error *err)
         d->ledger = NULL;
         return status;
     }
-    /* the rows load later, and the newest may have been evicted */
+    /* not the highest of the rows: these load later, and the newest may be evicted */
     d->generation = ledger_generation(d->ledger);
     ledger_put_device(d->ledger, &d->device);
     return scheme_settle(d, on_scheme, err);

@@ -12,7 +12,7 @@ void std_files_open(void)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
             /* open returns this number, the lowest free descriptor. */
             int made = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-            (void)made; /* a failure leaves the program as it was */
+            (void)made; /* after a failure the descriptor stays closed */
         }
     }
 }

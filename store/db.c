@@ -73,7 +73,7 @@ int db_fail(struct db *db, int rc, struct error *err)
      * caller set errno to 0 before the call. */
     int e = errno;
     e = db->h && sqlite3_system_errno(db->h) ? sqlite3_system_errno(db->h) : e;
-    /* else gemmd itself found the fault */
+    /* false: gemmd itself, not SQLite, found the fault */
     bool said = db->h && sqlite3_errcode(db->h) != SQLITE_OK;
     const char *text = said ? sqlite3_errmsg(db->h) : sqlite3_errstr(rc);
     if (disk_is_full(rc, e)) {

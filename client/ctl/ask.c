@@ -80,7 +80,7 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     char label[96];
     make_label(a, problem, label, sizeof(label));
     progress_begin(&line, a->s->ctl.quiet, label);
-    if (q->deadline_ms > 0 && !a->tune) { /* after the deadline the user takes a default */
+    if (q->deadline_ms > 0 && !a->tune) { /* whoever sets a deadline accepts a default after it */
         q->flags |= GEMMD_FALLBACK;
     }
     double began = ctl_now_ms();

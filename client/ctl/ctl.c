@@ -30,7 +30,7 @@ static const struct argp_option options[] = {
      "running daemon (default: $GEMMD_DEVICE, else the only daemon that runs)",
      0},
     {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
-    /* refused with a reason: only commands with pin_argp take it */
+    /* only commands with pin_argp take --generation; the others refuse it, with the reason */
     {"generation", KEY_GENERATION, "N|now", OPTION_HIDDEN, 0, 0},
     {"quiet", 'q', 0, 0, "no progress, no remarks", 0},
     {0},

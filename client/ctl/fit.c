@@ -15,7 +15,7 @@ enum {
     WIDTH_USUAL = 100, /* also of a pipe, so that a table does not depend on its reader */
     PROSE_LEAST = 32,  /* narrowest column of sentences */
     NARROW = 12, /* a column up to this wide without room also leaves out less important ones */
-    ALWAYS = 2,  /* so many of the most important columns are there in any width */
+    ALWAYS = 2,  /* number of columns, the most important, that are shown in any width */
 };
 
 int fit_width(int fd)

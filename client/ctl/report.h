@@ -132,7 +132,7 @@ struct report {
     struct layers layers;
     struct sums sums;
     json_t *lossy;   /* owned: the rows that lose most time against their floor */
-    json_t *tried;   /* owned: the same of rows that may have trials, for the drawings */
+    json_t *tried;   /* owned: as `lossy`, but only rows that may have trials, for the drawings */
     json_t *doubted; /* owned: the first rows with a doubt */
     json_t *missing; /* owned: [{"name", "problem"}] of named problems without an answer here */
     json_t *classes, *sources; /* owned: {name: number of keys} */

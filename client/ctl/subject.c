@@ -82,7 +82,7 @@ int subject_run(const struct command *command, int argc, char **argv)
                         .filter = json_object()};
     search_options_init(&s.search);
     argp_parse(&argp, argc, argv, 0, NULL, &s);
-    if (!pinned) { /* these commands are about what the daemon has now */
+    if (!pinned) { /* an unpinned command is about the daemon's present answers */
         unsetenv("GEMMD_LOCK");
     }
     int code = command->run ? command->run(&s) : subject_run_method(&s);

@@ -13,7 +13,7 @@
 #include "proto/limits.h"
 
 enum {
-    LONG_MS = 50,     /* if the last fetch took longer, none begins while a job tunes */
+    LONG_MS = 50,     /* when the last fetch took longer, the next waits while a job tunes */
     WAIT_FACTOR = 20, /* the wait after a fetch is 20 times as long as the fetch took */
     PAGE_ROWS = 32,   /* the loop handles a page at once: longer pages delay hits */
 };

@@ -62,7 +62,7 @@ enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_ASKED, ACCOUNT_SIDES };
 
 struct account_limits {
     unsigned connections, jobs, leases, subscriptions, waiting;
-    size_t most[ACCOUNT_SIDES]; /* most bytes of `in`, bytes of `out`, requests of `asked` */
+    size_t most[ACCOUNT_SIDES]; /* most bytes of input; bytes of output; requests at the ledger */
 };
 
 struct accounts {

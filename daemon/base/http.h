@@ -25,7 +25,7 @@ enum {
     HTTP_BACKLOG = 16,
     HTTP_REQUEST_BYTES_MAX = 4096,
     /* checked once a second: */
-    HTTP_LATE_MS = 1000,  /* then the hook must answer with what it has */
+    HTTP_LATE_MS = 1000,  /* from accept until the hook must answer with what it has */
     HTTP_LIMIT_MS = 3000, /* from accept to the last byte taken by the client */
 };
 

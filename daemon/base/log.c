@@ -31,7 +31,7 @@ static struct {
     int fd; /* stderr, or our own non-blocking descriptor for the same file */
     bool journal;
     double tokens;
-    double at_s; /* time of the bucket's last refill, monotonic clock */
+    double at_s; /* when `tokens` (lines that may be written) last grew, monotonic clock */
     unsigned long suppressed, untaken;
     char path[PATHS_MAX]; /* path of stderr, when stderr is a file */
 } state = {.level = LEVEL_INFO, .fd = STDERR_FILENO, .tokens = LINES_BURST};

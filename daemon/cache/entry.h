@@ -30,10 +30,11 @@ enum cache_rank { /* decides between two rows of one key: the higher rank is kep
 /* The lists of serving entries, by the fields that all entries of a list share. `near` and `why`
  * search a few lists instead of all entries. */
 enum cache_list {
-    /* share all but the integer fields and the texts that have a place (op->place); for `near` */
+    /* equal in all but the integer fields and the texts that have a place (op->place); for `near`
+     */
     LIST_GROUP,
-    LIST_SHAPE, /* share also the integer fields, except the number of rows (op->rows) */
-    LIST_SIZES, /* share op and integer fields; the keys differ in a type or a flag */
+    LIST_SHAPE, /* also equal in the integer fields, except the number of rows (op->rows) */
+    LIST_SIZES, /* equal in op and integer fields; the keys differ in a type or a flag */
     CACHE_LISTS
 };
 
@@ -73,8 +74,8 @@ struct cache_entry {
     uint8_t tries;     /* how often the key was measured again because of low confidence */
     uint32_t uid;      /* the user of the row's query, pin or put; CACHE_NOBODY: unknown */
     /* A query that the memo has reads only the members from here on: */
-    uint32_t saved_ns;     /* the best is so much faster than the reference kernel was in its run */
-    struct shared *shared; /* owned together with other entries; it counts them */
+    uint32_t saved_ns;     /* ns that the best saves, against the reference kernel in its run */
+    struct shared *shared; /* owned by all entries that point to it; it counts them */
     uint32_t own_len, key_len;
     uint8_t bytes[]; /* own fields, then the key */
 };

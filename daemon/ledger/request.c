@@ -34,7 +34,7 @@ static struct error no_room = {.code = ERROR_NO_MEMORY, .text = "no memory to sa
 void request_fail(struct request *r, const struct error *err)
 {
     if (r->err != &no_room) {
-        free(r->err); /* the thread of lists has set it, before it handed the list over */
+        free(r->err); /* the error of the thread of lists, which handed the list over */
     }
     r->err = malloc(sizeof(*r->err));
     if (r->err) {

@@ -50,7 +50,7 @@ static int work_publish(struct ledger *l, struct request *r, struct error *err)
 {
     int status = verbs_offer_row(l, &r->row, r->argument, err);
     if (status < 0) {
-        return status; /* r->row is still the caller's row, to be kept as unsaved */
+        return status; /* after a failure r->row stays the caller's row, which is kept as unsaved */
     }
     int back = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
     return back ? back : status;

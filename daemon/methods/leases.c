@@ -158,14 +158,14 @@ static void next_turn(struct lease *l)
     w->turn(w, l);
 }
 
-/* Another daemon has the key and no wanter is left. */
+/* True when another daemon has the key, and no client here waits for it. */
 static bool lease_is_idle(const struct lease *l)
 {
     return l->state == LEASE_TAKEN && list_empty(&l->wanters);
 }
 
-/* Answers wanters of the lease that need no lease any more (is_known), at most `room`. Returns the
- * room left; 0: more such wanters may be left. */
+/* Answers at most `room` of the lease's wanters, those that need no lease any more (is_known).
+ * Returns how many more the caller may answer; 0: there may be more to answer. */
 static int answer_some(struct lease *l, int room)
 {
     LIST_EACH(node, &l->wanters) {

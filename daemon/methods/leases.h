@@ -33,7 +33,7 @@ enum {
     /* time between questions to the ledger while another daemon has the key */
     LEASE_RETRY_MS = 500,
     LEASE_SLOTS = 1024,
-    /* turns in a slice: a slice takes some tenths of a ms when each turn is a hit */
+    /* turns of wanters in a slice of the loop: some tenths of a ms when each turn is a hit */
     LEASE_TURNS = 32,
     /* turns that may be open at once: each reads trials, and thousands would fill the ledger's
      * queue */

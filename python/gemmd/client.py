@@ -29,7 +29,7 @@ OnProgress = Callable[[Progress], object]
 _WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED,
           "boundary": ffi.WAIT_BOUNDARY}
 _OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
-STEP_MS = 100  # a waiting call returns to Python so often, for signal handlers
+STEP_MS = 100  # a waiting call returns to Python after so many ms, for signal handlers
 HELLO_MS = 1000  # a daemon answers `hello` in this time, also while tuning
 
 

@@ -37,11 +37,11 @@ from gemmd.triton_errors import is_of_config
 from gemmd.triton_rows import backend, bucket_key, check_bucket, hooks_of, key_names, name_of, problem_of
 from gemmd.triton_timing import Session, Timer, failed, lines_of, measure
 
-RENEW_S = 15.0  # the holder of a lease renews it so often while it compiles
+RENEW_S = 15.0  # seconds between a holder's renewals of its lease, while it compiles
 QUIET_S = 30.0  # pause after a daemon did not answer; how long a stopgap config is used
 _autotune = triton.autotune  # Triton's own: users may put this module's autotune in its place
 _of_thread = threading.local()  # Clients for each thread: a waiting call blocks its Client
-_quiet_until = {}  # {(socket, device): end of the pause}
+_quiet_until = {}  # {(socket, device): when its daemon may be asked again}
 _warned = False
 
 

@@ -44,7 +44,7 @@ class Claims:
         if is_new:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT * is_new | os.O_CLOEXEC, 0o600)
-        self.held = set()  # offsets; a lock that this file has already would be granted again
+        self.held = set()  # offsets of held locks: the system would grant this open file the same lock again
         try:
             self._lock(fcntl.F_UNLCK, 0)
         except OSError:

@@ -111,8 +111,8 @@ def problem_of(tuner, key, kwargs, hooks=""):
 
 
 def _compiled(tuner, args, options, tuned):
-    """The fields about compilation. The first config stands for all: the row of a config has the
-    constants that the config sets."""
+    """The problem's fields about compilation, computed with the first config. The constants that a config
+    sets are no fields of the problem: they stand in the config's row."""
     active, jit = triton.runtime.driver.active, jit_of(tuner.fn)
     args = {**args, **options, **tuner.configs[0].all_kwargs()}
     computed = computed_by(tuner.fn, args)

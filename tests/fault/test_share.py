@@ -576,7 +576,7 @@ def test_keys_that_users_put_are_bounded(daemon):
 
 @ROOT_ONLY
 def test_keys_of_one_user_leave_room_for_others_and_the_user_evicts_them(daemon):
-    d = daemon(options=["--max-keys", "20"])  # a single user may have three quarters of them: 15 keys
+    d = daemon(options=["--max-keys", "20"])  # a single user may have three quarters of the keys: 15
     body = ("with Client(socket) as c:\n"
             "    for method, problem, more in {calls}:\n"
             "        try: c.call(method, problem=problem, **more); print('ok')\n"

@@ -32,7 +32,7 @@ def change_compiler(d):
 
 
 def trials(d):
-    return d.call("list", what="trials")["total"]  # the daemon lists after pending writes
+    return d.call("list", what="trials")["total"]  # the daemon lists only after all pending writes
 
 
 def test_a_pin_outlives_a_new_stamp(pinned):

@@ -27,7 +27,7 @@ import statistics
 SHAPES = pathlib.Path(__file__).resolve().parent.parent / "data/shapes/moe.csv"
 FAR = 1.25  # points slower than this many times the best are left out
 WEIGHT = 9  # weight of a landscape's problem in a fit: few problems, but all of today's kernels
-BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # BLOCK_SIZE_? of a tile's rows, columns and reduction
+BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # X of the BLOCK_SIZE_X that is a tile's rows, columns, reduction
 TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) "
                   r"(\d+x\d+ (?:pp|c\d|sg|df) s\d+ nb\d+(?: f0)?(?: skip)?(?: swap)?(?: dyn)?(?: [12]x[12])?)"
                   r" +((?:gm\d+|cols|by size| )*?) +([\d.]+) us \(least +([\d.]+)\)")

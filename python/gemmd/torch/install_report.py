@@ -16,7 +16,7 @@ from gemmd.torch import override, own
 
 TURNS = 8
 FIELDS = ("mode", "M", "N", "K", "experts", "dtype", "gemmd", "pytorch", "gemmd_us", "pytorch_us", "saved_ms")
-PRODUCTS_MOST = 32  # that are timed: the ones with most launches
+PRODUCTS_MOST = 32  # most products that are timed, from those with most launches on
 
 
 def _operands(product):

@@ -313,7 +313,7 @@ class Plans:
             self._quiet_until[name] = time.monotonic() + (self.settings.retry_s or float("inf"))
             return 0
         if left == 0 and self.settings.retry_s is not None:
-            for plan in self._plans.values():  # the daemon tunes none of these: _renew() asks again
+            for plan in self._plans.values():  # no job has these keys any more: _renew() asks again
                 plan.wants_pauses = plan.wants_pauses and plan.call.device != device
         return left
 

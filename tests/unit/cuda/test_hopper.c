@@ -864,7 +864,7 @@ static void test_plan_split_resident(void **state)
     static const char whole[] =
         TILE(64, 64,
              64) " num_warps=8 schedule=cooperative num_stages=7 use_tma_store=false NUM_KSPLIT=8";
-    /* two blocks fit into the SM's shared memory, but not into its registers */
+    /* two thread blocks fit into an SM's shared memory, but not into its registers */
     static const char wide[] =
         TILE(64, 128,
              64) " num_warps=8 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=4";
@@ -911,8 +911,8 @@ static void check_pairs(const char *config, uint32_t blocks, int32_t turns)
     assert_int_equal(params.height, turns);
 }
 
-/* Blocks take pairs of tiles, the last of which may be a single tile; each block loads half of
- * the shared operand. The matrix has 1536 / 192 rows of tiles and 2048 / 128 columns. */
+/* Two thread blocks take a pair of tiles, the last of which may be a single tile; each loads half
+ * of the shared operand. The matrix has 1536 / 192 rows of tiles and 2048 / 128 columns. */
 static void test_plan_pairs(void **state)
 {
     (void)state;
@@ -926,7 +926,7 @@ static void test_plan_pairs(void **state)
     assert_non_null(strstr(v.options, "-DCLUSTER_R=2 -DCLUSTER_C=1 "));
 }
 
-/* In forward and dX a cluster of two blocks takes two tiles of an expert's rows, and each block
+/* In forward and dX a cluster of two thread blocks takes two tiles of an expert's rows, and each
  * loads half of their weights. Stores have 8 or 16 rows. A row of tiles has 1536 / 256 tiles. */
 static void test_plan_pairs_of_rows(void **state)
 {
@@ -957,7 +957,7 @@ static void test_plan_pairs_of_rows(void **state)
     args.rows = 8;
     assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
     assert_int_equal(plan.steps[0].grid[0], 2 * 8 * 6);
-    /* Pairs of blocks need the code that a kernel for a single expert leaves out. */
+    /* Pairs of thread blocks need the code that a kernel for a single expert leaves out. */
     check_option("M=4096 N=4096 K=4096 mode=forward", config, "-DONE_EXPERT=0 ");
 }
 

@@ -144,7 +144,7 @@ static void a_stop_ends_waiting_turns(void **state)
     want(f, 2);
     lease_pass(f->turning[0]);
     leases_stop(&f->leases);
-    assert_int_equal(f->leases.n, 1); /* the lease of the running turn */
+    assert_int_equal(f->leases.n, 1); /* the lease whose turn has not ended */
     lease_pass(f->turning[1]);
     assert_int_equal(f->leases.n, 0);
     assert_int_equal(f->n_turns, 2);
