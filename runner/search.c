@@ -44,7 +44,7 @@ struct search {
     /* Plan ids that come before the strategy's proposals: n_begun candidates that were in the queue
      * when the search was set aside, then the former best, hints, variations. */
     uint32_t n_ids, n_begun, next;
-    uint32_t *ids; /* owned; search_open_strategy() puts the reference behind the last */
+    uint32_t *ids; /* owned; search_open_strategy() puts the reference's id behind the last */
 };
 
 /* ---- the next candidate ---------------------------------------------------------------------- */

@@ -274,8 +274,7 @@ static int every_ask_rows(struct subject *s, json_t *all, json_t *daemon)
     return code;
 }
 
-/* Removes the daemons whose rows another daemon has given, and "status", of which "database" stays.
- */
+/* Removes the daemons whose rows another daemon has given. Of "status" only "database" stays. */
 static void every_tidy(json_t *all)
 {
     for (size_t i = json_array_size(all); i-- > 0;) {

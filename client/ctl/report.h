@@ -41,7 +41,7 @@ void page_print(struct page *p, const char *format, ...) __attribute__((format(p
 void page_begin_section(struct page *p, const char *id, const char *title);
 void page_end_section(struct page *p);
 /* A table of JSON rows, with table.c's columns: optional columns without a value are left out. The
- * column with the key "floor_percent" has bars. Nothing for no rows. */
+ * column with the key "floor_percent" has bars. Without rows nothing is printed. */
 void page_print_table(struct page *p, const struct column *columns, size_t n, const json_t *rows);
 
 /* ---- report_svg.c ---------------------------------------------------------------------------- */

@@ -170,7 +170,7 @@ static bool report_add_row(struct report *r, void *ctx, json_t *row)
 /* ---- named problems -------------------------------------------------------------------------- */
 
 /* Adds the row of a named problem, once for the problems of a bucket; or notes that it is missing.
- * `shown`: of the method `show`; NULL: the key is unknown. */
+ * `shown`: the answer of the method `show`; NULL: the key is unknown. */
 static void report_add_shown(struct report *r, const json_t *named, json_t *shown, json_t *seen)
 {
     json_t *best = json_object_get(shown, "best"), *name = json_object_get(named, "name");

@@ -181,7 +181,7 @@ class Compilation:
             self.claims.unlock(slot)
 
     def _compile(self, i, slot, beside):
-        """Compiles config i in this thread, or hands it to `beside`."""
+        """Compiles config i in this thread, or has `beside` compile it (a _Beside, or None)."""
         def end(done=True):
             if done:
                 self.claims.set_done(i)

@@ -44,7 +44,7 @@ class Timer:
         self.replaces = replaces
         self.bench = tuner.do_bench
         self.can_race = is_tritons_bench(self.bench)
-        self.samples, self.low_us = {}, math.inf  # the benchmark's options; the last trial's 20 % quantile
+        self.samples, self.low_us = {}, math.inf  # by the benchmark's options; low_us: the last trial's 20 % quantile
         self.without = self._computed({})
 
     def _computed(self, keywords):

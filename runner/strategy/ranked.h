@@ -27,7 +27,7 @@ struct ranked_search {
     const double *predicted;
     double *score; /* owned, by candidate; NaN: unknown */
     double best;   /* the lowest score; INFINITY: no score yet */
-    /* variants used, arrived; candidates whose trial failed, gave a score */
+    /* numbers of variants used and arrived; of candidates whose trial failed, and with a score */
     uint32_t n_used, n_arrived, n_failed, n_known;
     uint32_t compilers;   /* number of compilers that work in parallel */
     bool begun;           /* the first step has been taken */

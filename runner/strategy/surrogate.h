@@ -41,8 +41,8 @@ void surrogate_learn(struct surrogate *s, uint32_t candidate, double value);
 /* Marks a candidate as pending: the head of this file. */
 void surrogate_expect(struct surrogate *s, uint32_t candidate);
 void surrogate_forget(struct surrogate *s); /* removes the pending proposals */
-/* The mean less `deviations` standard deviations, as a logarithm that compares with
- * surrogate_value. INFINITY: the surrogate does not know the candidate. */
+/* A candidate's predicted logarithm of time less `deviations` standard deviations, in the unit of
+ * surrogate_value(). INFINITY: the surrogate does not know the candidate. */
 double surrogate_hope(const struct surrogate *s, uint32_t candidate, double deviations);
 /* By how much a candidate's logarithm of time is expected to be below `value`: 0.1 means that the
  * candidate takes about a tenth less time. INFINITY: the surrogate does not know the candidate. */

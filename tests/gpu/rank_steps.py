@@ -42,7 +42,7 @@ import model_steps  # noqa: E402
 from model_steps import ROOT, Service, gemmd_ffi, latest  # noqa: E402
 
 KEYS = 6                  # two products of a layer in three modes; the layers are equal
-COLD_S, COLD_RANKS = 7.0, 4  # limit of the cold first step, with so many ranks
+COLD_S, COLD_RANKS = 7.0, 4  # limit of the cold first step of a job with COLD_RANKS ranks
 KNOWN_MORE_S = 1.5        # limit over PyTorch's own first step when all keys are known
 BOUNDARY_MORE_S = 1.0     # limit over PyTorch's own first step with wait="boundary", cold
 LOSS_OFF = 0.02           # limit between the losses of two ways, of about 10

@@ -12,7 +12,7 @@ enum { JUDGE_FIRST, JUDGE_4, JUDGE_8, JUDGE_16, JUDGE_TYPICAL, JUDGE_CHOICE, JUD
 extern const char *const judge_names[JUDGES];
 
 struct verdict {
-    double regret[JUDGES]; /* [judge]; 0.01: one per cent slower than the best; NAN: unknown */
+    double regret[JUDGES]; /* by judge; 0.01: one per cent slower than the best; NAN: unknown */
     uint32_t best,
         first; /* indices into times[]: of the fastest config, and of the model's first choice */
     uint32_t rank; /* place of the fastest config in the model's order, from 0 */

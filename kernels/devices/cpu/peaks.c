@@ -98,7 +98,7 @@ void cpu_measure_peaks(struct device_info *info, struct pool *pool)
 {
     int lanes;
     struct peaks p = {.fma = widest(&lanes)};
-    /* calls for each thread: a late thread leaves its other calls to the others */
+    /* average number of calls of a thread; a late thread makes fewer, the others more */
     enum { PER_THREAD = 4 };
     uint32_t n = (uint32_t)info->sm_count * PER_THREAD;
     double flops = (double)n * ROUNDS * CHAINS * lanes * 2;

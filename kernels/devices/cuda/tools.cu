@@ -85,7 +85,7 @@ GLOBAL cuda_count_poison(const struct count_params p)
         atomicAdd(p.out, (u64)n);
 }
 
-/* The error of a check row: `length` elements from at[check] on. One block per row. */
+/* The error of a check row: `length` elements from at[check] on. One thread block per row. */
 struct row_error {
     double max_error;
     /* sums of squares of the row's error and of the reference; `difference` counts only the part of

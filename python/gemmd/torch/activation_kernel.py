@@ -5,7 +5,7 @@ import math
 import triton
 import triton.language as tl
 
-ELEMENTS = 1024  # of a program's step: eight for each thread, which are a vector of 16 bytes
+ELEMENTS = 1024  # that a program takes in a step: eight for each thread, a vector of 16 bytes
 COLUMNS_LEAST, COLUMNS_MOST = 64, 512
 
 

@@ -105,7 +105,7 @@ def _checked(run):
 
 
 def _dx_checked(dy, w, m_sizes, gather, topk, permute_x, permute_y):
-    """_dx after a check of a user's gather_indices: forward of weights [experts, K, N] runs dX."""
+    """_dx after a check of gather_indices, a user's if forward has weights [experts, K, N], which runs as dX."""
     rows = dy.shape[0]
     if rows and (permute_x or permute_y):
         least, most = (int(i) for i in gather.aminmax())

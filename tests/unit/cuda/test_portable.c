@@ -286,7 +286,7 @@ static void test_plan(void **state)
     assert_int_equal(out.n, 1);
     assert_int_equal(out.workspace_bytes, 0);
     assert_int_equal(out.steps[0].block[0], 256);
-    /* a persistent grid has as many blocks as the GPU holds */
+    /* a persistent grid has as many thread blocks as the GPU holds */
     assert_int_equal(out.steps[0].grid[0], 132);
     assert_int_equal(out.steps[0].smem_bytes, 3 * 256 * 64 * 2 + 4 * 257);
     args = args_of(8);

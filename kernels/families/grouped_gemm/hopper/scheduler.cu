@@ -30,7 +30,7 @@ struct hopper_params { /* as in host/params.h; strides in bytes */
     int depth;                   /* length of d; dW: unused, because an expert's rows are the length */
     int group;
     u32 flags;
-    u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
+    u32 topk_mul, topk_shift;    /* gather index g div topk = g * mul >> shift */
     int height;                  /* SWAP_AB: most rows of a tile; dW: number of tiles of an expert */
     u32 height_mul, height_shift; /* for divisions by height */
     /* number of blocks (dW: of experts) that are requested into L2 before they are loaded */

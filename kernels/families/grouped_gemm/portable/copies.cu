@@ -4,7 +4,7 @@
 /* Byte offset in shared memory of a chunk (16 bytes) of a tile whose rows have `chunks` chunks. */
 INLINE int chunk_at(int row, int chunk, int chunks)
 {
-    const int rows_per_line = chunks < 8 ? 8 / chunks : 1; /* a line: 128 bytes, once through all banks */
+    const int rows_per_line = chunks < 8 ? 8 / chunks : 1; /* a line: 128 bytes, one word of each bank */
     const int mask = chunks < 8 ? chunks - 1 : 7;
     return (row * chunks + (chunk ^ (row / rows_per_line & mask))) * 16;
 }

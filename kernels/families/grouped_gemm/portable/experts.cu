@@ -25,7 +25,7 @@ INLINE void scan_experts(const struct portable_params *p, int *start, int *ends)
     for (int base = 0; base < p->experts; base += 32) {
         const int e = base + lane;
         const int m = e < p->experts ? expert_size(p, e) : 0;
-        u32 sum = m < 0 ? 0 : m; /* after the cut below at most 2^30, so a sum of two fits */
+        u32 sum = m < 0 ? 0 : m; /* the next line cuts it to at most 2^30: a sum of two fits */
         sum = sum < (u32)p->rows ? sum : (u32)p->rows;
         for (int by = 1; by < 32; by <<= 1) {
             const u32 before = (u32)shuffle_up((int)sum, by);

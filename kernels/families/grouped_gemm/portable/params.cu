@@ -107,6 +107,6 @@ struct portable_params {
     int depth;      /* length of d; unused in dW, where an expert's rows are the length */
     int group;      /* number of tiles along r that come before the next column of tiles */
     u32 flags;
-    u32 topk_mul, topk_shift; /* g div topk = g * mul >> shift */
+    u32 topk_mul, topk_shift; /* gather index g div topk = g * mul >> shift */
     u32 reserved;
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The warp's instructions, as meetings of 32 fibers, for the variant's input type: bf16 or fp16.
+ * Instructions that a warp's 32 threads execute together: its 32 fibers meet. The input type is the
+ * variant's: bf16 or fp16.
  */
 #ifndef GEMMD_TESTS_EMULATE_WARP_H
 #define GEMMD_TESTS_EMULATE_WARP_H

@@ -164,7 +164,7 @@ struct hopper_tile {
     int ahead;
 };
 
-/* Makes the tile of a config whose values are legal one by one. */
+/* Makes the tile of a config in which each value by itself is legal. */
 void hopper_tile_make(const struct gemm *v, const struct record *config, struct hopper_tile *t);
 /* hopper_tile_make() with values already looked up. */
 void hopper_tile_of(const struct gemm *v, const struct hopper_values *h, struct hopper_tile *t);
