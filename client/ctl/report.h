@@ -106,7 +106,7 @@ void layers_deinit(struct layers *l);
 /* Adds the row to its layer's sums. The row has rows_derive_best's columns. False: no memory. */
 bool layers_add_row(struct layers *l, const json_t *row);
 /* JSON rows of the layers that lose most time, at most `most`, in the order of the table; then the
- * sums of all others by experts and mode. `models`: of moe_list_layers. */
+ * sums of all others by experts and mode. `models`: the table of moe_list_layers(). */
 json_t *layers_list(const struct layers *l, size_t most, const json_t *models);
 /* Adds the column "name" to a row: the model and layer of its sizes by the table of models, else
  * the sizes, or the op. */

@@ -46,7 +46,7 @@ struct prepared { /* all pointers but the workload's are device pointers */
     /* most bytes that the workspace may have, from the memory share */
     int64_t workspace_max;
     int64_t *check_at;            /* owned: copy of the workload's check_at */
-    double *expected;             /* owned: check rows by the reference */
+    double *expected;             /* owned: the reference's results in the check rows */
     struct row_error *row_errors; /* owned: one per check row, from the last verification */
 };
 

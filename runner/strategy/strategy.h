@@ -67,7 +67,7 @@ struct strategy;
 struct strategy_setup {
     uint32_t n;                 /* number of candidates */
     const double *predicted_us; /* borrowed until close; by candidate */
-    const struct grid *grid;    /* borrowed until close; NULL for the strategy given, a list */
+    const struct grid *grid;    /* borrowed until close; NULL: strategy "given", which has a list */
     /* Borrowed until close: predicted compile time of each candidate's variant; the unit is the
      * mean of the space. NULL: equal efforts. */
     const double *effort;

@@ -52,7 +52,8 @@ void case_reference_run(struct gpu_case *c, const struct image *reference);
 struct grouped_gemm_args case_args(const struct gpu_case *c, bool wide);
 /* Fills the output with NaN before the next launch. */
 void case_poison(const struct gpu_case *c, bool wide, gpu_stream stream);
-/* Downloads the output as dense rows; NULL if a launch wrote guards or gaps. */
+/* Downloads the output as dense rows; NULL if a launch wrote outside the rows: into
+ * the guards around the output, or into gaps between rows. */
 const void *case_fetch(struct gpu_case *c, bool wide);
 /* Compares the output with `factor` times the expected output. Prints the differences. */
 bool case_check(const struct gpu_case *c, const void *out, double factor, const char *what);

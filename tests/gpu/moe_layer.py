@@ -49,7 +49,7 @@ PROMISED = 1.2       # gemmd's form should be this many times faster than the be
 REPLAY_LIMIT = 5e-3
 COMPILED_LIMIT = 1e-2  # a higher limit, because inductor rounds less often
 WORSE_THAN_TORCH = 1.5  # gemmd's error may be this many times the torch form's error
-LOOP_BLOCKS = 3         # few blocks: the loop is about thirty times slower
+LOOP_BLOCKS = 3         # few blocks of timed steps: the loop over experts is about thirty times slower
 
 
 def parse():

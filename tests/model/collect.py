@@ -175,7 +175,7 @@ class Drift:
 
 
 def read_points(records, problem):
-    """Yields config, us and least of each variant's best point, and of the points that were measured again."""
+    """Yields each variant's best point and the points that were measured again: config, median us, least us."""
     params, drift = problem["params"], Drift(records, problem["reference_us"])
     for record in records:
         if "variant" in record:

@@ -13,8 +13,8 @@
 static const double FAR =
                         1.25, /* ignores points measured and predicted above 1.25 times the best */
     NEAR = 0.06,              /* a point that takes 1 + NEAR times the best weighs 1/e */
-    RIDGE = 0.01, /* the ridge of a trait: a higher value keeps corrections smaller (a landscape's
-                     weights sum to 1) */
+    RIDGE = 0.01, /* the ridge (weight of the squared correction) of a trait; a landscape's weights
+                     sum to 1 */
     RIDGE_ASPECT =
         0.03; /* the ridge of the terms by which a trait's correction varies with the problem */
 

@@ -158,9 +158,9 @@ uint64_t replay_variant_hash(const struct variant *v);
 /* noise.c */
 struct noise { /* of one call of time() */
     const struct landscape *landscape;
-    /* with a block: the factor for its samples; without: the time of a launch, microseconds */
+    /* the factor for the samples of `block`; without block: the time of a launch, microseconds */
     double scale;
-    const double *block; /* borrowed */
+    const double *block; /* borrowed: n recorded samples; NULL: none */
     uint32_t n;
 };
 /* The slowness at `at_ms`, interpolated between the n turns. */

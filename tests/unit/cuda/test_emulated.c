@@ -479,7 +479,7 @@ static void test_deferred(void **state)
 }
 
 /* Makes two thread blocks share weights in the drawn case. Returns false if the config is not
- * legal, or if no pair of blocks has three pairs of tiles. */
+ * legal, or if no pair of thread blocks has three pairs of tiles. */
 static bool make_paired(struct test_case *c)
 {
     struct rejection why;
@@ -565,7 +565,7 @@ static void test_halves(void **state)
 }
 
 /* Gives a drawn case of dW two consumer warpgroups in ping-pong, which release stages in any order,
- * a loading warp for each of two stages, and clusters of two blocks. The second block of a cluster
+ * a loading warp for each of two stages, and clusters of two thread blocks. A cluster's second
  * has no output here, and ends as early as possible. */
 static bool make_paired_turns(struct test_case *c)
 {
@@ -723,7 +723,7 @@ static void test_split(void **state)
     launches = 1;
 }
 
-/* Each sum of a split tile arrives once, at the block that adds the sum's row. The block waits
+/* Each sum of a split tile arrives once, at the thread block that adds the sum's row. It waits
  * for exactly these bytes. */
 static void test_split_sums(void **state)
 {
@@ -755,8 +755,8 @@ static void test_split_sums(void **state)
     }
 }
 
-/* Forbidden accesses of a cluster's blocks are detected in at least one of several schedules;
- * allowed accesses are right in all schedules. */
+/* Forbidden accesses of a cluster's thread blocks are detected in at least one of several
+ * schedules; allowed accesses are right in all schedules. */
 static void test_cluster_faults(void **state)
 {
     (void)state;

@@ -732,7 +732,8 @@ static void test_deferred(void **state)
         {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true", 2}, /* all tiles */
         /* keeps the piece of 64 rows; the rest of the tile has 16 rows */
         {"", TILE(80, 256, 64) " " DEFERRED " swap_ab=true", 1},
-        {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true", 0}, /* no tile is 64 rows high */
+        {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true",
+         0}, /* a tile of 32 rows has no such piece */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[256];

@@ -213,8 +213,8 @@ static bool shares(const char *layer, const char *mode)
     return strcmp(record_text(&config, "cluster_shape_mn", ""), "2x1") == 0;
 }
 
-/* The default is a pair of thread blocks with shared weights exactly where pairs were measured to
- * win. */
+/* The default is a pair of thread blocks with shared weights exactly where pairs took less time
+ * than single thread blocks. */
 static void test_default_pairs(void **state)
 {
     (void)state;

@@ -25,7 +25,7 @@ void *__wrap_calloc(size_t n, size_t size)
 }
 
 static const uint8_t message[] = {0x94, 0, 1, 0xa1, 'a', 0x80};
-static unsigned messages; /* each message uses up its user's time, except a question */
+static unsigned messages; /* handled; each, except a question, uses up its user's time */
 
 /* A request that waits for its answer, and uses up its user's share of waiting requests. */
 struct question {

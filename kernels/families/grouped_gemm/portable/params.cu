@@ -98,8 +98,8 @@ struct portable_params {
     const void *m_sizes; /* the sizes of the experts, or their ends; NULL: a single expert has all rows */
     const void *gather;
     const void *weights;
-    i64 a_stride, b_stride, out_stride; /* between rows as stored */
-    i64 b_expert, out_expert;           /* between the experts' matrices of w, and of dW's output */
+    i64 a_stride, b_stride, out_stride; /* from a row to the next, as stored */
+    i64 b_expert, out_expert;           /* from an expert's matrix to the next: of w, of dW's output */
     int rows;                           /* routed rows in all */
     int experts;
     int tile_rows;  /* dW: length of r (which is n); otherwise unused */

@@ -29,8 +29,8 @@ struct portable_tile {
     int64_t smem;     /* bytes of dynamic shared memory */
 };
 
-/* Makes the tile of a config whose values are legal one by one. Returns false if no arrangement of
- * the warps gives each warp a multiple of 16 x 32. */
+/* Makes the tile of a config in which each value by itself is legal. Returns false if no
+ * arrangement of the warps gives each warp a multiple of 16 x 32. */
 bool portable_tile_make(const struct gemm *v, const struct record *config, struct portable_tile *t);
 
 /* Number of a kernel's thread blocks that an SM holds at once. */

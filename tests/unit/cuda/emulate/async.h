@@ -13,7 +13,7 @@ enum {
     EMULATE_OPS_MAX = 65536,
     EMULATE_BARRIERS_MAX = 64 * EMULATE_BLOCKS,
     EMULATE_ASKED_MAX = 4096,
-    EMULATE_NAMED = 16, /* barriers of a block */
+    EMULATE_NAMED = 16, /* barriers of a thread block */
     EMULATE_PIECES = EMULATE_BLOCKS * EMULATE_SHARED_MAX / 16
 };
 
@@ -45,8 +45,8 @@ struct emulate_mbarrier {
     uint32_t at, expected, pending;
     int64_t bytes;
     int by;           /* the thread that initialised the mbarrier */
-    int is_announced; /* a fence made it visible to TMA and to other blocks of the cluster */
-    int is_told;      /* 1: has counted bytes that threads of other blocks sent */
+    int is_announced; /* a fence made it visible to TMA and to the cluster's other thread blocks */
+    int is_told;      /* 1: has counted bytes that other thread blocks sent */
     struct emulate_meeting phases;
     char what[40];
 };
@@ -98,7 +98,7 @@ static void async_fence(void)
     async_.n_dirty = 0;
 }
 
-/* True: the block of this place in shared memory has ended, and may receive no more bytes. */
+/* True: the thread block with this place in shared memory has ended: it may get no more bytes. */
 static int async_has_ended(uint32_t at)
 {
     const uint32_t first = at / EMULATE_SHARED_MAX * emulate.l.threads;
@@ -110,8 +110,8 @@ static int async_has_ended(uint32_t at)
     return 1;
 }
 
-/* Fails unless `to` is in a block that has not ended, and `bar`, which counts the bytes, in the
- * same. */
+/* Fails unless `to` is in a thread block that has not ended, and `bar`, which counts the bytes, in
+ * the same. */
 static void async_check_place(uint32_t to, uint32_t bar)
 {
     const uint32_t rank = to / EMULATE_SHARED_MAX;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A block of threads as fibers: its state, meetings of a warp or of the whole block, and the choice
- * of the next warp, drawn from a seed. Or a cluster of up to EMULATE_BLOCKS blocks, each with its
- * own shared memory: an address is EMULATE_SHARED_MAX beyond the same address of the block before.
- * Blocks need not begin together, and a block may stand still while the rest goes on, until the
- * rest must wait. A warp whose lanes meet in different instructions, or that waits for ever, ends
- * the run with a message in emulate_error.
+ * A thread block (in this folder also: block) as fibers: its state, meetings of a warp or of the
+ * whole block, and the choice of the next warp, drawn from a seed. Or a cluster of up to
+ * EMULATE_BLOCKS blocks, each with its own shared memory: an address is EMULATE_SHARED_MAX beyond
+ * the same address of the block before. Blocks need not begin together, and a block may stand still
+ * while the rest goes on, until the rest must wait. A warp whose lanes meet in different
+ * instructions, or that waits for ever, ends the run with a message in emulate_error.
  */
 #ifndef GEMMD_TESTS_EMULATE_BLOCK_H
 #define GEMMD_TESTS_EMULATE_BLOCK_H
@@ -32,9 +32,10 @@ enum {
     EMULATE_LINGER_CHANCE = 16, /* a thread that signals other threads pauses: 1 in 16 times */
     EMULATE_LATE_CHANCE = 256, /* a thread that has waited for an mbarrier pauses: 1 in 256 times */
     EMULATE_LINGER_MOST = 16,  /* both pauses are shorter than 16 rounds (of all warps) */
-    EMULATE_BEGUN_CHANCE = 4,  /* a thread that signals its block's begin pauses: 1 in 4 times */
+    EMULATE_BEGUN_CHANCE =
+        4, /* a thread that signals its thread block's begin pauses: 1 in 4 times */
     EMULATE_BEGUN_MOST = 64,   /* this pause is shorter than 64 rounds */
-    EMULATE_PAUSE_CHANCE = 64, /* a block stands still with a chance of 1 in 64 each round */
+    EMULATE_PAUSE_CHANCE = 64, /* a thread block stands still with a chance of 1 in 64 each round */
 };
 
 struct emulate_copy {
@@ -74,7 +75,7 @@ static struct {
     struct emulate_fiber scheduler;
     int current;
     int block[3], blocks;           /* the cluster's first block, by grid index; number of blocks */
-    uint32_t pause[EMULATE_BLOCKS]; /* number of rounds that each block still pauses */
+    uint32_t pause[EMULATE_BLOCKS]; /* rounds that each thread block still pauses */
     struct emulate_meeting rounds;
     uint64_t random;
     int failed;
@@ -83,7 +84,7 @@ static struct {
 char emulate_error[256];
 static char emulate_memory[EMULATE_BLOCKS * EMULATE_SHARED_MAX] __attribute__((aligned(128)));
 
-/* Rank of the current thread's block in its cluster. */
+/* Rank of the current thread block in its cluster. */
 static int emulate_rank(void)
 {
     return EMULATE_BLOCKS > 1 ? emulate.current / (int)emulate.l.threads : 0;
@@ -94,7 +95,7 @@ static int emulate_rank(void)
 #ifdef EMULATE_ASYNC
 static void emulate_async_begin(void);
 static int emulate_async(void);
-static void emulate_async_end(void); /* called when no thread of a block runs any more */
+static void emulate_async_end(void); /* called when no thread of a thread block runs any more */
 #else
 static void emulate_async_begin(void)
 {
@@ -233,8 +234,7 @@ static void emulate_begin_apart(void)
     }
 }
 
-/* Ends the pauses of all blocks, when no other block can go on. Returns true if a block was
- * paused. */
+/* Ends the pauses of all thread blocks, when no other can go on. Returns true if one was paused. */
 static int emulate_end_pauses(void)
 {
     int any = 0;

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Accesses of a cluster's threads to shared memory of other blocks, and to their own by the same
- * instructions:
+ * Accesses of a cluster's threads to shared memory of other thread blocks, and to their own by the
+ * same instructions:
  *
- *   mapa                    the address of the same byte in another block of the cluster.
+ *   mapa                    the address of the same byte in another thread block of the cluster.
  *   st.async                bytes that arrive later, in no order with the thread's other work. An
  *                           mbarrier counts the bytes. A thread sees the bytes after a wait for
  *                           this mbarrier with acquire at the cluster's scope (cluster_wait).
  *   mbarrier.arrive         (shared::cluster) an arrival, which may come before bytes that the
  *                           same thread sent earlier. With expect_tx it announces bytes, and may
  *                           come before or after these bytes.
- *   barrier.cluster         all threads of all blocks. Arrivals are relaxed: bytes under way may
- *                           arrive after the barrier.
+ *   barrier.cluster         all threads of all thread blocks. Arrivals are relaxed: bytes under
+ *                           way may arrive after the barrier.
  *
- * A block's shared memory exists while the block has running threads. barrier.cluster tells another
+ * A thread block's shared memory exists while it has running threads. barrier.cluster tells another
  * thread that they run; with a fence it also tells that mbarriers are initialised. Faults, even if
- * the result is right: a message to a block that has ended or has no mbarrier yet, or outside the
- * block's shared memory; bytes for a place that has other bytes under way, or that a thread reads
- * or writes before they arrive.
+ * the result is right: a message to a thread block that has ended or has no mbarrier yet, or
+ * outside its shared memory; bytes for a place that has other bytes under way, or that a thread
+ * reads or writes before they arrive.
  */
 #ifndef GEMMD_TESTS_EMULATE_CLUSTER_H
 #define GEMMD_TESTS_EMULATE_CLUSTER_H
@@ -31,7 +31,7 @@ struct emulate_sent {
     struct emulate_mbarrier *bar;
     uint32_t expects;   /* arrive.expect_tx: the phase also waits for this many more bytes */
     uint32_t to, bytes; /* 0 bytes: the message is an arrival */
-    int from;           /* rank of the sending block */
+    int from;           /* rank of the sending thread block */
     uint32_t v[4];
 };
 
@@ -77,7 +77,7 @@ static uint32_t cluster_address(uint32_t at, uint32_t rank)
     return at % EMULATE_SHARED_MAX + rank * EMULATE_SHARED_MAX;
 }
 
-/* True: bytes from another block are under way to this place in shared memory. */
+/* True: bytes from another thread block are under way to this place in shared memory. */
 static int cluster_is_due(uint32_t at, uint32_t bytes)
 {
     int any = 0;

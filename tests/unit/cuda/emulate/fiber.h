@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fibers: each runs a thread of a block. swapcontext makes a system call for each switch; on x86-64
- * a few instructions switch without a system call.
+ * Fibers: each runs a thread of a thread block. swapcontext makes a system call for each switch; on
+ * x86-64 a few instructions switch without a system call.
  */
 #ifndef GEMMD_TESTS_EMULATE_FIBER_H
 #define GEMMD_TESTS_EMULATE_FIBER_H

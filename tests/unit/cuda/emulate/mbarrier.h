@@ -18,8 +18,8 @@ static struct emulate_mbarrier *mbarrier_at(uint32_t at)
     return &async_.barriers[0];
 }
 
-/* Returns an mbarrier of the current thread's block, for a wait or an arrival. Only the operations
- * of cluster.h reach the mbarriers of other blocks. */
+/* Returns an mbarrier of the current thread block, for a wait or an arrival. Only the operations
+ * of cluster.h reach the mbarriers of other thread blocks. */
 static struct emulate_mbarrier *mbarrier_own(uint32_t at)
 {
     if (at / EMULATE_SHARED_MAX != (uint32_t)emulate_rank()) {
@@ -28,8 +28,8 @@ static struct emulate_mbarrier *mbarrier_own(uint32_t at)
     return mbarrier_at(at);
 }
 
-/* Returns the mbarrier at this address, for TMA or threads of other blocks: they see an mbarrier
- * only after the fence that follows its initialisation. */
+/* Returns the mbarrier at this address, for TMA or threads of other thread blocks: they see an
+ * mbarrier only after the fence that follows its initialisation. */
 static struct emulate_mbarrier *mbarrier_announced(uint32_t at)
 {
     struct emulate_mbarrier *b = mbarrier_at(at);
@@ -57,8 +57,8 @@ static void mbarrier_arrive(struct emulate_mbarrier *b)
     mbarrier_changed(b);
 }
 
-/* Counts arrived bytes. Another block's bytes may arrive before a thread announces (expects) them.
- */
+/* Counts arrived bytes. Bytes of another thread block may arrive before a thread announces
+ * (expects) them. */
 static void mbarrier_bytes(struct emulate_mbarrier *b, int64_t bytes)
 {
     b->bytes -= bytes;
@@ -127,8 +127,8 @@ static struct emulate_mbarrier *mbarrier_wait(uint32_t bar, uint32_t parity)
     return b;
 }
 
-/* Waits with acquire at the scope of the block: the thread may not see bytes that threads of other
- * blocks sent. For these the kernel must use cluster_wait. */
+/* Waits with acquire at the scope of the thread block: the thread may not see bytes that other
+ * thread blocks sent. For these the kernel must use cluster_wait. */
 static void barrier_wait(uint32_t bar, uint32_t parity)
 {
     if (mbarrier_wait(bar, parity)->is_told) {

@@ -24,7 +24,7 @@ static uint32_t shared_base(void)
     return (uint32_t)emulate_rank() * EMULATE_SHARED_MAX;
 }
 
-/* The block's own memory; cluster.h has accesses to other blocks. */
+/* The thread block's own memory; cluster.h has accesses to that of other thread blocks. */
 static void emulate_shared(uint32_t at, const char *what)
 {
     if (at % 16 || at / EMULATE_SHARED_MAX != (uint32_t)emulate_rank() ||

@@ -57,8 +57,8 @@ static void run_ops(int (*chosen)(const struct emulate_op *op, int actor, uint32
     async_.n_ops = kept;
 }
 
-/* Loads and stores run in any order. Copies run in order per thread, wgmmas per warpgroup: 1 blocks
- * the later operations of a thread or warpgroup, because an earlier operation has not run. */
+/* Loads and stores run in any order. Copies run in order per thread, wgmmas per warpgroup: 1 holds
+ * up the later operations of a thread or warpgroup, because an earlier operation has not run. */
 static uint8_t blocked_copies[EMULATE_THREADS_MAX], blocked_wgmmas[EMULATE_THREADS_MAX / 128];
 
 static int by_chance(const struct emulate_op *op, int actor, uint32_t group)

@@ -169,7 +169,7 @@ static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_m
     }
 }
 
-/* Loads a box into the block's own shared memory. */
+/* Loads a box into the thread block's own shared memory. */
 static void load(uint32_t to, const struct tensor_map *map, const int at[5], uint32_t bar)
 {
     if (to / EMULATE_SHARED_MAX != (uint32_t)emulate_rank()) {
@@ -197,7 +197,7 @@ static void load_5d(uint32_t to, const struct tensor_map *map, int x, int y, int
     load(to, map, (int[5]){x, y, z, w, v}, bar);
 }
 
-/* Loads a box to the same place of all blocks of the cluster; each block's mbarrier counts bytes.
+/* Loads a box to the same place of all thread blocks of the cluster, whose mbarriers count bytes.
  */
 static void issue_to_all(uint32_t shared, const struct tensor_map *map, const int at[5],
                          uint32_t bar)

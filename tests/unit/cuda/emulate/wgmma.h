@@ -10,8 +10,8 @@
 #include "tests/unit/cuda/emulate/numbers.h"
 #include "tests/unit/cuda/emulate/warp.h"
 
-/* Reads an operand's element. A descriptor has no room for a rank, so `rank` names the block
- * whose shared memory it refers to. */
+/* Reads an operand's element. A descriptor has no room for a rank, so `rank` names the
+ * thread block whose shared memory it refers to. */
 static float operand(int rank, uint64_t desc, int mn, int k, int transposed)
 {
     const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, lead = (uint32_t)(desc >> 16 & 0x3fff)

@@ -118,8 +118,8 @@ static int check_swapped(const struct hopper_tile *t, struct rejection *why)
     return gemm_rules_reject(&rule, 1, why);
 }
 
-/* Rules for the shape of a tile without swap_ab. Some do not hold in dW, where no routed rows
- * are cut short. */
+/* Rules for the shape of a tile without swap_ab. Some hold only in forward and dX, where an
+ * expert's last tile is cut short. */
 static int hopper_space_check_usual(const struct gemm *v, const struct hopper_tile *t,
                                     struct rejection *why)
 {
