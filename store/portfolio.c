@@ -8,7 +8,7 @@
  * of a config for a shape is its time / the shape's best time - 1.
  *
  * Finding the smallest set is set cover, which is hard. The greedy algorithm takes the config that
- * covers most uncovered shapes, again and again. Its set is at most 1 + ln(shapes) times larger.
+ * covers most uncovered shapes, again and again. Its set is at most 1 + ln(shapes) times as large.
  * Then superfluous members are dropped. Ties go to the smaller sum of regrets, then to the config
  * whose text is lower, so that the result does not depend on the order of measurements.
  *

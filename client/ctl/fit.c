@@ -14,7 +14,7 @@
 enum {
     WIDTH_USUAL = 100, /* also of a pipe, so that a table does not depend on its reader */
     PROSE_LEAST = 32,  /* narrowest column of sentences */
-    NARROW = 12, /* a column up to this wide without room also leaves out less important ones */
+    NARROW = 12, /* if a column of at most this width has no room, all less important are hidden */
     ALWAYS = 2,  /* number of columns, the most important, that are shown in any width */
 };
 

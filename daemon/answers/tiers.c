@@ -39,7 +39,7 @@ struct lookup {
     char *origin;           /* receives the id (HASH_HEX) of the key of the row that answers */
     enum standard standard; /* state of scratch->standard, the analytic default */
     double standard_us;     /* predicted time of the default */
-    char passed_over[112];  /* a clause for the note: the nearest row rejected as slower; or "" */
+    char passed_over[112];  /* for the note: the nearest row that the default beats; or "" */
 };
 
 /* True when the row's config is of the query's target and that target can run it: times of other

@@ -587,8 +587,8 @@ def test_without_what_it_needs_a_program_skips(program, tmp_path):
 
 @pytest.mark.parametrize("program", ["moe_peers", "dense_peers"])
 def test_recorded_results_are_said_again(program, tmp_path):
-    """`--results` reads rows recorded on an H200 (without samples), and names rows that are wrong or took
-    longer."""
+    """`--results` reads rows recorded on an H200 (without samples), and names rows that are wrong or missed
+    their target time."""
     recorded = HERE / "data" / f"{program}.json"
     record, changed = json.loads(recorded.read_text()), tmp_path / "changed.json"
 

@@ -47,7 +47,7 @@ QWEN3 = {"experts": 128, "topk": 8, "hidden": 2048, "inter": 768}
 SMALL = {"experts": 8, "topk": 2, "hidden": 64, "inter": 32}
 PROMISED = 1.2       # gemmd's form should be this many times faster than the best torch form
 REPLAY_LIMIT = 5e-3
-COMPILED_LIMIT = 1e-2  # a higher limit, because inductor rounds less often
+COMPILED_LIMIT = 1e-2  # higher than REPLAY_LIMIT, because inductor rounds less often
 WORSE_THAN_TORCH = 1.5  # gemmd's error may be this many times the torch form's error
 LOOP_BLOCKS = 3         # few blocks of timed steps: the loop over experts is about thirty times slower
 

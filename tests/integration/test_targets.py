@@ -233,8 +233,8 @@ def test_a_stale_pin_of_another_target_is_looked_at_alone(daemon, folder):
 # ---- answers of before ------------------------------------------------------------------------------
 
 def old_answer(daemon, folder, problem):
-    """A tuned row of the portable target, from a gemmd without the better kernels. Afterwards the
-    landscape, with the same name, class and compiler, gets the architecture of the better kernels.
+    """A tuned row of the portable target, from a gemmd without the Hopper kernels. Afterwards the
+    landscape, with the same name, class and compiler, gets the architecture of the Hopper kernels.
     """
     landscape = folder / "gpu.jsonl"
     new = (DATA / "synthetic-hopper.jsonl").read_text()

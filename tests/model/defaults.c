@@ -6,7 +6,7 @@
  *   defaults [--most MEAN,MOST] FOLDER...
  *       for each landscape in the FOLDERs, by how many per cent the default is slower than the best
  *       recorded config; no figure if the default's kernel was not recorded (landscapes of
- *       tests/data lack cluster_shape_mn=2x1). --most: fails when the defaults are slower.
+ *       tests/data lack cluster_shape_mn=2x1). --most: fails when they are slower than given.
  */
 #include <math.h>
 #include <stdio.h>

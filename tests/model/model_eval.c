@@ -5,7 +5,7 @@
  *
  *   model_eval [--rows] [--most MEDIAN,P95,MOST] FILE...
  *       regret of following the model, in per cent of the best measured time. --rows: of each
- *       problem. --most: fails when the regret of the first choice is higher.
+ *       problem. --most: fails when a regret of the first choice is higher than given.
  *   model_eval --leave-out [--write OUT] [--only NAMES --from OLD] FILE...
  *       the same for each language model's problems, with constants fitted to the others' problems.
  *       --write: a line with these constants for each language model, for searches over its

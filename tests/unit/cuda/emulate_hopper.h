@@ -9,7 +9,7 @@
  *   cp.async      writes NaNs at once. Data and the mbarrier's arrival come later, in order per
  *                 thread.
  *   wgmma         reads shared memory and writes accumulators later, in order per warpgroup.
- *   clusters      bytes for another block come later, in no order (emulate/cluster.h).
+ *   clusters      bytes for another thread block come later, in no order (emulate/cluster.h).
  *
  * wgmma and TMA stores read a second copy of shared memory, which gets a thread's writes only at an
  * async_fence. Faults show as wrong results or as a wait for ever: a stage given back too early, a

@@ -80,8 +80,8 @@ static int worth(const char *mode, const char *text, struct rejection *why)
 /* ---- inside the space ----------------------------------------------------------------------- */
 
 /* Each config was the fastest or at most 2 % slower, for a layer with 512, 4096 or 16384 tokens or
- * for a dense product. Configs with deferred stores, or with blocks that share an operand, won with
- * TMA stores; the table names stores by threads ("direct"), which are as fast or faster. */
+ * for a dense product. Configs with deferred stores, or with thread blocks that share an operand,
+ * won with TMA stores; the table names stores by threads ("direct"), which are no slower. */
 static void test_winners(void **state)
 {
     (void)state;

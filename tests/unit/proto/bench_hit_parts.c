@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cost of proto/ on a hit, in ns per call. A ping-pong over a socket takes some 10 us; a hit
- * may take at most a quarter longer. */
+ * may take at most a quarter longer than that. */
 #include <stdio.h>
 #include <time.h>
 

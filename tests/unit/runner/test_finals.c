@@ -86,7 +86,7 @@ static void test_the_former_best_is_measured_in_full_and_stays_within_the_margin
     struct trial best, worst;
     struct child c;
     first_search(&best, &worst);
-    run(&c, defend(&worst.config, 100)); /* min_gain of 100 %: no config is faster by more */
+    run(&c, defend(&worst.config, 100)); /* min_gain of 100 %: no config saves all time */
     assert_true(record_equal(&c.result.config, &worst.config));
     assert_non_null(strstr(c.result.gate, "stays"));
     const struct trial *t = find_trial(&c, &worst.config, "measure");

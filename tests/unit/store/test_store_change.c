@@ -153,7 +153,7 @@ static void what_was_undone_is_no_change(void **state)
     store_close(b);
 }
 
-/* The table keeps a limited number of changes: a store that slept longer reads everything anew,
+/* The table keeps a limited number of changes: a store that missed more reads everything anew,
  * then goes on. */
 static void a_store_that_missed_changes_is_told(void **state)
 {

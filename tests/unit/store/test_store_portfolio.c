@@ -64,8 +64,8 @@ static void add_best(struct store *s, int key)
     assert_ok(store_publish(s, &best, &err));
 }
 
-/* Four shapes of a mode, each with its own best (config = key), and config 50: 4 % slower in three
- * shapes, 20 % in the last. */
+/* Four shapes of a mode, each with its own best (config = key), and config 50: slower than the best
+ * by 4 % in three shapes, 20 % in the last. */
 static struct store *four_shapes(struct fixture *f)
 {
     struct store *s = fixture_open(f);

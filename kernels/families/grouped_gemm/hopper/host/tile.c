@@ -104,9 +104,10 @@ bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
 }
 
 /* Only three or four stages of wide tiles fit. In halves, the released half of a stage is filled
- * while the consumers multiply the rest: dW takes 1 to 6 % less time. Smaller tiles, with more
- * stages, take up to a tenth longer; without a block in flight the effect varies. Depends only on
- * the tile, because a map's boxes have the same height (hopper/host/tensor_maps.c). */
+ * while the consumers multiply the rest: dW takes 1 to 6 % less time than with whole stages.
+ * Smaller tiles, with more stages, take up to a tenth longer in halves; without a block in flight
+ * the effect varies. Depends only on the tile, because a map's boxes have the same height
+ * (hopper/host/tensor_maps.c). */
 static int usual_stage_rows(const struct gemm *v, const struct hopper_tile *t)
 {
     const bool wide = t->r >= 128 && t->c >= 128 && t->r * t->c >= 128 * 192;
@@ -116,8 +117,8 @@ static int usual_stage_rows(const struct gemm *v, const struct hopper_tile *t)
 }
 
 /* With few rows an expert, dW's consumers multiply a tile sooner than a single warp finds and loads
- * the next: four warps are 2 to 4 % faster from 256 rows on. With 128 or fewer rows the launch
- * mostly writes, and four warps are up to 3 % slower. */
+ * the next: from 256 rows an expert on, four warps are 2 to 4 % faster than one. With 128 or fewer
+ * rows the launch mostly writes, and four warps are up to 3 % slower. */
 static int usual_loaders(const struct gemm *v, const struct hopper_tile *t)
 {
     if (t->gather) {
@@ -146,8 +147,8 @@ bool hopper_can_pair(const struct gemm *v, const struct hopper_tile *t)
 }
 
 /* With few rows an expert a launch mostly writes, and stores of 256 bytes of a row are up to a
- * tenth faster. In ping-pong each consumer then has one buffer instead of two: hardly faster with
- * 64 rows an expert, and not faster with 128. */
+ * tenth faster than of 128. In ping-pong each consumer then has one buffer instead of two: hardly
+ * faster with 64 rows an expert, and not faster with 128. */
 static int usual_store_slabs(const struct gemm *v, const struct hopper_tile *t)
 {
     return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
@@ -171,7 +172,7 @@ static int hopper_count_burst_experts(const struct gemm *v)
 /* dW's l2_ahead. With at most a block of rows an expert a launch mostly writes, and reads should
  * come in bursts. With more rows bursts cost as much as they gain. But where nearly every tile of a
  * thread block has another expert, L2 should already have the next expert's rows: this saves 1 to 4
- * % with 256 rows, and costs 3 % in larger problems. */
+ * % of the time with 256 rows an expert, and costs 3 % in larger problems. */
 int hopper_usual_ahead(const struct gemm *v, const struct hopper_tile *t)
 {
     enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
