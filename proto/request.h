@@ -71,8 +71,8 @@ int config_unpack(struct record *r, const struct wire_obj *o, struct error *err)
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, RECORD, former, 0)        /* the measured best that answers the key now; empty: none */   \
     X(T, REAL, min_gain, 0)        /* per cent of time that a winner must save over `former` */    \
-    X(T, REAL, spent_device_ms, 0) /* time on the device, and time in all, that */                 \
-    X(T, REAL, spent_ms, 0)        /* earlier orders of this tuning took */                        \
+    X(T, REAL, spent_device_ms, 0) /* this tuning's earlier orders: ms on the device */            \
+    X(T, REAL, spent_ms, 0)        /* this tuning's earlier orders: ms in all */                   \
     X(T, FLAG, quiet, 0)           /* do nothing if another process uses the device */             \
     X(T, FLAG, in_pauses, 0)       /* use the device only in pauses that gemmd announces */
 

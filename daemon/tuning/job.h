@@ -78,7 +78,7 @@ struct job {
     char failed_variant[HASH_HEX]; /* variant of the last failed trial */
     unsigned deaths, unnamed_deaths;
     struct error *died; /* owned: how the first given config killed the runner; NULL: it did not */
-    uint32_t n_ok;      /* trials of `done` that may win */
+    uint32_t n_ok;      /* number of trials in `done` that may win */
     /* too many deaths: the job tries no new candidates, and the best that was found wins */
     bool closing;
     unsigned refused;         /* number of orders that a leaving runner did not take */

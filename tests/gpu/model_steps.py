@@ -46,8 +46,8 @@ BLOCK = 4
 GQA = {"num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128}
 LATENT = {"num_attention_heads": 32, "num_key_value_heads": 32, "q_lora_rank": 1536, "kv_lora_rank": 512,
           "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
-# Real widths, but fewer layers than the real model, and fewer experts where all would not fit. The vocabulary is cut, too: with all of it the
-# head of a model of four layers takes a far larger part of a step than in the whole model.
+# Real widths, but fewer layers than the real model, and fewer experts where all would not fit. The vocabulary is cut,
+# too: with all of it the head of a model of four layers takes a far larger part of a step than in the whole model.
 MODELS = {
     "qwen3": ("Qwen3MoeConfig", {**GQA, "hidden_size": 2048, "moe_intermediate_size": 768, "num_experts": 128,
                                  "num_experts_per_tok": 8, "vocab_size": 32000}, 4),

@@ -73,7 +73,7 @@ static void test_whole_way(void **state)
         device->ops->unload(device, k);
         image_deinit(&image);
     }
-    assert_int_equal(compiled, 18); /* strip is run-time: two configs share a module */
+    assert_int_equal(compiled, 18); /* `strip` is a run-time tunable: two configs share a module */
     device->ops->release(device, w);
     space_deinit(&s);
     char command[64];

@@ -20,7 +20,7 @@ static void limit_files(rlim_t bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-/* Lifts the limit of the file size, which a failed test leaves. */
+/* Lifts the limit of the file size, which a failed test may have left. */
 static int teardown(void **state)
 {
     limit_files(0);

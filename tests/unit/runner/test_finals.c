@@ -283,7 +283,7 @@ static void test_the_same_seed_is_the_same_run(void **state)
     }
 }
 
-/* Random strategies draw differently: the comparison above can fail. */
+/* With another seed random strategies draw differently: so the comparison above can fail. */
 static void test_another_seed_is_another_run(void **state)
 {
     (void)state;

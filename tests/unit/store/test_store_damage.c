@@ -158,7 +158,7 @@ static void see_trials(struct store *s, struct reading *r)
     }
 }
 
-/* Lists contain rows, too: each number and text must be an original. */
+/* Lists contain rows, too: each number and text must be an original row's. */
 static void see_list(struct store *s, const struct originals *o)
 {
     WIRE_BUF_AUTO page = WIRE_BUF_NULL;
