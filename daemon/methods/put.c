@@ -465,7 +465,7 @@ int method_import(struct call *c, struct error *err)
     if (!x) {
         return err->code;
     }
-    /* counts this function, so that the import cannot finish before all rows are submitted */
+    /* counts this function as a row, so that the import ends only when all rows are submitted */
     x->left = 1;
     x->trust = trusted;
     memcpy(x->bundle, event, sizeof(event));

@@ -16,7 +16,7 @@ struct cuda_function {
     char name[64];
     CUfunction function;
     int registers, static_smem;
-    int threads_max;  /* most threads of a block, as the function's registers allow */
+    int threads_max;  /* most threads of a thread block, as the function's registers allow */
     int dynamic_smem; /* bytes; the largest limit set in the driver so far */
 };
 

@@ -137,8 +137,8 @@ static double synthetic_us(const struct replay_device *d, const struct prepared 
     return us * exp(d->l->spread * noise_gauss(&state));
 }
 
-/* Finds the entry whose times a config has; *out is NULL for a synthetic config. Returns 0 or
- * ERROR_*. */
+/* Finds the entry whose times stand for the config's; *out is NULL for a synthetic config. Returns
+ * 0 or ERROR_*. */
 static int find_times(const struct replay_device *d, const struct prepared *w,
                       const struct record *config, const struct landscape_entry **out,
                       struct error *err)

@@ -144,7 +144,7 @@ static void reap(pid_t child)
     waitpid(child, &status, 0);
 }
 
-enum outcome { DONE /* all steps, or out of time */, DEAD /* a new child may go on */, NO_GPU };
+enum outcome { DONE /* no step is left, or no time */, DEAD /* a new child may go on */, NO_GPU };
 
 static enum outcome watch(pid_t child)
 {

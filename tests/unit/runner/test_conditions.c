@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices that other programs use, and devices without that information. */
+/* Devices that other programs use, and devices that do not tell who uses them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

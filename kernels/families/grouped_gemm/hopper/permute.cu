@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ---- permute: the other way to gather ------------------------------------------------------------------ */
+/* ---- permute: gathers by a copy before the kernel (permute_copy) --------------------------------------- */
 /*
  * A kernel that runs before the main kernel. It copies the gathered rows into the workspace, in expert order, so that
  * TMA can load them. This makes the main kernel faster, whose tiles read the rows N / TILE_C times. A warp copies a

@@ -70,7 +70,7 @@ INLINE int shuffle_from(int v, int lane)
     return __shfl_sync(~0u, v, lane);
 }
 
-/* The number of the warp's lanes whose `yes` is not 0. */
+/* The number of the warp's lanes in which `yes` is true. */
 INLINE int count_lanes(int yes)
 {
     return __popc(__ballot_sync(~0u, yes));
