@@ -37,7 +37,7 @@ struct session_request {
     bool under_way; /* sent, or failed with `fault`; false: session_finish connects and sends */
     bool again;     /* the request was sent a second time, on a new connection: not a third time */
     bool sent;      /* the kernel took the whole request */
-    struct error fault;        /* of sending */
+    struct error fault;        /* why sending failed */
     struct progress seen;      /* the last progress */
     int64_t began, last_heard; /* when the wait began (0: not yet), and the last message arrived */
     /* a message has arrived since the wait began; `hello` was sent because of silence, and no
@@ -74,7 +74,7 @@ struct session {
     int64_t generation;    /* -1: the newest generation at the first connection */
     bool subscribed;       /* this connection gets improvements */
 
-    struct places places;           /* of sockets; n 0: not looked for yet */
+    struct places places;           /* where sockets may be; n 0: not looked for yet */
     uint32_t place;                 /* index in `places` of the current or last connection */
     bool known;                     /* a daemon has answered `hello` before */
     pthread_mutex_t device_lock;    /* for the fields below, which other threads read */

@@ -29,7 +29,7 @@ typedef _Atomic uint32_t table_link; /* number of a filled entry, from 1; 0: end
 struct table_entry {
     uint64_t words[QUESTION_WORDS];
     uint32_t head;        /* the chain that contains the entry: an index of table_memory.heads */
-    table_link next;      /* of the chain */
+    table_link next;      /* the next entry of that chain */
     uint16_t bytes[RUNS]; /* stored bytes of each run (run_at) of an answer: whole BLOCKs */
     _Alignas(BLOCK) char answer[sizeof(struct gemmd_answer) + RUNS * BLOCK];
 };

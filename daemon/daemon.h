@@ -30,7 +30,7 @@ struct scratch {
     struct record config;
     struct best best;
     struct trial trial;
-    struct problem learned; /* for learn.h */
+    struct problem learned; /* learn.h: problem and key of a row */
     struct key learned_key;
 };
 

@@ -128,8 +128,9 @@ struct store {
     int64_t next_id[TABLES]; /* next id of each table; checksums include ids */
     struct row_scratch scratch;
 
-    struct store_stats stats; /* counted when SQLite's total_changes was stats_at */
-    /* and data_version was stats_others; a change of either: count again */
+    /* counted when SQLite's total_changes was stats_at and data_version stats_others; a change of
+     * either: count again */
+    struct store_stats stats;
     int64_t stats_at, stats_others;
 
     /* the portfolio that was listed last; its rows are in temporary tables (portfolio.c) */

@@ -79,7 +79,7 @@ struct sums {
     size_t keys, doubted;
     size_t with_speedup, with_floor;
     double log_speedup;
-    double time_us, floor_us; /* of keys with a floor */
+    double time_us, floor_us; /* sums over keys with a floor */
     double loss_us;           /* time above the floor; a key below its floor adds nothing */
 };
 void sums_add_row(struct sums *s, const json_t *row);

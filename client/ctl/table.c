@@ -128,7 +128,7 @@ void table_print_line(const struct column *column, const json_t *row)
 
 void table_print_folded(const struct column *column, const json_t *row)
 {
-    static const int indent = 15; /* of table_print_line */
+    static const int indent = 15; /* where table_print_line() begins the values */
     char *text = text_visible(table_show_value(column, row)), *at = text;
     const int room = fit_width(STDOUT_FILENO) - indent;
     if (text && room > 0) {

@@ -16,7 +16,7 @@
 enum {
     /* time from SIGKILL to the runner's end: a driver may be slow to tear down */
     KILL_LIMIT_MS = 20 * 1000,
-    STOP_LIMIT_MS = 5 * 1000,  /* the same, when gemmd stops */
+    STOP_LIMIT_MS = 5 * 1000,  /* time from SIGKILL to the runner's end when gemmd stops */
     LEAVE_LIMIT_MS = 5 * 1000, /* time from the runner's `bye` to its end */
     WATCHDOG_SLACK_MS = 250,
     /* time for planning and for starting compilers, which --hang-limit-ms does not cover */

@@ -158,7 +158,7 @@ static void look_at_best(struct life *x, struct store *s, int64_t g, struct outc
     if (there && record_int(&x->b->config, "serial", -1) != x->serial[g]) {
         o->unsound++;
     }
-    x->fate[g] = there ? SAVED : REMOVED; /* from now on */
+    x->fate[g] = there ? SAVED : REMOVED; /* the outcome: it must not change any more */
 }
 
 static void look_at_trial(struct life *x, struct store *s, int64_t id, struct outcome *o)

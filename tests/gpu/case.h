@@ -20,7 +20,7 @@ struct gpu_case {
     struct problem problem;
     struct gemm v;
     struct workload w;
-    const struct gemm_state *state; /* of w */
+    const struct gemm_state *state; /* the state of workload w */
     void *buffers[BUFFERS_MAX];     /* dense operands on the GPU; the output is `out` */
     void *host[BUFFERS_MAX];        /* copies of the operands in host memory; the output has none */
     void *wide_x, *wide_w, *wide_dy, *wide_m_sizes, *wide_gather, *wide_weights;

@@ -20,7 +20,7 @@ void gpu_download(void *to, const void *from, size_t bytes);
 void gpu_set(void *at, int byte, size_t bytes, gpu_stream stream);
 void gpu_copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                    size_t rows);
-void gpu_wait(void); /* for everything */
+void gpu_wait(void); /* until the device has done all work */
 
 gpu_stream gpu_stream_new(void);
 void gpu_stream_free(gpu_stream stream);

@@ -50,7 +50,7 @@ enum { N_FORMS = sizeof(forms) / sizeof(forms[0]) };
 static struct {
     struct device *device;
     struct batch *batch;
-    int reference, compare; /* of the batch */
+    int reference, compare; /* places of these kernels in `batch` */
     void *compare_module;
     uint64_t *counter; /* on the GPU */
     uint64_t random;

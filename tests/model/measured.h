@@ -26,7 +26,7 @@ struct measured_problem {
     struct hopper_facts typical; /* facts of the expected rows per expert, which choose() gets */
     uint32_t n;
     struct measured_time *times; /* owned, [n] */
-    double best;                 /* of times[].us */
+    double best;                 /* the least of times[].us */
     double weight;               /* weight of the problem in a fit */
 };
 

@@ -195,7 +195,7 @@ static void report_key(const struct options *o, const struct mapped_key *k)
 struct summary {
     double median, p95, device, compile, spread; /* median and p95 are over all keys; device,
                                                     compile and spread are the worst key's */
-    double same;                                 /* of the median key */
+    double same; /* the median key's share of seeds with the same winner, % */
     double cold_s, most_cold_s, warm_s, again_s; /* medians over seeds, in seconds: of the median
                                                     key; most_cold_s of the worst key */
     double most_again_s;                         /* the longest of all searches, in seconds */

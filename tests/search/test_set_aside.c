@@ -18,7 +18,7 @@ static const double
     MOST = 1.1, /* limit of the device time, as a multiple of an undisturbed search's */
     RESTART_MS =
         100, /* device time that each continuation may take besides: operands, the reference */
-    MISSED = 0.02; /* of the best */
+    MISSED = 0.02; /* share of the best's time by which a winner may be slower */
 
 static struct world world;
 static struct mapped_key key;

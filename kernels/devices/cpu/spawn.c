@@ -22,7 +22,7 @@ extern char **environ;
 struct spawned {
     const void *owner; /* borrowed: only compared */
     pid_t pid;
-    bool ended; /* by spawn_end() */
+    bool ended; /* spawn_end() has killed it */
     struct spawned *next;
 };
 

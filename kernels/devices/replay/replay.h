@@ -78,7 +78,7 @@ struct landscape_entry {
     uint32_t each;
     /* for a failure: replay_variant_hash of the variant that failed; 0: unknown */
     uint64_t variant;
-    struct rejection why; /* of a failure */
+    struct rejection why; /* why a failed entry failed */
 };
 
 struct landscape_variant {

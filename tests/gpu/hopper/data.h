@@ -28,7 +28,7 @@ struct data {
     struct gemm v;
     struct grouped_gemm_args args;
     struct matrix x, w, dy, out;
-    void *out_all; /* with guards */
+    void *out_all; /* allocation with the guards around `out` */
     size_t out_bytes, guard;
     void *fresh; /* accumulate: the output's bytes before a launch; NULL: before a launch all bits
                     are one */

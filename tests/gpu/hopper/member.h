@@ -10,7 +10,7 @@
 #include "tests/gpu/hopper/cases.h"
 
 struct member {
-    int kind;         /* of kinds[] */
+    int kind;         /* index into kinds[] */
     bool one_expert;  /* needs kernels for one expert */
     bool delicate;    /* as case_is_delicate() */
     uint64_t random;  /* drawn from the hash and --seed: decides the values left open */

@@ -8,7 +8,7 @@
 #include "tests/gpu/hopper/cubins.h"
 #include "tests/gpu/hopper/report.h"
 
-static const float NORM_MAX = 5e-3f; /* of every row, relative */
+static const float NORM_MAX = 5e-3f; /* limit of a row's relative error (norm) */
 
 /* ---- made ready */
 

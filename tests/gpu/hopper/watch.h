@@ -19,7 +19,7 @@ struct lab { /* state of a child */
 
 struct stage {
     const char *name;
-    bool limited; /* by --seconds */
+    bool limited; /* --seconds limits the stage's time */
     bool resumes; /* a new child repeats the step of a dead child, without the fatal variant */
     /* The number of steps; called once, before any child exists. Negative: the stage cannot run. */
     int (*steps)(void);

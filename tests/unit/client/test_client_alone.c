@@ -382,7 +382,7 @@ static void test_space_without_a_device(void **state)
     expect_space("cuda:sm_90a", "portable", NULL, "{\"target\":\"portable\"");
     expect_space("cuda:sm_80", NULL, NULL, "{\"target\":\"portable\"");
     expect_space("cpu", NULL, NULL, "{\"target\":\"cpu\"");
-    expect_space(NULL, NULL, NULL, "\"legal\":"); /* of this machine */
+    expect_space(NULL, NULL, NULL, "\"legal\":"); /* the space of this machine's device */
     expect_space("cuda:sm_80", NULL, "{\"num_warps\":4}", "\"restricted\":");
     q.target = "hopper";
     assert_int_equal(gemmd_space("cuda:sm_80", &p, &q, &json, &e), GEMMD_INVALID);

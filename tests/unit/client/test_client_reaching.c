@@ -119,7 +119,7 @@ static void test_any_daemon(void **state)
     fake_start(f);
     assert_int_equal(call(g, "status", 0, &e), 0); /* looks again */
     fake_start(&other);
-    assert_int_equal(call(g, "status", 0, &e), 0); /* and stays there */
+    assert_int_equal(call(g, "status", 0, &e), 0); /* stays with the daemon that it found */
     gemmd_close(g);
     assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_INVALID);
     assert_non_null(strstr(e.text, "GPU-1"));

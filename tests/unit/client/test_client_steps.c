@@ -615,7 +615,7 @@ static void test_a_cancelled_call_leaves_nothing(void **state)
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
     struct gemmd_error e;
     assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING);
-    assert_int_equal(call(g, "status", 0, &e), GEMMD_BUSY); /* and not a deadlock */
+    assert_int_equal(call(g, "status", 0, &e), GEMMD_BUSY); /* fails, and does not wait for ever */
     assert_non_null(strstr(e.text, "gemmd_cancel"));
     gemmd_cancel(g);
     assert_int_equal(gemmd_wait(g, NULL, &e), GEMMD_INVALID);
@@ -702,7 +702,7 @@ static void test_another_thread_waits_for_the_end(void **state)
     for (int i = 0; i < 5; i++) {
         assert_int_equal(gemmd_wait(g, NULL, &e), GEMMD_WAITING);
     }
-    p.answers = true; /* from now on */
+    p.answers = true; /* from now on the fake answers */
     gemmd_cancel(g);
     pthread_join(t, NULL);
     assert_int_equal(o.waited, GEMMD_INVALID);

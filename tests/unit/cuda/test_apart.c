@@ -119,11 +119,11 @@ static void test_same_image(void **state)
 }
 
 struct outcome {
-    const char *name, *value; /* of the environment */
+    const char *name, *value; /* environment variable */
     int code;
     bool refused;
     const char *words;
-    int processes; /* that have tried */
+    int processes; /* number of processes that have tried */
 };
 
 /* Error messages are the same as from a compile in this process, and the next compile works. */

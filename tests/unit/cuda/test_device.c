@@ -15,7 +15,7 @@
 /* ---- opening -------------------------------------------------------------------------------- */
 
 struct opening {
-    const char *name, *value; /* of the environment */
+    const char *name, *value; /* environment variable */
     const char *spec;
     int code;
     const char *words;

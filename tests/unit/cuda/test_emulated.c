@@ -687,7 +687,7 @@ static bool make_split(struct test_case *c)
         return false;
     }
     const int64_t n = parts[c->seed % 3], rows = (const int64_t[]){64, 128, 256}[c->seed / 3 % 3];
-    sum_over(c, n * 64 + 8); /* of different lengths */
+    sum_over(c, n * 64 + 8); /* so that parts have different lengths */
     record_put_int(&c->config, "NUM_KSPLIT", n);
     record_put_text(&c->config, "schedule", "cooperative");
     record_put_text(&c->config, "tile_scheduler", "static");

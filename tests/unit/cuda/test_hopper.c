@@ -762,7 +762,7 @@ static void test_plan_one_expert(void **state)
     static const struct {
         const char *config;
         uint32_t by;
-        int cols; /* of a tile */
+        int cols; /* columns of a tile */
     } plans[] = {
         {TILE(128, 256, 64) " " PAIR_OF_CONSUMERS " GROUP_SIZE_M=4 raster=rows", 4 * 6, 256},
         {TILE(128, 256, 64) " " PAIR_OF_CONSUMERS " GROUP_SIZE_M=4 raster=columns", 4 * 32, 256},
@@ -770,7 +770,7 @@ static void test_plan_one_expert(void **state)
         {TILE(64, 256, 64) " " SWAPPED " tile_rows=48 GROUP_SIZE_M=4 raster=columns", 4 * 86,
          256}, /* 4096 / 48 */
         {TILE(128, 192, 64) " " PINGPONG " GROUP_SIZE_M=4 raster=columns", 8,
-         192}, /* as of several experts */
+         192}, /* the same group as with several experts */
     };
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
         static const char problem[] = "M=4096 N=1536 K=2048 mode=forward";

@@ -149,7 +149,7 @@ static void a_stop_ends_waiting_turns(void **state)
     assert_int_equal(f->leases.n, 0);
     assert_int_equal(f->n_turns, 2);
     uv_run(&f->d.loop, UV_RUN_NOWAIT);
-    leases_init(&f->leases, &f->d); /* for the teardown */
+    leases_init(&f->leases, &f->d); /* the teardown closes them */
 }
 
 /* ---- with a ledger --------------------------------------------------------------------------- */

@@ -50,7 +50,7 @@ static void a_key_without_kept_trials_counts_while_a_request_is_open(void **stat
     assert_ok(tried_ask(&x, id, 7, &err), &err);
     assert_int_equal(x.keys.n, 1);
     tried_answered(&x, id, false);
-    assert_true(tried_has(&x, id)); /* for the other request */
+    assert_true(tried_has(&x, id)); /* the other request still waits */
     tried_answered(&x, id, false);
     assert_int_equal(x.keys.n, 0);
 

@@ -276,7 +276,7 @@ static void test_what_is_counted(void **state)
     assert_int_equal(s.n_rules, 2);
     assert_string_equal(s.rules[0].rule, "r_1");
     assert_int_equal(s.rules[0].dropped, 4);
-    assert_string_equal(s.rules[0].text, "R=2"); /* of the first */
+    assert_string_equal(s.rules[0].text, "R=2"); /* the text of the first dropped point */
     assert_string_equal(s.rules[1].rule, "no_21");
     assert_int_equal(s.rules[1].dropped, 3);
     assert_string_equal(s.rules[1].text, "A=2 with B=1, where R=1");

@@ -87,7 +87,7 @@ struct store *open_other(struct fixture *f)
     struct store_options o = fixture_options(f);
     struct error err = ERROR_NULL;
     struct store *s = NULL;
-    o.owner = "11.1.1"; /* of another process namespace */
+    o.owner = "11.1.1"; /* an owner in another process namespace */
     assert_ok(store_open(&o, &s, &err));
     return s;
 }

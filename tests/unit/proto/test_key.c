@@ -179,7 +179,7 @@ static void test_not_a_key(void **state)
         int code;
     } bad[] = {
         {"[1,\"custom:x\",{}]", ERROR_MALFORMED},
-        {"[2,\"custom:x\",{},\"c\"]", ERROR_MALFORMED}, /* of a later version */
+        {"[2,\"custom:x\",{},\"c\"]", ERROR_MALFORMED}, /* a key of a later version */
         {"[1,5,{},\"c\"]", ERROR_MALFORMED},
         {"[1,\"custom:x\",{},5]", ERROR_MALFORMED},
         {"[1,\"custom:x\",7,\"c\"]", ERROR_INVALID},

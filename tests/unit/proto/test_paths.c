@@ -87,7 +87,7 @@ static void test_defaults_of_home(void **state)
     assert_ok(err, paths_cache_dir(out, &err));
     assert_string_equal(out, "/home/x/.cache/gemmd");
     unsetenv("HOME");
-    assert_ok(err, paths_cache_dir(out, &err)); /* from the user database */
+    assert_ok(err, paths_cache_dir(out, &err)); /* HOME is that of the user database */
     assert_int_equal(out[0], '/');
 }
 

@@ -229,7 +229,7 @@ static void a_private_group_counts_as_its_owner(void **state)
 {
     (void)state;
     const struct passwd *user = user_with_group("daemon");
-    make_dir("/home", 0775); /* with a umask of 002 */
+    make_dir("/home", 0775); /* the mode under a umask of 002 */
     make_file("/home/f", 0664);
     make_file("/home/shared", 0664);
     give_away("/home", user->pw_uid, user->pw_gid);

@@ -204,7 +204,7 @@ static void test_a_final_compares_with_the_reference_of_its_rounds(void **state)
     assert_true(c.trials[0].reference);
     struct record reference = c.trials[0].config;
     child_end(&c);
-    run(&c, defend(&reference, 0)); /* to be a finalist */
+    run(&c, defend(&reference, 0)); /* the reference defends, so it is a finalist */
     const struct trial *first = find_trial(&c, &reference, "measure");
     const struct trial *turn = find_trial(&c, &reference, "final");
     assert_true(turn && turn->reference && turn->time_us != first->time_us); /* noise */

@@ -40,7 +40,7 @@ static void test_waiting_is_time(void **state)
     struct lanes l = {0};
     lanes_wait(&l, 250, lanes_now(&l, NULL));
     assert_true(lanes_now(&l, NULL) == 250);
-    lanes_wait(&l, 200, lanes_now(&l, NULL)); /* that was */
+    lanes_wait(&l, 200, lanes_now(&l, NULL)); /* 200 has passed */
     assert_true(lanes_now(&l, NULL) == 250);
 }
 

@@ -125,7 +125,7 @@ static void test_requests_of_a_variant_share_a_compile(void **state)
     compile_pool_release(b, first);
     assert_int_equal(second->image.size, 5); /* still held */
     compile_pool_release(b, second);
-    struct build *again = want(b, "-DA=1"); /* from the disk */
+    struct build *again = want(b, "-DA=1"); /* the cache on disk has it */
     settle(b, again);
     assert_true(again->found);
     assert_string_equal(again->image.meta.flags, "-DA=1");

@@ -136,7 +136,7 @@ static void test_hints_come_first(void **state)
     struct tune_order *o = order_new(LARGE);
     o->request.query.budget = 5;
     in_order(o);
-    order_hint(o, "BLOCK_SIZE_M=3"); /* from elsewhere: passed over */
+    order_hint(o, "BLOCK_SIZE_M=3"); /* no config of the space: passed over */
     config_text(&configs[9], text);
     order_hint(o, text);
     config_text(&configs[8], text);

@@ -204,7 +204,7 @@ static void a_held_lock_stops_writes_until_it_is_let_go(void **state)
     assert_int_equal(store_begin(s, &err), ERROR_BUSY);
     assert_int_equal(store_evict(s, "k", NULL, &err), ERROR_BUSY);
     assert_int_equal(store_lease(s, "free", 60000, &err), ERROR_BUSY);
-    assert_int_equal(store_lease(s, "k", 60000, &err), STORE_HELD); /* that is read */
+    assert_int_equal(store_lease(s, "k", 60000, &err), STORE_HELD); /* only reads */
     assert_int_equal(fixture_find_best(s, 1, b), 0);
     close(fd);
     assert_int_equal(published(s, 2), 2);

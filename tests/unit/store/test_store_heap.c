@@ -248,7 +248,7 @@ static void a_repair_that_fails_at_its_end_is_tried_again(void **state)
         for (long failing = all - LAST; failing < all; failing += APART) {
             if (mend(s, gone, failing, &status, &err) && status < 0) {
                 failed++;
-                assert_true(store_damaged(s)); /* to be repaired */
+                assert_true(store_damaged(s)); /* still needs the repair */
                 assert_ok(store_repair(s, &err));
             }
             fixture_best(b, 500, 1);

@@ -181,7 +181,7 @@ static void filters(void **state)
     assert_int_equal(matching(s, "trials", "reference=true"), 12);
     assert_int_equal(matching(s, "trials", "ratio=0.5"), 12);
     assert_int_equal(matching(s, "trials", "speedup=2"), 12);
-    assert_int_equal(matching(s, "trials", "class=~h200"), 96); /* of their keys */
+    assert_int_equal(matching(s, "trials", "class=~h200"), 96); /* the class of the trials' keys */
     assert_int_equal(matching(s, "trials", "class=~h100"), 0);
     assert_int_equal(matching(s, "trials", "status=ok run=1 family=grouped_gemm stage=final"), 48);
     store_close(s);

@@ -272,7 +272,7 @@ static void old_versions_are_migrated(void **state)
     assert_int_equal(sql_int(backup, "PRAGMA user_version"), 0);
     assert_int_equal(sql_int(backup, "SELECT text = 'kept' FROM note"), 1);
     f->notices = 0;
-    assert_int_equal(open_path(f, f->path, 0, &s, &err), 0); /* and only once */
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), 0); /* the second open gives no notice */
     assert_int_equal(f->notices, 0);
     store_close(s);
 }

@@ -131,7 +131,7 @@ static void read_only_reads(void **state)
     assert_says(err, "it is read-only");
     store_close(reader);
     store_close(s);
-    assert_ok(store_open(&o, &reader, &err)); /* and after the upkeep */
+    assert_ok(store_open(&o, &reader, &err)); /* a reader also works after the upkeep */
     assert_int_equal(fixture_find_best(reader, 5, b), 0);
     store_close(reader);
     free(b);

@@ -69,7 +69,7 @@ static void references_are_kept_or_dropped(void **state)
     fixture_best(b, 1, 1);
     b->time_us = 90;
     assert_ok(store_publish(s, b, &err));
-    assert_int_equal(b->trial, t->id - 1); /* that took this time */
+    assert_int_equal(b->trial, t->id - 1); /* the trial with this time */
     fixture_best(b, 1, 1);
     strcpy(b->source, "imported");
     assert_ok(store_publish(s, b, &err));
@@ -151,7 +151,7 @@ static void quarantine_counts_and_is_lifted(void **state)
     assert_int_equal(n, 0);
     assert_null(avoid);
     assert_ok(store_unquarantine(s, q.variant, &gone, &err));
-    assert_int_equal(gone, 2); /* of both drivers */
+    assert_int_equal(gone, 2); /* one for each driver */
     assert_ok(store_unquarantine(s, q.variant, &gone, &err));
     assert_int_equal(gone, 0);
     store_close(s);
@@ -490,7 +490,7 @@ static void an_offer_to_a_locked_file_is_judged(void **state)
     assert_int_equal(b->generation, 2);
     offered(b, 3, 1, 0);
     assert_int_equal(store_offer(s, b, &err), ERROR_BUSY);
-    assert_int_equal(b->generation, 0); /* as offered */
+    assert_int_equal(b->generation, 0); /* unchanged: the row was not written */
     assert_int_equal(sqlite3_close(other), SQLITE_OK);
     assert_ok(store_offer(s, b, &err));
     assert_int_equal(b->generation, 3);

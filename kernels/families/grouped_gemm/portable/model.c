@@ -43,7 +43,7 @@ struct asked {
 
 struct machine {
     double sms, cycles_us, flops_us; /* flops_us: of an SM */
-    double bytes_us;                 /* of the device's memory */
+    double bytes_us;                 /* bytes that memory moves in a microsecond */
     int resident;
 };
 

@@ -31,8 +31,8 @@ enum {
     /* most stages in the space for tiles of at most 64 x 64 */
     HOPPER_STAGES_DEEP = 12,
     HOPPER_PARTS = 4,        /* boxes of 64, 48, 32, 16 rows for an expert's last rows (PARTS) */
-    HOPPER_GRAIN = 16,       /* swap_ab: a tile has a multiple of 16 rows (GRAIN in hopper/); */
-    HOPPER_GRAIN_PAIRED = 8, /* ... in a cluster a multiple of 8 */
+    HOPPER_GRAIN = 16,       /* swap_ab: a tile has a multiple of 16 rows (GRAIN in hopper/) */
+    HOPPER_GRAIN_PAIRED = 8, /* swap_ab in a cluster: a tile has a multiple of 8 rows */
     HOPPER_TICKETS = 4,      /* places for drawn tile numbers (TICKETS in hopper/) */
     HOPPER_KSPLIT_MOST = 8,  /* thread blocks of the largest cluster that every device allows */
     /* bytes of counters at the begin of the workspace when tiles are dynamic */
@@ -45,9 +45,9 @@ enum {
     HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
     /* a consumer's thread with more fp32 accumulators has no register to spare */
     HOPPER_ACCUMULATORS_MANY = 160,
-    /* SUMS_MOST in hopper/: most registers for sums and for pieces that wait to be written; */
+    /* SUMS_MOST in hopper/: most registers for sums and for pieces that wait to be written */
     HOPPER_SUMS_MOST = 192,
-    HOPPER_SUMS_GATHERED = 176, /* ... the same where the producer gathers */
+    HOPPER_SUMS_GATHERED = 176, /* SUMS_MOST where the producer gathers */
     HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: a thread's registers for such a piece */
 };
 
