@@ -25,6 +25,7 @@ WHO = re.compile(r"\b(what|who|whose|whom|whoever|whatever)\b", re.I)
 VAGUE = re.compile(r"\b(it|its|those|others|one|ones|none|there|such)\b", re.I)
 INVERTED = re.compile(r"(What|Who|Whose|Of|Whether|Nor|Such|Those|That)\b")
 LONG_WORDS = 30
+AROUND = 12  # lines before and behind a drawn comment
 LIMITS = {"who": 3, "vague": 30, "inverted": 3, "long": 1}  # who, vague: in 1,000 words; others: per cent of sentences
 SKIPPED = ("tests/data/", "tests/fuzz/corpus/", "LICENSE")
 C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
@@ -111,17 +112,22 @@ def worst(names, n):
 
 
 def draw(names, n, seed):
-    """Prints n random comments with the lines around them, as a reader meets them."""
+    """Prints n random comments as a reader meets them: below the comment at the head of their file, with the lines
+    around them."""
     said = [(name, text) for name in names for text in comments(ROOT / name) if len(text.split()) > 5]
     for i, (name, text) in enumerate(random.Random(seed).sample(said, n), 1):
         lines = (ROOT / name).read_text().splitlines()
         first = text.strip().splitlines()[0].strip()
         at = next((k for k, line in enumerate(lines) if first[:60] in line), 0)
-        begins = at
+        begins = max(0, at - AROUND)
         while name.endswith(".md") and begins and lines[begins - 1].startswith("|"):
             begins -= 1
+        head = next((k for k, line in enumerate(lines[:40]) if line.startswith(("#", "import", "from")) and k > 0), 0)
+        shown = [*range(min(head, begins)), *range(begins, min(len(lines), at + text.count(chr(10)) + AROUND))]
         print(f"{i}. {name}:{at + 1}: {first}")
-        print("\n".join(f"   | {line}" for line in lines[max(0, min(begins, at - 2)):at + text.count(chr(10)) + 6]) + "\n")
+        for k, before in zip(shown, [-1, *shown]):
+            print(("   ...\n" if k > before + 1 else "") + f"   {k + 1:4} | {lines[k]}")
+        print()
 
 
 def table(names, by_file):
