@@ -112,5 +112,5 @@ int64_t job_patience(const struct job *j, struct candidate *const queue[], uint3
     if (ran >= AFTER_MS || taken /* other compiles occupy the compilers */) {
         return 0;
     }
-    return AFTER_MS - (int64_t)ran; /* until then the build may be a lookup in the cache */
+    return AFTER_MS - (int64_t)ran; /* a shorter build may be a mere lookup in the module cache */
 }

@@ -9,7 +9,10 @@
 #include "daemon/base/log.h"
 #include "daemon/tuning/tuning.h"
 
-enum { BEFORE_ASIDE = 3 /* jobs with waiters that run before a job that is set aside */ };
+enum {
+    BEFORE_ASIDE = 3 /* at most so many other jobs with waiters run before a job that was set
+                      * aside for its compiles */
+};
 
 static void on_next(uv_timer_t *timer);
 

@@ -6,8 +6,9 @@ no row is written twice.
     stops.py --count 50 --seconds 10 [--daemons 4] [--most-ms 50] [--build build]
 
 All daemons serve one database. Clients of the running daemons tune, put and query a known key all
-the time. Unsaved answers must be saved after the stopped daemon goes on. --most-ms: fail when a hit
-took longer; otherwise the longest time is only printed.
+the time. Unsaved answers must be saved after the stopped daemon goes on. --count: number of stops;
+--seconds: length of each stop; --most-ms: fail when a hit took longer (without it the longest time is
+only printed).
 """
 import argparse
 import fcntl

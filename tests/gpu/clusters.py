@@ -29,7 +29,7 @@ import time
 from fresh_regret import text_of
 from tune_layers import SHAPES, Daemon, problem_options, rows_of
 
-SHARED = {"2x1": "BLOCK_SIZE_K", "1x2": "BLOCK_SIZE_N"}  # the field with the shared operand's tile size
+SHARED = {"2x1": "BLOCK_SIZE_K", "1x2": "BLOCK_SIZE_N"}  # cluster: in dW, the tile's size that its thread blocks share
 CONFIGS_MOST = 512  # configs in a request
 RAGGED = "0,1,15,16,17,48,63,64,65,0,129,1000,0"
 SIZES = [(384, 640), (320, 192), (1024, 128), (64, 64)]  # N, K

@@ -214,7 +214,7 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
         topk_weights ([T], token order; otherwise ignored), fused when no gradient is wanted.
     transposed: w is [experts, K, N]. Not together with fuse_mul_post.
     partial: m_sizes sum to less than T, because the other rows are for experts of other ranks. The
-        rows that these would be stay unwritten in the output; their gradients are zeros.
+        output's rows for those experts stay unwritten; the gradients of their rows of x are zeros.
     Returns [T, N]. ValueError for invalid arguments; a missing daemon is never an error.
 
     Replaces Unsloth's grouped_gemm by import. The keywords X, W, dX_only and dW_only mean the same
