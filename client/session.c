@@ -20,9 +20,9 @@ enum {
     DEFAULT_DEADLINE_MS = 5000,
     /* After a failed attempt to reach a daemon, a caller with a fallback does not try for a time:
      */
-    COLD_MS = 1000,      /* the least */
+    COLD_MS = 1000,      /* the shortest time */
     COLD_TIMES = 6,      /* as a multiple of the duration of the failed attempt */
-    COLD_MAX_MS = 30000, /* the most */
+    COLD_MAX_MS = 30000, /* the longest time */
     SILENCE_MS = 100,    /* a daemon that sends no byte for this long is taken to hang */
 };
 

@@ -189,7 +189,7 @@ int store_daemons(struct store *s, int64_t *n, struct error *err);
 struct store_wanted {
     const char *key, *class; /* all pointers are borrowed */
     int64_t uid;
-    const void *search; /* a packed request */
+    const void *search; /* the search's packed request */
     size_t n;
 };
 int store_want(struct store *s, const struct store_wanted *w, struct error *err);

@@ -66,8 +66,8 @@ int ctl_fail(const struct gemmd_error *e);
 /* ctl_fail for a call that waited. A deadline that passed although the user set none (deadline_ms
  * 0) means that the daemon hangs: the exit code is UNREACHABLE. */
 int ctl_fail_waiting(const struct gemmd_error *e, int deadline_ms);
-int ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));  /* USAGE */
-int ctl_failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /* FAILED */
+int ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));  /* returns USAGE */
+int ctl_failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /* returns FAILED */
 
 /* A call whose params and result are JSON; takes over params. NULL and *code on failure. */
 json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code);

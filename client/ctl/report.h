@@ -128,7 +128,7 @@ struct report {
     json_t *status; /* owned */
     json_t *models; /* owned: moe_list_layers */
 
-    /* by report_rows.c */
+    /* filled in by report_rows.c: */
     struct layers layers;
     struct sums sums;
     json_t *lossy;   /* owned: the rows that lose most time against their floor */

@@ -81,7 +81,7 @@ struct prepared_ops {
     int (*copy)(struct device *d, void *to, const void *from, int64_t bytes, const char *what,
                 struct error *err);
     int (*fill)(struct device *d, const struct buffer *b, uint64_t seed, void *to,
-                struct error *err); /* with random values */
+                struct error *err); /* fills a buffer with random values */
     int (*wait)(struct device *d, const char *what, struct error *err);
     int (*reference)(struct device *d, const struct family_target *t, const struct launch *l,
                      struct error *err);

@@ -31,7 +31,7 @@ from gemmd.triton_source import computed_by, text_of
 #                1.02      0.0099
 FIRST_MARGIN = 1.25
 ROUND_MARGINS = (1.10, 1.10, 1.05, 1.05, 1.05, 1.02, 1.02, 1.02)
-FIRST_SAMPLES = {"warmup": 1, "rep": 5}  # of triton.testing.do_bench, ms
+FIRST_SAMPLES = {"warmup": 1, "rep": 5}  # ms, for triton.testing.do_bench
 ROUND_SAMPLES = {"warmup": 2, "rep": 10}
 
 

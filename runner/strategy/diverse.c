@@ -22,7 +22,7 @@ static const double SURCHARGE = 0.02, HOPELESS = 1.6;
 
 struct option {
     uint32_t alike; /* number of similar configs that have a place */
-    bool chosen;    /* has a place */
+    bool chosen;    /* the config has a place */
 };
 
 static bool are_alike(const struct space_point *a, const struct space_point *b)

@@ -11,7 +11,8 @@
  * further parameter that differs. Recorded landscapes (tests/search) show these values, with models
  * fitted to other landscapes. */
 static const double COMMON = 0.5, VALUES = 0.07, TOGETHER = 0.06, OWN = 0.006;
-static const double ALIKE = 0.7, SETTINGS = 0.9; /* compile-time; run-time parameter */
+static const double ALIKE = 0.7,
+                    SETTINGS = 0.9; /* for a compile-time parameter; for a run-time one */
 
 static int by_value(const void *a, const void *b)
 {

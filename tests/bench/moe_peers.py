@@ -242,7 +242,7 @@ class Bench:
         result["us"] = {name: statistics.median(t) for name, t in result["samples_us"].items()}
         try:
             result["energy"] = {name: self.joules(op) for name, op in ops.items() if self.joules}
-        except measure.CannotTime as e:  # the times stand
+        except measure.CannotTime as e:  # the times above still count
             print(f"{row.name}: no joules: {e}")
 
 

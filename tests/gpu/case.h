@@ -27,7 +27,7 @@ struct gpu_case {
     int64_t x_stride, w_stride, dy_stride, out_stride; /* of the wide forms */
     char *out, *wide_out;                              /* between guards */
     size_t out_bytes, wide_out_bytes;
-    double *expected; /* [out_rows, out_cols] */
+    double *expected; /* [out_rows, out_cols], by the reference */
     char *got;        /* the downloaded output, with its guards */
 };
 

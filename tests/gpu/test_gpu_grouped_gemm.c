@@ -171,7 +171,7 @@ static bool same_bits(const struct gpu_case *c, const void *a, const void *b, co
     return false;
 }
 
-/* dW += itself. */
+/* A launch adds dW to the same dW. */
 static bool check_accumulate(struct gpu_case *c, struct launcher *l)
 {
     struct grouped_gemm_args args = case_args(c, false);

@@ -90,7 +90,7 @@ def test_who_has_a_deadline_gets_the_same_lower_tier_all_the_time(daemon):
     a pinned job."""
     d = daemon()
     with d.connect() as c:
-        c.call("get", problem=gemm(n=512), budget=4)  # a neighbour
+        c.call("get", problem=gemm(n=512), budget=4)  # a known key beside the keys below
         early, late = pinned(d), pinned(d)
         first = early.call("get", problem=gemm(), deadline_ms=1)
         assert first["tier"] == "default"

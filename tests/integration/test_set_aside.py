@@ -171,7 +171,7 @@ def test_the_owner_ends_any_tuning_whoever_waits_for_it(daemon):
     with d.connect() as user, d.connect() as owner:
         runs, waits = ask(user, 2048), ask(user, 4096)
         eventually(lambda: owner.call("status")["jobs"]["queued"] == 1, every=0.002)
-        owner.call("get", problem=gemm(m=512, n=512), wait="now")  # without a waiter
+        owner.call("get", problem=gemm(m=512, n=512), wait="now")  # queues a job that nobody waits for
         left = owner.call("why", problem=gemm(m=512, n=512))["key"]
         for problem, request in ((gemm(m=4096, n=4096), waits), (gemm(m=2048, n=2048), runs)):
             assert owner.call("cancel", problem=problem) == {"cancelled": True}

@@ -111,7 +111,7 @@ static void test_where(void **state)
     hopper_corrections_used = &hopper_corrections_h200;
     struct hopper_facts f = l->facts;
     assert_true(is_corrected(&f, l));
-    f.v.m *= 4; /* 1024 rows */
+    f.v.m *= 4; /* 1024 rows per expert */
     assert_true(is_corrected(&f, l));
     f.v.m *= 2;
     assert_false(is_corrected(&f, l));

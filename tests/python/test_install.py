@@ -128,9 +128,9 @@ def test_operands_that_are_not_taken(installed):
     torch._grouped_mm(x, w[:1].transpose(1, 2), offs=one)                 # a single expert
     torch._grouped_mm(torch.randn(E, 8, K), w.float().transpose(1, 2))    # batched
     with pytest.raises(RuntimeError):
-        torch._grouped_mm(x, w.float().transpose(1, 2), offs=offs)        # two types
+        torch._grouped_mm(x, w.float().transpose(1, 2), offs=offs)        # operands of two types
     with pytest.raises(RuntimeError):
-        torch._grouped_mm(x, w.transpose(1, 2)[:, :32], offs=offs)        # K twice
+        torch._grouped_mm(x, w.transpose(1, 2)[:, :32], offs=offs)        # x and w differ in K
     before = override.others()
     torch._grouped_mm(x, w[:1].transpose(1, 2), offs=one)
     assert override.others() == before + 1 and served() == {}

@@ -129,7 +129,7 @@ def test_constants_of_a_call(load):
     args = {"x": object(), "KIND": constexpr("causal"), "n": 3, "HEAD": 64}
     assert constants_of(kernel, args, {"BLOCK"}) == "HEAD=64,KIND=causal"
     assert constants_of(kernel, args, {"BLOCK", "HEAD"}) == "KIND=causal"
-    assert constants_of(kernel, {"x": 1, "n": 3}, {"BLOCK"}) == "KIND=5"  # its default
+    assert constants_of(kernel, {"x": 1, "n": 3}, {"BLOCK"}) == "KIND=5"  # KIND's default, OFFSET
     assert constants_of(kernel, {"KIND": load()}, {"BLOCK"}) == f"KIND=kernel:{source_hash(load())}"
     one, other = ({"HEAD": object(), "KIND": 1} for _ in range(2))
     assert constants_of(kernel, one, {"BLOCK"}) == constants_of(kernel, other, {"BLOCK"})

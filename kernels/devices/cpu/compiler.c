@@ -35,7 +35,7 @@ enum {
 };
 
 struct cpu_compiler {
-    struct compiler base; /* first */
+    struct compiler base; /* first member: its address is the struct's */
     char path[PATH_MAX];
     char version[96];
     struct stat file; /* stat() of the compiler's file when its version was read */

@@ -75,12 +75,12 @@ void scratch_sweep(int older_s);
 /* ---- device.c, run.c, compiler.c ------------------------------------------------------------- */
 
 struct cpu_device {
-    struct device base; /* first */
+    struct device base; /* first member: its address is the struct's */
     struct pool *pool;  /* owned */
 };
 
 struct cpu_kernel {
-    struct kernel base; /* first */
+    struct kernel base; /* first member: its address is the struct's */
     struct cpu_module module;
 };
 

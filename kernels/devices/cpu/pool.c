@@ -22,7 +22,7 @@ enum { STACK_BYTES = 4 * 1024 * 1024 };
 
 struct pool {
     pthread_mutex_t callers; /* one round at a time */
-    pthread_mutex_t lock;    /* the fields below */
+    pthread_mutex_t lock;    /* protects the fields below */
     pthread_cond_t begin, end;
     uint64_t round;
     uint32_t active; /* threads still in this round */

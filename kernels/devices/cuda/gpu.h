@@ -38,7 +38,7 @@ struct cuda_helper {
 };
 
 struct cuda_device {
-    struct device base; /* first */
+    struct device base; /* first member: its address is the struct's */
     CUdevice device;
     struct nvml *nvml;        /* owned; NULL: no NVML */
     struct cuda_watch *watch; /* owned; thread that samples NVML while a problem is prepared */
@@ -53,7 +53,7 @@ struct cuda_device {
 };
 
 struct cuda_kernel {
-    struct kernel base; /* first */
+    struct kernel base; /* first member: its address is the struct's */
     struct cuda_module module;
 };
 

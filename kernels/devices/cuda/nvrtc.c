@@ -212,7 +212,7 @@ int cuda_nvrtc_compile(const struct cuda_nvrtc *n, const struct variant *v, stru
 /* ---- the compiler of the cuda device -------------------------------------------------------- */
 
 struct cuda_compiler {
-    struct compiler base; /* first */
+    struct compiler base; /* first member: its address is the struct's */
     struct cuda_nvrtc nvrtc;
 };
 

@@ -8,7 +8,7 @@
 #include "kernels/devices/replay/replay.h"
 
 struct replay_compiler {
-    struct compiler base; /* first */
+    struct compiler base; /* first member: its address is the struct's */
     struct landscape *l;  /* owned */
     char version[128];
 };

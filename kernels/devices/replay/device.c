@@ -16,7 +16,7 @@
 static const double PREPARE_MS = 50, LOAD_MS = 0.05, VERIFY_MS = 0.2, LAUNCH_MS = 0.01;
 
 struct replay_device {
-    struct device base;  /* first */
+    struct device base;  /* first member: its address is the struct's */
     struct landscape *l; /* owned */
     double clock_ms;
     uint64_t calls; /* number of calls of time(): each call draws other samples */

@@ -63,7 +63,7 @@
 #include "kernels/device.h"
 
 struct landscape_entry {
-    uint32_t problem; /* index */
+    uint32_t problem; /* index of the problem */
     uint64_t config;  /* hash of its text */
     int status;       /* 0: measured; ERROR_* */
     double us;        /* time of a measured config */
@@ -107,7 +107,8 @@ struct fault {
     const char *text; /* borrowed, static: the error's text */
     int64_t ms;
     struct record pattern;
-    char once[256]; /* path; "": always */
+    char once[256]; /* path of a file: fails only while it does not exist, and makes it; "": always
+                     */
 };
 
 struct landscape {
@@ -143,7 +144,7 @@ int landscape_problem(const struct landscape *l, const struct problem *p, uint32
                       struct error *err);
 /* The turns of a problem; index n_problems has none. */
 struct landscape_turn *landscape_turns(const struct landscape *l, uint32_t problem, uint32_t *n);
-/* NULL: not recorded. */
+/* The entry of a config; NULL: the config was not recorded. */
 const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_t problem,
                                               const struct record *config);
 /* A recorded failure of this status for a variant, or NULL. */

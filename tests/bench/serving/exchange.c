@@ -247,7 +247,7 @@ struct exchange *exchanges_memcached(int fd, int n, size_t request_bytes, size_t
 {
     struct exchange *x = list_new(n);
     int key = room(request_bytes, strlen("get \r\n"));
-    key = key < 250 ? key : 250; /* its limit */
+    key = key < 250 ? key : 250; /* memcached's limit */
     int value = room(reply_bytes, strlen("VALUE  0 1000\r\n\r\nEND\r\n") + (size_t)key);
     for (int i = 0; i < n; i++) {
         set(fd, text("set %0*d 0 0 %d\r\n%0*d\r\n", key, i, value, value, i), "STORED\r\n");

@@ -44,6 +44,6 @@ void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_
              uint32_t threads, const void *params, size_t bytes);
 
 void gpu_mark(int which);    /* records event 0 or 1 */
-double gpu_elapsed_us(void); /* between them; waits */
+double gpu_elapsed_us(void); /* waits for event 1: time from event 0 to 1 */
 
 #endif

@@ -34,7 +34,7 @@ static void read_line(char *line)
     for (int i = 0; i < 4; i++) { /* the last field of a line, the findings, is not needed here */
         fields[i] = strsep(&rest, "\t");
         if (!fields[i]) {
-            return; /* cut */
+            return; /* the line is cut short */
         }
     }
     if (n_known % 4096 == 0) {

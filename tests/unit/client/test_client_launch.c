@@ -284,7 +284,7 @@ static void test_no_thread_takes_a_signal(void **state)
     struct sigaction act = {.sa_handler = catch}, before;
     sigset_t one, waiting;
     struct gemmd_kernel *k = load();
-    launch_and_check(k); /* its threads exist */
+    launch_and_check(k); /* now the kernel's threads exist */
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
     assert_int_equal(sigaction(SIGUSR1, &act, &before), 0);
@@ -466,7 +466,7 @@ static void test_a_cache_of_others_is_not_used(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(chmod(path, 0770), 0);
     compile_and_launch();
-    assert_int_equal(rmdir(path), 0); /* unchanged */
+    assert_int_equal(rmdir(path), 0); /* nothing was written into the unsafe folder */
     compile_and_launch();
     check_kept(cache);
     drop_cache(cache);

@@ -117,7 +117,7 @@ static void test_any_daemon(void **state)
     assert_int_equal(gemmd_open_lazy(&g, &o, &e), 0);
     assert_int_equal(call(g, "status", 0, &e), GEMMD_UNREACHABLE);
     fake_start(f);
-    assert_int_equal(call(g, "status", 0, &e), 0); /* looks again */
+    assert_int_equal(call(g, "status", 0, &e), 0); /* looks for sockets again */
     fake_start(&other);
     assert_int_equal(call(g, "status", 0, &e), 0); /* stays with the daemon that it found */
     gemmd_close(g);
@@ -145,7 +145,7 @@ static void test_silent_hello(void **state)
     assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_DEADLINE);
     double took = fake_ms() - began;
     assert_true(took >= 149 && took < 150 + SLACK_MS);
-    assert_non_null(strstr(e.text, f->path)); /* pid unknown */
+    assert_non_null(strstr(e.text, f->path)); /* the error names the socket, as no pid is known */
     assert_non_null(strstr(e.text, "ss -xlp"));
     fake_stop(f);
 }

@@ -491,7 +491,8 @@ static void test_giving_up_during_the_greeting(void **state)
     atomic_store(&d.shut, true);
     fake_stop(f);
     fake_start(f);
-    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING); /* reconnects */
+    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e),
+                     GEMMD_WAITING); /* the handle reconnects */
     close_steps(f, g);
 }
 
@@ -723,7 +724,7 @@ static void test_a_child_of_fork_begins_anew(void **state)
     assert_int_equal(gemmd_tune(g, problem(), &q, &a, &e), GEMMD_WAITING);
     pid_t child = fork();
     if (child == 0) {
-        gemmd_cancel(g); /* the parent's */
+        gemmd_cancel(g); /* the call is the parent's */
         _exit(gemmd_wait(g, NULL, &e) == GEMMD_INVALID && status(g, &e) == 0 ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &ended, 0), child);

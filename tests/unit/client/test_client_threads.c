@@ -366,7 +366,7 @@ static void test_fork(void **state)
     struct gemmd *g = open_to(f);
     assert_true(asks_well(g, 1, false));
     assert_int_equal(run_child(g), 0);
-    assert_int_equal(f->connections, 2); /* the child's own */
+    assert_int_equal(f->connections, 2); /* the child made a connection of its own */
     assert_true(asks_well(g, 3, false)); /* the parent's still works */
     assert_int_equal(f->connections, 2);
     gemmd_close(g);

@@ -225,7 +225,7 @@ static void test_errors_come_through(void **state)
         struct gemmd_error e;
         int before = f->connections;
         if (code == GEMMD_UNREACHABLE || code == GEMMD_DISCONNECTED) {
-            continue; /* the client's own */
+            continue; /* only the client makes these errors */
         }
         assert_int_equal(call(g, "status", 0, &e), code);
         assert_int_equal(e.code, code);
@@ -393,7 +393,7 @@ static void count_improved(void *ctx, const char *problem_json, const struct gem
 static void test_improvements_end_in_time(void **state)
 {
     struct fake *f = *state;
-    static atomic_bool enough; /* ends the handler */
+    static atomic_bool enough; /* true: the fake's handler ends */
     int heard = 0, n = 0;
     struct gemmd_error e;
     f->handler = flood;

@@ -107,7 +107,7 @@ static void same_image(const void *arg)
     image_deinit(&here);
     image_deinit(&apart);
     compile_well(c);
-    CHECK(read_pids(pids) == 2 && pids[1] == pids[0]); /* kept */
+    CHECK(read_pids(pids) == 2 && pids[1] == pids[0]); /* the child is kept for the next compile */
     apart_quit();
     close_one(c);
 }

@@ -176,7 +176,7 @@ static void test_baseline(void **state)
         {SMALL "mode=dW dtype_out=fp32 accumulate=true", NULL, NULL, 0, NULL, 4, true},
         {SMALL "mode=forward permute_x=true", NULL, NULL, 0, NULL, 4, false},
         {SMALL "mode=dX permute_y=true", NULL, NULL, 0, NULL, 4, false},
-        /* 24 tokens */
+        /* 24 tokens: an expert gets at most 24 rows */
         {SMALL "mode=dW permute_x=true routing=\"rows:24,24,0,0\"", NULL, NULL, 0, NULL, 2, false},
         {SMALL "mode=forward permute_x=true routing=\"rows:25,23,0,0\"", NULL, NULL,
          ERROR_NO_CONFIG, "routing", 0, false},

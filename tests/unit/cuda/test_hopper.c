@@ -729,7 +729,8 @@ static void test_deferred(void **state)
         {"", TILE(192, 256, 64) " " DEFERRED " swap_ab=true", 0},
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true", 1},
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true permute_copy=true", 2},
-        {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true", 2}, /* all tiles */
+        {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true",
+         2}, /* both pieces of every tile are kept */
         /* keeps the piece of 64 rows; the rest of the tile has 16 rows */
         {"", TILE(80, 256, 64) " " DEFERRED " swap_ab=true", 1},
         {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true",
@@ -946,9 +947,9 @@ static void test_plan_pairs_of_rows(void **state)
     assert_int_equal(params.height, 2 * 160);
     assert_int_equal(params.cols, 6);
     assert_int_equal(params.group, 1);
-    assert_int_equal(l->maps[5].box[1], 128); /* weights, */
+    assert_int_equal(l->maps[5].box[1], 128); /* a map of weights */
     assert_ptr_equal(l->maps[5].base, args.w);
-    assert_int_equal(l->n_maps, 12); /* and the output */
+    assert_int_equal(l->n_maps, 12); /* maps of x, the weights and the output */
     assert_int_equal(l->maps[10].box[1], 16);
     assert_int_equal(l->maps[11].box[1], 8);
     assert_int_equal(l->maps[11].offset, offsetof(struct hopper_params, out_wide));
@@ -1028,7 +1029,7 @@ static void test_plan_eviction(void **state)
          HOPPER_W_FIRST}, /* 256 rows of 320 */
         {EXPERTS(32768) " mode=dX", DX, HOPPER_W_UNCHANGED},
         {EXPERTS(8192) " mode=dX", DX, HOPPER_W_UNCHANGED},
-        {EXPERTS(4096) " mode=dX", DX, HOPPER_W_FIRST}, /* 32 rows each */
+        {EXPERTS(4096) " mode=dX", DX, HOPPER_W_FIRST}, /* 32 rows an expert */
         {EXPERTS(4096) " mode=forward", TILE(160, 256, 64) " " SWAPPED, HOPPER_W_FIRST},
         {EXPERTS(4096) " mode=dX", DX " tile_rows=16", HOPPER_W_UNCHANGED},
         {EXPERTS(4096) " mode=dX", DX " w_eviction=evict_unchanged", HOPPER_W_UNCHANGED},

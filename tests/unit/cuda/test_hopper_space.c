@@ -324,7 +324,7 @@ static void test_deferred(void **state)
         {"M=32768 experts=128 topk=8 mode=forward permute_x=true",
          26}, /* gathered, or copied before */
         {"M=32768 experts=128 topk=8 mode=forward permute_y=true", 14},
-        {"M=16384 experts=128 topk=8 mode=dX", 6}, /* without clusters */
+        {"M=16384 experts=128 topk=8 mode=dX", 6}, /* all without clusters */
         {"M=16376 experts=128 topk=8 mode=dX", 0},
         {"M=131064 experts=128 topk=8 mode=dX", 14},
         {"M=131072 experts=128 topk=8 mode=forward", 0},
@@ -343,7 +343,7 @@ static void test_paired(void **state)
         {"M=24576 experts=128 topk=8 mode=forward", 16},
         {"M=24576 experts=128 topk=8 mode=dX permute_y=true", 30}, /* gathered, or copied before */
         {"M=24568 experts=128 topk=8 mode=forward", 0},
-        {"M=131072 experts=128 topk=8 mode=dX", 8}, /* not deferred */
+        {"M=131072 experts=128 topk=8 mode=dX", 8}, /* none with schedule=deferred */
         {"M=32768 experts=128 topk=8 mode=dW", 0},
         {"M=1024 mode=forward", 12},
         {"M=1016 mode=forward", 0},

@@ -20,11 +20,11 @@ static void find_out(const void *arg)
     const struct launch_order *order = cuda_order(0);
     CHECK(order->n == SMS / 2 && order->place[0] == 1 && order->place[1] == 0);
     setenv("GEMMD_STUB_FAIL", "cuLaunchKernelEx:3:719", 1);
-    CHECK(cuda_order(0) == order && order->n == SMS / 2); /* not asked again */
+    CHECK(cuda_order(0) == order && order->n == SMS / 2); /* the device is asked only once */
     CHECK(cuda_order(1) != order && cuda_order(1)->n == 0);
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     CHECK(cuda.capture_mode(&mode) == CUDA_SUCCESS &&
-          mode == CU_STREAM_CAPTURE_MODE_GLOBAL); /* unchanged */
+          mode == CU_STREAM_CAPTURE_MODE_GLOBAL); /* the thread's mode is as before */
     CHECK(live() == 0);
 }
 

@@ -304,7 +304,8 @@ static void near_is_nearest_of_the_same_kind(void **state)
     assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 1, near), 1);
     assert_int_equal(near[0]->generation, 2);
     find(f, GEMM "M=256");
-    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near), 1); /* never itself */
+    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near),
+                     1); /* a key is not near itself */
     assert_int_equal(near[0]->generation, 2);
 }
 
@@ -541,7 +542,7 @@ static void the_memo_knows_the_same_bytes_while_their_entry_lives(void **state)
     assert_null(memo_find(memo, one, 7));
     put(f, GEMM "M=512", 2, CACHE_SERVES); /* the change of another key leaves the memo valid */
     assert_ptr_equal(memo_find(memo, one, 8), e);
-    put(f, GEMM "M=256", 3, CACHE_SERVES); /* replaced */
+    put(f, GEMM "M=256", 3, CACHE_SERVES); /* a new answer of the key: the memo drops the old */
     assert_null(memo_find(memo, one, 8));
     memo_put(&f->cache.memo, one, 8, find(f, GEMM "M=256"));
     assert_non_null(memo_find(memo, one, 8));
@@ -649,7 +650,7 @@ static void restricted_searches_are_kept_while_their_key_is_unchanged(void **sta
     put_partial(f, ours, 2, "answer", 0);
     put_partial(f, other, 3, "answer", 0);
     assert_string_equal(ask_partial(f, 2), "answer 2");
-    put_partial(f, ours, 2, "newer", 0); /* replaces */
+    put_partial(f, ours, 2, "newer", 0); /* replaces "answer 2" */
     assert_string_equal(ask_partial(f, 2), "newer 2");
     put_partial(f, ours, 2, "long", PARTIAL_BYTES_MAX); /* not kept, older gone */
     assert_null(ask_partial(f, 2));
@@ -657,7 +658,7 @@ static void restricted_searches_are_kept_while_their_key_is_unchanged(void **sta
     strcpy(f->a.source, "partial");
     assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_HINT, 0, 0, 0, &err), &err);
     assert_string_equal(ask_partial(f, 1), "answer 1");
-    put(f, GEMM "M=1024", 8, CACHE_SERVES); /* tuned */
+    put(f, GEMM "M=1024", 8, CACHE_SERVES); /* a tuned answer of the key */
     assert_null(ask_partial(f, 1));
     assert_string_equal(ask_partial(f, 3), "answer 3");
     put_partial(f, ours, 1, "answer", 0);

@@ -126,7 +126,7 @@ static void lines_that_the_reader_does_not_take_are_counted(void **state)
     }
     assert_int_equal(sscanf(strstr(left_out, "warning"), "warning %lu lines", &n), 1);
     assert_int_equal(whole + n, UNREAD_LINES);
-    /* a shared stderr */
+    /* stderr is shared: its flags stay as they were */
     assert_int_equal(fcntl(fds[1], F_GETFL) & O_NONBLOCK, 0);
     close(fds[0]);
     close(fds[1]);

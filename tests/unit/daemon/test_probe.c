@@ -51,7 +51,7 @@ static void one_that_says_nothing_is_killed(void **state)
     kill_works = true;
     assert_in_range(look("exec sleep 1000", &err), LIMIT_MS, 5000);
     assert_non_null(strstr(err.text, "did not answer within 300 ms"));
-    /* already waited for */
+    /* the probe has waited for the killed process */
     assert_int_equal(waitpid(killed, NULL, WNOHANG), -1);
 }
 

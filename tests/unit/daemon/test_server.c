@@ -303,7 +303,7 @@ static void messages_sent_before_leaving_are_handled_in_the_users_next_turn(void
 }
 
 struct slices {
-    struct chore chore; /* first */
+    struct chore chore; /* first member: its address is the struct's */
     struct turns *turns;
     unsigned done, all;
 };

@@ -75,7 +75,7 @@ static void test_seed(void **state)
     gemm_workload_deinit(&a);
     gemm_workload_deinit(&b);
     gemm_workload_deinit(&c);
-    gemm_workload_deinit(&c); /* twice is once */
+    gemm_workload_deinit(&c); /* a second call has no effect */
 }
 
 static void test_zipf(void **state)
@@ -87,7 +87,7 @@ static void test_zipf(void **state)
     check_routing(s);
     check_distinct(s);
     assert_true(s->m_sizes[0] > 4 * s->m_sizes[15]);
-    assert_true(s->m_sizes[0] <= 4096); /* each token once */
+    assert_true(s->m_sizes[0] <= 4096); /* the expert gets each token at most once */
     int64_t rows[64], sum = 0;
     gemm_expected_rows(&s->view, rows);
     for (int e = 0; e < 64; e++) {

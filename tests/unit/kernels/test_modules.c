@@ -81,7 +81,7 @@ static void test_put_and_find(void **state)
     hash128_hex("content", 7, id);
     assert_string_equal(in.meta.id, id);
     assert_int_equal(in.meta.size, 7);
-    assert_ok(modules_put(folder, &in, "so", err)); /* again: the same */
+    assert_ok(modules_put(folder, &in, "so", err)); /* the same image again: no new file */
     assert_int_equal(entries("modules"), 1);
     assert_int_equal(entries("variants"), 1);
 
@@ -350,7 +350,7 @@ static void test_damaged_record(void **state)
         close(fd);
         assert_int_equal(modules_find(folder, variant, &out, NULL), MODULES_MISS);
         assert_int_equal(entries("records"), 0);
-        assert_ok(modules_put(folder, &in, "so", err)); /* replaced */
+        assert_ok(modules_put(folder, &in, "so", err)); /* replaces the damaged record */
         assert_ok(modules_find(folder, variant, &out, err));
         image_deinit(&out);
     }
@@ -436,9 +436,9 @@ static void test_limit(void **state)
     modules_count(folder, &u);
     assert_int_equal(u.modules, 10);
     assert_int_equal(u.bytes, 10 * (8192 + 4096));
-    assert_ok(modules_trim(folder, u.bytes, &u, err)); /* just enough */
+    assert_ok(modules_trim(folder, u.bytes, &u, err)); /* the limit just holds all */
     assert_int_equal(u.removed, 0);
-    assert_ok(modules_trim(folder, 0, &u, err)); /* no limit */
+    assert_ok(modules_trim(folder, 0, &u, err)); /* 0: no limit */
     assert_int_equal(u.removed, 0);
     assert_true(is_there(1)); /* is_there() uses module 1, and a used module counts as new */
     char database[128];
@@ -448,7 +448,7 @@ static void test_limit(void **state)
     assert_ok(modules_trim(folder, 6 * 12288, &u, err));
     assert_false(is_there(0));
     assert_true(is_there(1));
-    assert_true(is_there(2)); /* served */
+    assert_true(is_there(2)); /* a database's best names it */
     assert_false(is_there(3));
     assert_true(is_there(9));
     assert_true(u.bytes <= 6 * 12288);
@@ -595,7 +595,7 @@ static void test_limit_of_refusals(void **state)
     struct image out;
     assert_int_equal(modules_find(folder, variant, &out, &why), MODULES_REFUSED);
     assert_ok(modules_trim(folder, 100, &u, err));
-    assert_int_equal(u.refusals, 1); /* used just now */
+    assert_int_equal(u.refusals, 1); /* the refusal was used just now */
     assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
     assert_ok(modules_trim(folder, 100, &u, err));
     assert_int_equal(u.refusals, 0);

@@ -131,7 +131,7 @@ static void test_in_parts(void **state)
             turns++;
         }
         assert_int_equal(r, 0);
-        assert_int_equal(space_more(&parts, 7, &err), 0); /* no further change */
+        assert_int_equal(space_more(&parts, 7, &err), 0); /* a complete space does not change */
         assert_in_range(turns, whole.n / 7, (whole.raw - 1) / 7);
         assert_int_equal(parts.raw, whole.raw);
         assert_int_equal(parts.n, whole.n);
@@ -307,7 +307,7 @@ static void test_packed(void **state)
     assert_true(wire_get_int(wire_find(map, "searched"), &searched) && searched == s.n);
     assert_true(wire_get_int(wire_find(map, "variants"), &variants));
     assert_true(wire_get_int(wire_find(map, "settings"), &settings));
-    assert_int_equal(variants * settings, legal); /* GROUP_SIZE_M decides nothing */
+    assert_int_equal(variants * settings, legal); /* GROUP_SIZE_M makes no config illegal */
     assert_int_equal(wire_count(wire_find(map, "dropped")), s.n_rules);
     assert_int_equal(wire_count(wire_find(map, "reasons")), s.n_rules);
     targets = wire_find(map, "targets");

@@ -388,8 +388,8 @@ static void searches_that_wait_are_shared(void **state)
     CALL_OK(&b, next_wanted, "c", on_list, NULL);
     wait_for(&b, b.callbacks + 1);
     assert_int_equal(b.status, 0);
-    assert_int_equal(b.id, 1000);  /* the user */
-    assert_int_equal(b.loaded, 2); /* the packed request */
+    assert_int_equal(b.id, 1000);  /* the user of the wanted search */
+    assert_int_equal(b.loaded, 2); /* elements of its request, an array */
     store_close(other);
     end(&b);
 }

@@ -230,7 +230,7 @@ static void quarantine_that_no_file_takes_is_told(void **state)
         quarantine(&b, &q, i);
     }
     assert_int_equal(counts(&b).unsaved_quarantine, 3);
-    assert_string_equal(b.kinds, "lost "); /* once */
+    assert_string_equal(b.kinds, "lost "); /* the notice comes only once */
     unlink(b.f->path);
     assert_int_equal(rename(aside, b.f->path), 0);
     end(&b);

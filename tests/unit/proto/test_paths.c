@@ -211,7 +211,7 @@ static void test_cache_dirs_refused(void **state)
     expect_cache_dir("0", other, "use a directory of your own");
     expect_cache_dir("1", other, "use a directory of your own");
     assert_int_equal(chmod(in_base("/cache"), 0755), 0);
-    expect_cache_dir("0", other, NULL); /* root's, to read */
+    expect_cache_dir("0", other, NULL); /* others may read a directory of root */
     assert_int_equal(chown(in_base("/cache"), 12345, 12345), 0);
     expect_cache_dir("0", other, "belongs to user 12345, not to us (54321)");
     expect_cache_dir("0", 0, "belongs to user 12345, not to us (0)");
@@ -274,7 +274,7 @@ static void test_tmp_dir(void **state)
         skip(); /* only root can act as another user */
     }
     assert_true(rmdir(dir) == 0 || unlink(dir) == 0 || access(dir, F_OK) != 0);
-    assert_int_equal(runtime_dir_as_nobody(dir), 0); /* missing yet */
+    assert_int_equal(runtime_dir_as_nobody(dir), 0); /* the directory does not exist yet */
     assert_int_equal(mkdir(dir, 0700), 0);
     assert_int_equal(runtime_dir_as_nobody("belongs to user 0"), ERROR_DENIED);
     assert_int_equal(chown(dir, NOBODY, NOBODY), 0);

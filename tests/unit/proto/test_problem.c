@@ -362,7 +362,7 @@ static void test_long_lists(void **state)
     (void)state;
     ACCEPTS(unpack_list(GEMM_EXPERTS_MAX)); /* 7 bytes each: fits */
     assert_int_equal(strlen(record_text(&fixture.p.fields, "routing", "")), 5 + 7 * 1024 - 1);
-    REFUSES(ERROR_INVALID, "routing", unpack_list(1168)); /* would fit alone */
+    REFUSES(ERROR_INVALID, "routing", unpack_list(1168)); /* would fit if it were the only text */
     REFUSES(ERROR_INVALID, "routing", unpack_list(1200));
     REFUSES(ERROR_INVALID, "routing", unpack_list(60000));
 }

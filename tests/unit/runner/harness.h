@@ -30,7 +30,7 @@ struct child {
     bool has_hello, has_device, bye;
     bool last_trial_only;         /* keep the last trial only: for more than SEEN_MAX trials */
     uint32_t module_before_trial; /* number of trials whose module was sent before the trial */
-    /* The response. */
+    /* The response to the order: */
     bool answered;
     struct error error; /* code 0: `result` is valid */
     struct tune_result result;

@@ -94,7 +94,7 @@ static void test_the_former_best_is_measured_in_full_and_stays_within_the_margin
     t = find_trial(&c, &worst.config, "final");
     assert_non_null(t);
     assert_string_equal(t->reason, c.result.gate);
-    assert_true(t->samples_us.n >= 4 * 2); /* in all rounds */
+    assert_true(t->samples_us.n >= 4 * 2); /* measured in all rounds of the finals */
     assert_int_equal(count_trials(&c, "measure", NULL), BUDGET);
     child_end(&c);
     run(&c, defend(&worst.config, 1));
@@ -207,7 +207,8 @@ static void test_a_final_compares_with_the_reference_of_its_rounds(void **state)
     run(&c, defend(&reference, 0)); /* the reference defends, so it is a finalist */
     const struct trial *first = find_trial(&c, &reference, "measure");
     const struct trial *turn = find_trial(&c, &reference, "final");
-    assert_true(turn && turn->reference && turn->time_us != first->time_us); /* noise */
+    assert_true(turn && turn->reference &&
+                turn->time_us != first->time_us); /* two times of a config differ by noise */
     assert_true(turn->ratio == 1 && first->ratio == 1);
     const struct trial *winner = find_trial(&c, &c.result.config, "final");
     assert_true(winner != turn && winner->ratio == winner->time_us / turn->time_us);

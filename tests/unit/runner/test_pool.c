@@ -261,7 +261,7 @@ static void test_ranks(void **state)
     atomic_store(&c.stuck, true);
     struct compile_pool *b = open_pool(&c, cache, 1);
     struct build *held[3];
-    held[0] = want(b, "a"); /* has the thread */
+    held[0] = want(b, "a"); /* keeps the pool's only thread */
     wait_until(&c.compiled, 1);
     want_as(b, "g", RANK_SPACE, 2, NULL);
     want_as(b, "f", RANK_SPACE, 1, NULL);

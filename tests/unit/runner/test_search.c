@@ -295,7 +295,7 @@ static void test_a_long_search_gives_way_between_candidates_while_others_wait(vo
     alone->n_done = 0;
     child_tune(&c, alone);
     must_work(&c);
-    assert_false(c.result.set_aside); /* no waiter */
+    assert_false(c.result.set_aside); /* no other job waits */
     order_free(alone);
     child_end(&c);
     folder_remove(folder);
@@ -477,7 +477,7 @@ static void test_one_target_per_job(void **state)
     must_work(&c);
     check_targets(&c, true);
     assert_true(c.result.time_us < 1.1 * own_us);
-    tune_target(&c, sums, ""); /* not of hopper */
+    tune_target(&c, sums, ""); /* a problem that hopper does not take */
     must_work(&c);
     check_targets(&c, false);
     tune_target(&c, sums, "hopper");
@@ -534,7 +534,8 @@ static void test_avoid(void **state)
     child_tune(&c, o);
     must_work(&c);
     char variant[2][HASH_HEX];
-    snprintf(variant[0], HASH_HEX, "%s", c.trials[0].variant); /* the reference */
+    snprintf(variant[0], HASH_HEX, "%s",
+             c.trials[0].variant); /* the first trial is the reference */
     snprintf(variant[1], HASH_HEX, "%s", c.trials[1].variant);
     order_avoid(o, variant[0]);
     order_avoid(o, variant[1]);

@@ -375,7 +375,7 @@ static void a_process_that_died_holds_nothing(void **state)
     assert_int_equal(count(s, "SELECT count(*) FROM wanted"), 1);
     assert_ok(store_drop_gone(s, &err));
     assert_int_equal(count(s, "SELECT count(*) FROM wanted"), 0);
-    assert_int_equal(count(s, "SELECT count(*) FROM lease"), 1); /* ours */
+    assert_int_equal(count(s, "SELECT count(*) FROM lease"), 1); /* our own lease stays */
     store_close(s);
 }
 
@@ -443,7 +443,7 @@ static void daemons_are_counted(void **state)
     assert_int_equal(n, 0);
     assert_ok(store_join(a, &err));
     assert_ok(store_join(b, &err));
-    assert_ok(store_join(b, &err)); /* counted once */
+    assert_ok(store_join(b, &err)); /* a second join does not count */
     assert_ok(store_lease(a, "dawn", 60000, &err));
     assert_ok(store_lease(a, "daemonic", 60000, &err));
     assert_ok(store_daemons(a, &n, &err));

@@ -59,7 +59,7 @@ static int64_t count(struct store *s, const char *sql)
     return n;
 }
 
-/* A shell's. */
+/* Runs SQL as a person's sqlite3 shell would. */
 static void execute(struct fixture *f, const char *sql)
 {
     sqlite3 *h;

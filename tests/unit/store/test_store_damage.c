@@ -541,7 +541,7 @@ static void a_file_cut_to_nothing(void **state)
     f->notices = 0;
     read_all(f, &o, &r);
     assert_int_equal(f->notices, 2);
-    assert_int_equal(files_like(f, "Z-wal"), 1); /* set aside, too */
+    assert_int_equal(files_like(f, "Z-wal"), 1); /* the log is set aside, too */
     free(w.bytes);
     originals_free(&o);
 }
@@ -647,7 +647,7 @@ static void a_failed_rebuild_leaves_all_in_place(void **state)
     memset(o.bytes, 0xaa, 64);
     write_file(f->path, o.bytes, o.n);
     fixture_path(f, ".rebuild", path);
-    assert_int_equal(mkdir(path, 0700), 0); /* in the way */
+    assert_int_equal(mkdir(path, 0700), 0); /* a folder in place of the new file */
     assert_int_equal(try_open(f, &s, &err), ERROR_STORE);
     assert_says(err, "rebuilding damaged database");
     assert_int_equal(files_like(f, ".corrupt-"), 0);

@@ -101,7 +101,7 @@ static void few_configs_within_the_bound(void **state)
 static void only_what_can_be_shared(void **state)
 {
     struct store *s = four_shapes(*state);
-    add_best(s, 1); /* another mode */
+    add_best(s, 1); /* a key of another mode */
     add_trial(s, 1, 50, 0.5, "now");
     /* a trial of old code is neither a member nor the best of a shape */
     add_trial(s, 0, 60, 0.1, "before");

@@ -19,7 +19,7 @@ static void trials_of_a_key(void **state)
         strcpy(t->status, states[i]);
         assert_ok(store_add_trial(s, t, &err));
     }
-    fixture_trial(t, 0, 8, 1); /* another key */
+    fixture_trial(t, 0, 8, 1); /* a trial of another key */
     assert_ok(store_add_trial(s, t, &err));
     fixture_trial(t, 0, 7, 1);
     strcpy(t->stamp, "of other sources");
@@ -282,7 +282,7 @@ static void unpinning(void **state)
     /* the tuned row answers, not the newer partial or imported row */
     assert_string_equal(now->source, "tuned");
 
-    fixture_best(b, 30, 1); /* only ever pinned */
+    fixture_best(b, 30, 1); /* a key without a tuned row */
     strcpy(b->source, "manual");
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(store_unpin(s, b->key, now, &err), STORE_MISS);

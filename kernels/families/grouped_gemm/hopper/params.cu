@@ -120,7 +120,7 @@
 #define EACH_WIDTH_16(X)                                                                           \
     X(16) X(32) X(48) X(64) X(80) X(96) X(112) X(128)                                              \
     X(144) X(160) X(176) X(192) X(208) X(224) X(240) X(256)
-#define EACH_WIDTH_8(X) /* other widths */                                                         \
+#define EACH_WIDTH_8(X) /* the odd multiples of 8 */                                                         \
     X(24) X(40) X(56) X(72) X(88) X(104) X(120) X(136)                                             \
     X(152) X(168) X(184) X(200) X(216) X(232) X(248)
 #if SWAP_AB && CLUSTER_C > 1
@@ -136,7 +136,7 @@
  * 160 take longest to compile, and serve experts of several nearly full pairs. */
 #define WIDTH_HALF ((TILE_C / 2 + GRAIN - 1) / GRAIN * GRAIN)
 #define WIDTH_QUARTER ((TILE_C / 4 + GRAIN - 1) / GRAIN * GRAIN)
-#define WIDTH_ABOVE (GRAIN == 16 ? WIDTH_HALF : TILE_C > 160 ? TILE_C * 3 / 4 : TILE_C * 11 / 16) /* above: all */
+#define WIDTH_ABOVE (GRAIN == 16 ? WIDTH_HALF : TILE_C > 160 ? TILE_C * 3 / 4 : TILE_C * 11 / 16) /* all above it */
 #define HAS_WIDTH(n)                                                                               \
     ((n) > WIDTH_ABOVE ? (n) <= TILE_C : GRAIN == 16 && ((n) == WIDTH_HALF || (n) == WIDTH_QUARTER))
 #define PIECE_ROWS (!SWAP_AB ? WRITTEN * 64 : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */

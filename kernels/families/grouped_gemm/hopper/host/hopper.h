@@ -150,7 +150,7 @@ struct hopper_tile {
     int accumulators;                           /* registers of a thread for sums */
     int consumer_registers, producer_registers; /* of a thread; 0: as launched */
     int64_t smem;                               /* dynamic, bytes */
-    /* run time */
+    /* tunables of run time, and what follows from them: */
     int group;  /* GROUP_SIZE_M */
     int height; /* most routed rows of a tile: tile_rows; if left out, r, or c with swap_ab */
     /* dynamic_rounds: number of last rounds of tiles that clusters take as they come free; 0:

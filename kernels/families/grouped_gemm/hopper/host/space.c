@@ -29,7 +29,7 @@ enum {
     PAIRED_ROWS_LEAST = 192,
     /* least rows of a dense product for clusters of two: fewer rows make too few tiles */
     PAIRED_DENSE_LEAST = 1024,
-    STAGES_LEAST = 3, /* in the space */
+    STAGES_LEAST = 3, /* least num_stages in the space */
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
     /* scattered output: no limit in practice. Stores and buffers are fixed there, so few
@@ -306,7 +306,7 @@ static int count_departures(const struct gemm *v, const struct hopper_tile *t,
     n += t->consumers == 1 && t->r > 64;
     n += stores;
     n += t->permute_copy && (stores || t->stages < fit); /* this pair never won */
-    n += t->dynamic && stores && !t->tma_store;          /* never won */
+    n += t->dynamic && stores && !t->tma_store;          /* such configs never won */
     return n;
 }
 

@@ -158,7 +158,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     return n;
 }
 
-/* WIDTH_ABOVE in hopper/params.cu. */
+/* As WIDTH_ABOVE in hopper/params.cu. */
 static int width_above(const struct hopper_tile *t)
 {
     return hopper_grain(t) == HOPPER_GRAIN ? t->c / 2 : t->c > 160 ? t->c * 3 / 4 : t->c * 11 / 16;

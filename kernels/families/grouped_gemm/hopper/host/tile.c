@@ -72,7 +72,7 @@ int hopper_kept(const struct hopper_tile *t)
     const int room = (t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST) - t->accumulators;
     const int whole = t->c % 64
                           ? t->c / 64
-                          : t->rows_each / 64 * (t->c / 64); /* KEPT_WHOLE in hopper/params.cu */
+                          : t->rows_each / 64 * (t->c / 64); /* as KEPT_WHOLE in hopper/params.cu */
     return room < 0 ? 0 : room / HOPPER_PAIRS < whole ? room / HOPPER_PAIRS : whole;
 }
 

@@ -319,7 +319,7 @@ static int hopper_check_deferred(const struct gemm *v, const struct hopper_tile 
          "that waits: take a smaller tile, or cooperative",
          t->accumulators, .required = t->accumulators + HOPPER_PAIRS, .limit = most},
         {t->c % 64 == 16 && t->dynamic && hopper_sharers(t) > 1 &&
-             t->gather, /* ptxas spilled here */
+             t->gather, /* ptxas spilled such kernels' registers */
          "registers",
          "schedule=deferred with # rows and a gathered operand leaves no registers for "
          "tile_scheduler=dynamic with cluster_shape_mn=2x1: take static, 1x1 or 160 rows",

@@ -54,7 +54,7 @@ struct hopper_facts {
 /* `w` gives the experts' rows; NULL: rows of a typical draw (gemm_typical_rows). */
 void hopper_facts_init(struct hopper_facts *f, const struct problem *p,
                        const struct device_info *info, const struct workload *w);
-/* Microseconds. */
+/* The predicted time of a launch in microseconds. */
 double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
                    const struct hopper_constants *c);
 
