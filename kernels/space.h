@@ -20,7 +20,7 @@ struct space_setup { /* all borrowed until the space is built */
     const struct family_target *target;
     const struct problem *problem;
     const struct device_info *info;
-    const struct request *request; /* its restrictions; NULL: none */
+    const struct request *request; /* has the restrictions; NULL: none */
 };
 struct space_rule {
     char rule[32];

@@ -52,7 +52,7 @@ struct http {
     bool open;           /* the timer is open */
     uv_timer_t timer;    /* runs while a connection is open or waits to be accepted */
     uint64_t second_ms;  /* loop time at which the present second of HTTP_PER_SECOND began */
-    unsigned accepted;   /* connections accepted in it */
+    unsigned accepted;   /* connections accepted in this second */
     const char *address; /* borrowed */
     struct http_client clients[HTTP_CLIENTS_MAX];
     /* Answers c->path by http_answer, at once or later. `late`: HTTP_LATE_MS have passed, answer

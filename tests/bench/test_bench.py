@@ -284,8 +284,8 @@ def test_ratios_are_of_one_kind():
     assert math.isclose(d["fused"]["bandwidth"], 10 / 120)
     assert d["contiguous"]["bound"] == "matrix"  # at the peak rates: 100 us of matrix work, 20 us of memory traffic
     assert math.isclose(d["contiguous"]["tflops"], 7e10 / 110e-6 / 1e12)
-    assert math.isclose(d["deepgemm"], 0.9 * 1.2)        # ours contiguous
-    assert math.isclose(d["unsloth"], 1.3 * 132 / 120)   # ours fused
+    assert math.isclose(d["deepgemm"], 0.9 * 1.2)        # against our time with rows in order
+    assert math.isclose(d["unsloth"], 1.3 * 132 / 120)   # against our time with the permute fused
     assert d["unsloth_permuted"] == d["unsloth"]
     with_permute = moe_result()
     with_permute["recorded"]["torch_permute_plus_grouped_mm_us"] = 240.0
@@ -345,7 +345,7 @@ def test_peers_of_the_table_only_where_the_table_has_them():
 def test_a_peer_that_was_timed_in_the_run():
     rows = [moe_result(i=0), moe_result(i=1)]
     assert not [c for c in verdicts.moe_checks(rows, FLOORS) if "timed in this run" in c["check"]]
-    rows[0]["us"]["unsloth"] = 156.0  # ours fused: 120
+    rows[0]["us"]["unsloth"] = 156.0  # our time with the permute fused is 120
     checks = verdicts.moe_checks(rows, FLOORS)
     c = find(checks, "Unsloth, timed in this run", "forward")
     assert math.isclose(c["got"], 1.3) and c["verdict"] == "holds (1 of 2 rows)"
@@ -353,7 +353,7 @@ def test_a_peer_that_was_timed_in_the_run():
     line = report.rows_of_mode(rows, "forward").splitlines()
     assert line[1].split()[-2:] == ["-", "1.30"] and line[2].split()[-2:] == ["-", "-"]
     assert "1.300" in report.means_table(verdicts.means(rows))
-    rows[1]["us"]["deepgemm"] = 121.0  # ours in order: 110
+    rows[1]["us"]["deepgemm"] = 121.0  # our time with rows in order is 110
     c = find(verdicts.moe_checks(rows, FLOORS), "DeepGEMM, timed in this run", "forward")
     assert math.isclose(c["got"], 1.1) and c["verdict"] == "holds (1 of 2 rows)"
 

@@ -133,7 +133,7 @@ static void work(struct life *x)
             publish(x, s);
         } else if (what < 88) {
             evict(x, s);
-        } else if (what < 95) { /* like a full log */
+        } else if (what < 95) { /* a checkpoint, as when the log is full */
             sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         } else {
             s = store_close(s);

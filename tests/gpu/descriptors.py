@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 
-NEAR = 12  # instructions before a wgmma
+NEAR = 12  # number of instructions before a wgmma that are searched
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,6}\*/\s+(.*?);", re.M)
 SAMPLE = """
         /*0010*/                   UIADD3 UR8, UR16, 0x2, URZ ;

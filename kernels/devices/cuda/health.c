@@ -19,7 +19,7 @@ struct cuda_watch {
     const struct nvml *nvml; /* borrowed */
     pthread_t thread;
     atomic_bool stop;
-    pthread_mutex_t lock; /* for the fields below */
+    pthread_mutex_t lock; /* protects the fields below */
     bool sampled;
     struct device_health last;
 };

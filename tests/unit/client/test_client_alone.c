@@ -222,7 +222,7 @@ static void test_fallback_when_hello_is_refused(void **state)
     fake_start(f);
     expect_no_way(fixture_open_lazy(f), code, "the reason");
     fake_stop(f);
-    f->mute = false; /* the connected daemon was replaced */
+    f->mute = false; /* next: the connected daemon is replaced */
     fake_start(f);
     struct gemmd *g = fixture_connect(f, 0);
     fake_stop(f);

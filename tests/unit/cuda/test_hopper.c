@@ -481,7 +481,7 @@ static void test_plan(void **state)
     memcpy(&params, plan.steps[0].params, sizeof(params));
     assert_int_equal(params.ahead, 3);
     assert_int_equal(params.group, 1);
-    /* 8 columns of 192. */
+    /* 8 column tiles of 192 columns. */
     assert_int_equal((UINT64_C(23) * params.cols_mul) >> params.cols_shift, 2);
     assert_int_equal((UINT64_C(24) * params.cols_mul) >> params.cols_shift, 3);
     assert_int_equal(
@@ -1026,7 +1026,7 @@ static void test_plan_eviction(void **state)
         {EXPERTS(32768) " mode=forward", TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_normal",
          0},
         {EXPERTS(32768) " mode=dX", DX " cluster_shape_mn=2x1",
-         HOPPER_W_FIRST}, /* 256 rows of 320 */
+         HOPPER_W_FIRST}, /* an expert's 256 rows fit a pair of 2 x 160 */
         {EXPERTS(32768) " mode=dX", DX, HOPPER_W_UNCHANGED},
         {EXPERTS(8192) " mode=dX", DX, HOPPER_W_UNCHANGED},
         {EXPERTS(4096) " mode=dX", DX, HOPPER_W_FIRST}, /* 32 rows an expert */

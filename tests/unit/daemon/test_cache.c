@@ -652,7 +652,8 @@ static void restricted_searches_are_kept_while_their_key_is_unchanged(void **sta
     assert_string_equal(ask_partial(f, 2), "answer 2");
     put_partial(f, ours, 2, "newer", 0); /* replaces "answer 2" */
     assert_string_equal(ask_partial(f, 2), "newer 2");
-    put_partial(f, ours, 2, "long", PARTIAL_BYTES_MAX); /* not kept, older gone */
+    put_partial(f, ours, 2, "long",
+                PARTIAL_BYTES_MAX); /* too long to keep; the older answer goes */
     assert_null(ask_partial(f, 2));
 
     strcpy(f->a.source, "partial");

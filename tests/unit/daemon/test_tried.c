@@ -24,7 +24,7 @@ static void each_tried_key_counts_until_its_removal(void **state)
     for (int twice = 0; twice < 2; twice++) {
         for (int i = 0; i < KEYS; i++) {
             assert_ok(tried_ask(&x, id_of(i), 7, &err), &err);
-            tried_answered(&x, id_of(i), !twice); /* once kept is kept */
+            tried_answered(&x, id_of(i), !twice); /* a key that was kept stays kept */
         }
         assert_int_equal(x.keys.n, KEYS);
     }

@@ -214,7 +214,7 @@ static void test_problems(void **state)
     problem_bucket(&p, BUCKET_POW2, &p); /* in place */
     assert_true(record_equal(&p.fields, &c.fields));
     assert_ok(err, problem_parse(&p, "custom:x M=1000 N=3", &err));
-    problem_bucket(&p, BUCKET_POW2, &b); /* not ours to round */
+    problem_bucket(&p, BUCKET_POW2, &b); /* a custom op's sizes are not rounded */
     assert_true(record_equal(&p.fields, &b.fields));
     assert_string_equal(b.op_name, "custom:x");
 }

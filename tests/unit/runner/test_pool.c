@@ -276,7 +276,7 @@ static void test_ranks(void **state)
     finish_all(b);
     assert_string_equal(c.order, "abcdefgh");
     want_as(b, "e", RANK_CANDIDATE, 0, NULL);
-    assert_int_equal(compile_pool_pending(b), 0); /* an opening is kept */
+    assert_int_equal(compile_pool_pending(b), 0); /* the opening has built it already */
     compile_pool_drop_unheld(b);
     for (int i = 0; i < 3; i++) {
         compile_pool_release(b, held[i]);

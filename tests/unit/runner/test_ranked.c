@@ -160,7 +160,7 @@ static void test_compiled_variants_do_not_change_the_begin(void **state)
         w->present[c] = w->points[c].at[1] % 2 == 1;
     }
     uint32_t n = opening(w, false, without);
-    assert_true(n > 12); /* more than the seeds */
+    assert_true(n > 12); /* more proposals than the seeds alone */
     assert_int_equal(opening(w, true, with), n);
     assert_memory_equal(without, with, n * sizeof(with[0]));
     world_free(w);

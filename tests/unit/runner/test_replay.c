@@ -201,7 +201,7 @@ static void test_recorded_times(void **state)
     assert_int_equal(times(&w, k, CONFIG_A, 0, again, &n, &err), 0);
     assert_memory_not_equal(us, again, sizeof(us[0]) * n); /* a second timing draws other samples */
     assert_int_equal(times(&w, k, CONFIG_A, 9, us, &n, &err), 0);
-    assert_int_equal(n, 1); /* stopped by the first */
+    assert_int_equal(n, 1); /* the first sample is so slow that it is the last */
     assert_int_equal(times(&w, k, CONFIG_B, 0, us, &n, &err), ERROR_NOT_FOUND);
     assert_non_null(strstr(err.text, "not in the recorded landscape: BLOCK_SIZE_K=64"));
     w.device->ops->unload(w.device, k);

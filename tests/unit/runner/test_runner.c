@@ -98,7 +98,7 @@ static void test_cancel_busy_ping(void **state)
     (void)state;
     struct child c;
     struct tune_order *o = order_new(LARGE);
-    setenv("GEMMD_REPLAY_SPEED", "1", 1); /* about 70 ms each */
+    setenv("GEMMD_REPLAY_SPEED", "1", 1); /* a trial takes about 70 ms */
     start(&c, SYNTHETIC);
     child_send_order(&c, o);
     wait_trials(&c, 2);

@@ -98,7 +98,7 @@ static void test_budget_ms(void **state)
     run_order(&c, SYNTHETIC, o);
     must_work(&c);
     uint32_t n = count_trials(&c, "measure", NULL);
-    assert_true(n > 2 && n < 12); /* 50 ms to prepare */
+    assert_true(n > 2 && n < 12); /* preparing the problem takes 50 ms */
     child_end(&c);
 }
 

@@ -425,7 +425,7 @@ static void a_store_that_leaves_gives_everything_back(void **state)
     assert_ok(store_lease(b, "2", 60000, &err));
     assert_int_equal(store_lease(a, "3", 60000, &err), STORE_HELD);
     assert_int_equal(count(b, "SELECT count(*) FROM wanted"), 0);
-    assert_ok(store_leave(a, &err)); /* had nothing: no news */
+    assert_ok(store_leave(a, &err)); /* a had no lease and no wish: no news */
     assert_int_equal(read_changes(b, &at, 64, told), 0);
     assert_string_equal(told, "");
     store_close(a);

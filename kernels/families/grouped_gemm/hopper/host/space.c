@@ -299,7 +299,7 @@ static int count_departures(const struct gemm *v, const struct hopper_tile *t,
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
     n += !t->in_flight && !t->staggered && !t->deferred &&
-         hopper_sharers(t) == 1; /* others won with both values */
+         hopper_sharers(t) == 1; /* other tiles won with both values of in_flight */
     /* skip_rows and dynamic both save time on an expert's last rows, so both count as one */
     n += t->skip_rows || t->dynamic;
     n += t->permute_copy;

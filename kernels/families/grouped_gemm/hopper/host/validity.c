@@ -40,7 +40,7 @@ static const struct int_rule role_rules[GEMM_ROLES] = {
     [GEMM_SUM] = {HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
                   "64 for the dimension that this mode sums over"},
 };
-/* Routed rows, with swap_ab. */
+/* With swap_ab: the routed rows of a tile. */
 static const struct int_rule swapped_rows = {32, 256, HOPPER_GRAIN, true,
                                              "with swap_ab=true a multiple of 16 from 32 to 256"};
 static const struct {
