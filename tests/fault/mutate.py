@@ -169,7 +169,7 @@ def run(command):
 
 
 def mutate(tree, guard):
-    """(result with the guard, result without, output without)"""
+    """Returns (result with the guard, result without it, output without it)."""
     tree.make(guard)
     whole, said = tree.test(guard)
     if whole != "passed":

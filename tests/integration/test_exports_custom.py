@@ -81,7 +81,7 @@ def trials(d, op):
 
 
 def exported(d, folder, name, *args):
-    """{path below folder: text}"""
+    """Exports, and returns the written files: {path below folder: text}."""
     d.ctl("export", "--format", name, "--to", folder, *args)
     return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
 

@@ -122,7 +122,7 @@ def test_the_watchdog_is_fed_by_the_loop_only(manager):
 # ---- the units --------------------------------------------------------------------------------------
 
 def unit(name):
-    """{section: {key: [values]}}"""
+    """Reads a unit's file: {section: {key: [values]}}."""
     sections = {}
     for line in (BUILD / "systemd" / name if (BUILD / "systemd" / name).exists()
                  else ROOT / "systemd" / name).read_text().splitlines():

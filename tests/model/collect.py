@@ -149,7 +149,7 @@ def problem_of_text(text):
 
 
 def times_of_variant(record, params, slow):
-    """[config, microseconds, least, samples]"""
+    """Yields (config, median us, least us) of each setting of the variant."""
     fixed = [p for p in params if not p["run_time"]]
     settings = itertools.product(*(p["values"] for p in params if p["run_time"]))
     free = [p["name"] for p in params if p["run_time"]]

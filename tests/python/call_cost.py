@@ -70,7 +70,7 @@ def use_stub(folder):
 
 
 def calls(torch, gt):
-    """{name: a function to time}"""
+    """Returns {name: a function to time}."""
     ids = torch.rand(TOKENS, EXPERTS).topk(TOPK).indices
     m_sizes, gather = gt.sort_by_expert(ids, EXPERTS)
     x, w = torch.randn(TOKENS, K), torch.randn(EXPERTS, N, K)

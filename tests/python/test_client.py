@@ -129,7 +129,7 @@ def test_rows_as_dicts_and_frames():
 
 @pytest.mark.no_library
 def test_rows_with_an_error_among_them():
-    """get_many() returns such rows."""
+    """Rows may hold errors among answers, as those of get_many() do."""
     rows = gemmd.Rows([gemmd.Problem(m=1, n=2, k=3),
                        gemmd.Invalid("get_many", -6, "conflict", "odd")])
     assert rows.to_dicts()[1] == {"name": "conflict", "code": -6, "text": "odd"}

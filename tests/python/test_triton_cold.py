@@ -31,7 +31,7 @@ def racing(socket, times, speed=lambda: 1.0, **options):
 
 
 def rows(cpu):
-    """{BLOCK: newest time in us}"""
+    """Returns {BLOCK: newest time in us} of the recorded trials."""
     trials = sorted(cpu.call("list", what="trials", filter={})["rows"], key=lambda row: row["id"])
     return {t["config"]["BLOCK"]: t["time_us"] for t in trials}
 

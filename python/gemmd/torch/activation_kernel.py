@@ -94,7 +94,7 @@ def _gate_grads(h, bias, expert, weights, da, dh, dweights, rows, alpha, limit, 
 
 
 def _shape(rows, inter, bias, weights, clamped):
-    """(grid, constants) of a launch."""
+    """Returns (grid, constants) of a launch."""
     columns = min(max(math.gcd(inter, COLUMNS_MOST), COLUMNS_LEAST), COLUMNS_MOST)
     step = ELEMENTS // columns
     return (triton.cdiv(rows, step),), {"INTER": inter, "CLAMPED": clamped, "BIASED": bias is not None,
@@ -103,7 +103,7 @@ def _shape(rows, inter, bias, weights, clamped):
 
 
 def launch_gate(h, bias, expert, weights, a, clamped, alpha, limit):
-    """h [T, 2 * inter], a [T, inter], contiguous; bias [experts, 2 * inter] with expert [T], or None;
+    """Fills a [T, inter] from h [T, 2 * inter], both contiguous; bias [experts, 2 * inter] with expert [T], or None;
     weights [T] of a floating type, or None."""
     grid, constants = _shape(*a.shape, bias, weights, clamped)
     _gate[grid](h, bias, expert, weights, a, a.shape[0], alpha, limit, **constants)

@@ -22,6 +22,6 @@ class _AddBias(Function):
 
 
 def add_bias(h, bias, expert, m_sizes):
-    """h [T, N] in expert order plus bias [experts, N] of each row's expert, expert [T]; m_sizes
+    """Returns h [T, N] in expert order plus bias [experts, N] of each row's expert, expert [T]; m_sizes
     [experts]. Rows after the sum of m_sizes count for no bias's gradient."""
     return _AddBias.apply(h, bias, expert, m_sizes)

@@ -42,7 +42,7 @@ def _time(run, device):
 
 
 def _measure(product):
-    """(gemmd's, PyTorch's) median in microseconds, or None: no memory for the operands, say."""
+    """Returns the medians (gemmd's, PyTorch's) in us, or None: no memory for the operands, say."""
     device = product.route.call.device
     try:
         a, b, ends = _operands(product)

@@ -39,7 +39,7 @@ def _can_group(*operands):
 
 
 def _rows_by_expert(rows, w, m_sizes, transposed=False):
-    """rows[i] @ w[e], w [E, K, N], or transposed [E, N, K]; rows in expert order."""
+    """Returns rows[i] @ w[e] for row i of expert e, w [E, K, N], or transposed [E, N, K]; rows in expert order."""
     group = _can_group(rows, w) and rows.shape[0]
     if group:
         rows, w = laid_well(rows), laid_well(w)
@@ -67,14 +67,14 @@ def multiply(y, topk_weights):
 
 
 def dx(dy, w, m_sizes, gather, flags: Flags):
-    """dy [T, N], w [E, N, K] -> [T, K], in token order with permute_x (topk not yet summed)"""
+    """Returns dX [T, K] of dy [T, N] and w [E, N, K], in token order with permute_x (topk not yet summed)."""
     rows = dy.index_select(0, gather.long()) if flags.permute_y else dy
     d = _rows_by_expert(rows, w, m_sizes)
     return _scatter(d, gather) if flags.permute_x else d
 
 
 def dw(dy, x, m_sizes, gather, flags: Flags):
-    """dy [T, N], x [T or tokens, K] -> [E, N, K]; experts without rows get zeros"""
+    """Returns dW [E, N, K] of dy [T, N] and x [T or tokens, K]; experts without rows get zeros."""
     dy = dy.index_select(0, gather.long()) if flags.permute_y else dy
     x = x.index_select(0, gather.long() // flags.topk) if flags.permute_x else x
     if _can_group(dy, x) and x.shape[0]:

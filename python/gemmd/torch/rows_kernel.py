@@ -42,7 +42,7 @@ def _clear_rest(rows, gather, m_sizes, count, experts, programs, WIDTH: tl.const
 
 
 def sum_of_experts(rows, m_sizes, out):
-    """rows [T, N] contiguous, m_sizes [experts]; out [experts, N] fp32."""
+    """Sums rows [T, N] (contiguous) by expert into out [experts, N] fp32; m_sizes [experts]."""
     experts, width = out.shape
     if not width:
         return
@@ -52,7 +52,7 @@ def sum_of_experts(rows, m_sizes, out):
 
 
 def clear_rest(rows, gather, m_sizes):
-    """rows [T, N] contiguous, gather [T], m_sizes [experts]."""
+    """Writes zeros into the rows [T, N] (contiguous) that gather [T] names behind the experts' rows."""
     count, width = rows.shape
     programs = min(count, PROGRAMS_MOST)
     if not count or not width:

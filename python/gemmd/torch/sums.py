@@ -11,7 +11,7 @@ def _to(t, dtype):
 
 
 def sum_of_slots(rows, topk):
-    """rows [tokens * topk, N], grouped by token, to their sums [tokens, N], added in fp32.
+    """Sums rows [tokens * topk, N], grouped by token, to [tokens, N], in fp32.
 
     Under torch.compile the sum is written out: inductor then makes a kernel that reads whole
     vectors. Inductor's reduction over a middle dimension takes four times as long as the bytes need
