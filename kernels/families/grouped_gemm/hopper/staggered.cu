@@ -142,7 +142,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
             WGMMA_WAIT(0);
             give_stage(shared, last);
             write_half(p, &t, r0, consumer, shared, acc, 0, &rows, &ring);
-            if (MODE == MODE_DW) { /* in other modes a tile is plain only if this half has no rows */
+            if (MODE == MODE_DW) { /* in other modes a plain tile (is_plain) has no rows in this half */
                 find_rows(p, &t, r0 + 64, consumer, &rows);
                 write_half(p, &t, r0, consumer, shared, acc, 1, &rows, &ring);
             }
