@@ -162,8 +162,8 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
     X(T, REAL, time_us, 0)                                                                         \
     X(T, REAL, spread, 0)                                                                          \
     X(T, REAL, reference_us, 0)                                                                    \
-    X(T, REAL, flops, 0) /* of the bucket's problem; bytes: least that memory moves */             \
-    X(T, REAL, bytes, 0)                                                                           \
+    X(T, REAL, flops, 0) /* operations of the bucket's problem */                                  \
+    X(T, REAL, bytes, 0) /* least that memory moves for it */                                      \
     X(T, REAL, floor_us, 0)                                                                        \
     X(T, REAL, atol, 0) /* absolute tolerance of the verification */                               \
     X(T, REAL, rtol, 0)                                                                            \
