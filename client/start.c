@@ -284,8 +284,7 @@ static int start_advance_launch(struct start *s, int64_t until, struct error *er
         r = take_lock(s, until, err);
     }
     if (r == 0 && s->pid == 0) {
-        if (link_listens(
-                s->socket)) { /* the client that had the lock before has started a daemon */
+        if (link_listens(s->socket)) { /* the lock's former holder has started a daemon */
             return 0;
         }
         r = start_launch_daemon(s, err);

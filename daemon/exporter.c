@@ -64,8 +64,7 @@ static void exporter_answer_metrics(struct exporter *x, struct http_client *c, b
     if (!late && !x->asking) {
         x->asking = d->ledger && ledger_status(d->ledger, exporter_on_status, x) == 0;
     }
-    if (late ||
-        !x->asking) { /* without the ledger's answer the page has its last figures and their age */
+    if (late || !x->asking) { /* no answer of the ledger: its last figures, with their age */
         exporter_render_pages(x);
         exporter_send_page(x, c);
     }

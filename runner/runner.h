@@ -131,7 +131,6 @@ int runner_serve(const struct runner_options *opt);
 /* Handles gemmd's unread messages, also while a job runs: cancel, others_wait, forget, ping, a
  * second tune. Ends the process when gemmd has closed the socket. */
 void runner_pump(struct runner *r);
-/* Ends the process. */
 void runner_quit(enum runner_exit code) __attribute__((noreturn));
 
 /* job.c: runs an order. Returns 0 and the result, or ERROR_*. After ERROR_DEVICE_LOST the process

@@ -178,8 +178,7 @@ int store_replace(const char *path, const char *from, unsigned flags, char aside
     int r = place_resolve(path, &s.path, err);
     r = r || flags & STORE_FORCE_NETWORK_FS ? r : place_refuse_network(s.path, err);
     r = r ? r : replace_read_like(s.path, from, &like, err);
-    r = r ? r
-          : replace_refuse_users(s.path, err); /* so that the error comes before the long copy */
+    r = r ? r : replace_refuse_users(s.path, err); /* fails before the long copy */
     if (r == 0) {
         snprintf(part, sizeof(part), "%s.replacing", s.path);
         r = replace_copy(from, part, &like, err);

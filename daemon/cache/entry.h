@@ -30,8 +30,7 @@ enum cache_rank { /* decides between two rows of one key: the higher rank is kep
 /* The lists of serving entries, by the fields that all entries of a list share. `near` and `why`
  * search a few lists instead of all entries. */
 enum cache_list {
-    /* equal in all but the integer fields and the texts that have a place (op->place); for `near`
-     */
+    /* for `near`: equal in all but integer fields and texts that have a place (op->place) */
     LIST_GROUP,
     LIST_SHAPE, /* also equal in the integer fields, except the number of rows (op->rows) */
     LIST_SIZES, /* equal in op and integer fields; the keys differ in a type or a flag */

@@ -147,8 +147,7 @@ struct wish {
     double effort;           /* compile effort still allowed */
     double longest;          /* largest compile effort that a new variant may have */
     double of_new, of_known; /* largest hope of a config of a new variant; of a known variant */
-    /* a hope is this many standard deviations below the mean: a larger number favours less known
-     * configs */
+    /* a hope: the mean less so many standard deviations; many favour less known configs */
     double deviations;
     /* new variants must be neighbours of this candidate's variant; GRID_NONE: any variant */
     uint32_t beside;

@@ -18,7 +18,6 @@
 
 extern char **environ;
 
-/* A running program. */
 struct spawned {
     const void *owner; /* borrowed: only compared */
     pid_t pid;

@@ -491,8 +491,7 @@ static void test_giving_up_during_the_greeting(void **state)
     atomic_store(&d.shut, true);
     fake_stop(f);
     fake_start(f);
-    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e),
-                     GEMMD_WAITING); /* the handle reconnects */
+    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING); /* g reconnects */
     close_steps(f, g);
 }
 

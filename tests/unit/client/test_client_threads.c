@@ -329,8 +329,7 @@ static void test_other_threads_go_on_during_a_tune(void **state)
     assert_int_equal(gemmd_get(g, &other, &q, &a, &e), 0);
     assert_string_equal(a.tier, "default");
     assert_true(fake_ms() - began < 250);
-    assert_int_equal(gemmd_get(g, &other, NULL, &a, &e),
-                     0); /* without the flag it waits for the daemon */
+    assert_int_equal(gemmd_get(g, &other, NULL, &a, &e), 0); /* no flag: waits for the daemon */
     assert_int_equal(a.generation, 6);
     pthread_join(thread, NULL);
     assert_int_equal(w.wrong, 0);

@@ -729,12 +729,10 @@ static void test_deferred(void **state)
         {"", TILE(192, 256, 64) " " DEFERRED " swap_ab=true", 0},
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true", 1},
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true permute_copy=true", 2},
-        {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true",
-         2}, /* both pieces of every tile are kept */
+        {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true", 2}, /* both pieces are kept */
         /* keeps the piece of 64 rows; the rest of the tile has 16 rows */
         {"", TILE(80, 256, 64) " " DEFERRED " swap_ab=true", 1},
-        {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true",
-         0}, /* a tile of 32 rows has no such piece */
+        {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true", 0}, /* 32 rows make no piece */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[256];

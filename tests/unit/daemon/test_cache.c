@@ -304,8 +304,7 @@ static void near_is_nearest_of_the_same_kind(void **state)
     assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 1, near), 1);
     assert_int_equal(near[0]->generation, 2);
     find(f, GEMM "M=256");
-    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near),
-                     1); /* a key is not near itself */
+    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near), 1); /* never the key itself */
     assert_int_equal(near[0]->generation, 2);
 }
 
@@ -652,8 +651,7 @@ static void restricted_searches_are_kept_while_their_key_is_unchanged(void **sta
     assert_string_equal(ask_partial(f, 2), "answer 2");
     put_partial(f, ours, 2, "newer", 0); /* replaces "answer 2" */
     assert_string_equal(ask_partial(f, 2), "newer 2");
-    put_partial(f, ours, 2, "long",
-                PARTIAL_BYTES_MAX); /* too long to keep; the older answer goes */
+    put_partial(f, ours, 2, "long", PARTIAL_BYTES_MAX); /* too long: the older answer goes, too */
     assert_null(ask_partial(f, 2));
 
     strcpy(f->a.source, "partial");

@@ -169,8 +169,7 @@ static void test_checks_small(void **state)
         const struct gemm_state *s = init(&w, text, 5);
         check_places(s, &w);
         for (int e = 0; e < 6; e++) {
-            bool dw = s->view.mode ==
-                      GEMM_DW; /* in dW the output of an expert without routed rows has rows, too */
+            bool dw = s->view.mode == GEMM_DW; /* experts without rows have output, too */
             int64_t first = dw ? e * 24 : s->start[e];
             int64_t last = dw ? e * 24 + 23 : s->start[e + 1] - 1;
             if (dw || s->m_sizes[e]) {

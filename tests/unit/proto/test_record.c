@@ -118,8 +118,7 @@ static void test_limits(void **state)
     record_init(&r);
     memset(text, 'x', sizeof(text) - 1);
     assert_error(err, ERROR_INVALID, "8192", record_set(&r, "a", VALUE_OF_TEXT(text), &err));
-    assert_ok(err, record_set(&r, "a", VALUE_OF_TEXT(text + 1),
-                              &err)); /* with its zero the text just fits */
+    assert_ok(err, record_set(&r, "a", VALUE_OF_TEXT(text + 1), &err)); /* just fits, with its 0 */
     assert_error(err, ERROR_INVALID, "'b'", record_set(&r, "b", VALUE_OF_TEXT(""), &err));
     assert_ok(err, record_set(&r, "b", VALUE_OF_INT(1), &err));
     record_copy(&before, &r);

@@ -207,8 +207,7 @@ static void test_a_final_compares_with_the_reference_of_its_rounds(void **state)
     run(&c, defend(&reference, 0)); /* the reference defends, so it is a finalist */
     const struct trial *first = find_trial(&c, &reference, "measure");
     const struct trial *turn = find_trial(&c, &reference, "final");
-    assert_true(turn && turn->reference &&
-                turn->time_us != first->time_us); /* two times of a config differ by noise */
+    assert_true(turn && turn->reference && turn->time_us != first->time_us); /* differ by noise */
     assert_true(turn->ratio == 1 && first->ratio == 1);
     const struct trial *winner = find_trial(&c, &c.result.config, "final");
     assert_true(winner != turn && winner->ratio == winner->time_us / turn->time_us);

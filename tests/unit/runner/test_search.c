@@ -534,8 +534,7 @@ static void test_avoid(void **state)
     child_tune(&c, o);
     must_work(&c);
     char variant[2][HASH_HEX];
-    snprintf(variant[0], HASH_HEX, "%s",
-             c.trials[0].variant); /* the first trial is the reference */
+    snprintf(variant[0], HASH_HEX, "%s", c.trials[0].variant); /* trial 0 is the reference */
     snprintf(variant[1], HASH_HEX, "%s", c.trials[1].variant);
     order_avoid(o, variant[0]);
     order_avoid(o, variant[1]);

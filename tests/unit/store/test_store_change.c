@@ -234,8 +234,7 @@ static void a_key_that_was_changed_since_is_known(void **state)
     assert_int_equal(store_changed_since(a, key, heard, &err), STORE_THERE);
     assert_int_equal(store_changed_since(a, other, heard, &err), 0);
     assert_ok(store_unlease(b, other, &err));
-    assert_int_equal(store_changed_since(a, other, heard, &err),
-                     0); /* a lease was changed, no row */
+    assert_int_equal(store_changed_since(a, other, heard, &err), 0); /* no row was changed */
     store_close(a);
     store_close(b);
 }

@@ -152,8 +152,7 @@ static void rows_are_as_clients_see_them(void **state)
     snprintf(filter, sizeof(filter), "key=%s sort=class", t.key);
     list(s, &p, "trials", filter, RESPONSE_BYTES_MAX);
     assert_int_equal(p.n, 1);
-    assert_true(wire_is_str(wire_find(wire_at(p.rows, 0), "class"),
-                            device.class)); /* the class of the trial's run */
+    assert_true(wire_is_str(wire_find(wire_at(p.rows, 0), "class"), device.class)); /* of its run */
     page_free(&p);
     store_close(s);
 }
@@ -358,8 +357,7 @@ static void a_reader_chooses_columns(void **state)
     assert_true(p.n > 0);
     const struct wire_obj *row = wire_at(p.rows, 0);
     assert_int_equal(wire_count(row), 3);
-    assert_int_equal(wire_type_of(wire_find(row, "key")),
-                     WIRE_STR); /* the column of the order is listed, too */
+    assert_int_equal(wire_type_of(wire_find(row, "key")), WIRE_STR); /* the order's column, too */
     assert_float_equal(real_of(&p, 0, "speedup"), 200 / real_of(&p, 0, "time_us"), 1e-9);
     page_free(&p);
     list_columns(s, &p, "best", VALUE_OF_TEXT("time_us,colour"));

@@ -132,8 +132,7 @@ struct hopper_tile {
     bool deferred;  /* a finished tile waits in registers, rounded, and is written while the
                        next tile is multiplied */
     bool tma_store;
-    int loaders; /* load_warps: number of the producer's warps that load; blocks are dealt to them
-                  */
+    int loaders;    /* load_warps: number of warps that load; blocks are dealt to them */
     bool skip_rows; /* consumers skip groups of 64 rows in which no row exists */
     bool swap_ab;   /* the weights are the template's A: c is cut to the rows that exist */
     /* numbers of thread blocks that have tiles adjacent along r (c), and share an operand */

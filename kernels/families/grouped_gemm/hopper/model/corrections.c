@@ -85,10 +85,8 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     traits_put_value(&x, FLAG, t->skip_rows);
     traits_put_value(&x, FLAG, t->dynamic);
     traits_put_value(&x, FLAG, t->gather);
-    traits_put_value(&x, FLAG,
-                     t->tma_store || (!f->v.scatter &&
-                                      hopper_threads_write(
-                                          &f->v, t))); /* landscapes recorded such tiles with TMA */
+    /* landscapes recorded tiles of hopper_threads_write() with TMA stores */
+    traits_put_value(&x, FLAG, t->tma_store || (!f->v.scatter && hopper_threads_write(&f->v, t)));
     traits_put_value(&x, WALKS, walk);
     traits_put_value(&x, FLAG * FLAG,
                      traits_join_values(t->swap_ab, FLAG, t->raster_columns, FLAG));
