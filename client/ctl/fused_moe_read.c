@@ -173,7 +173,8 @@ static bool fused_is_count(const char *text)
            text_read_number(text, 1, SIZE_MOST, &n);
 }
 
-/* The config of an entry. gemmd.triton's configs have num_ctas, which the formats leave out. */
+/* The config of an entry, with num_ctas = 1 added where the file leaves this parameter out:
+ * gemmd.triton's configs always have it. */
 static json_t *fused_read_config(const struct custom_file *f, const char *m, const json_t *entry)
 {
     char *where = text_format("%s: \"%.20s\"", f->path, m);

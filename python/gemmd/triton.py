@@ -336,7 +336,7 @@ def share(tuner, run, socket, deadline_ms, bucket):
 _installed = None  # (socket, deadline_ms, bucket)
 _adopting = threading.Lock()
 os.register_at_fork(after_in_child=lambda: globals().update(_adopting=threading.Lock()))
-_adopted = weakref.WeakSet()  # autotuners whose `gemmd` is (the value of _installed, the shared launch)
+_adopted = weakref.WeakSet()  # autotuners; the attribute `gemmd` of each is (_installed, the launch to use)
 
 
 def install(gemmd_socket=None, deadline_ms=0, bucket=None):

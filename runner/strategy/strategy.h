@@ -131,7 +131,7 @@ struct strategy {
     uint32_t refunds; /* failures that may still be given back */
     uint32_t spent;   /* proposals that are out or have worked; up to `limit` */
     uint32_t out;     /* proposals that are not yet observed */
-    uint8_t *state;   /* owned; by candidate: TAKEN, OUT (strategy.c) */
+    uint8_t *state;   /* owned; of each candidate the flags TAKEN and OUT (strategy.c) */
 };
 
 /* Opens the strategy of this name; "": ranked. ERROR_INVALID: unknown. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An opened GPU: its own context and stream, and candidates as modules.
+ * An opened GPU: its own context and stream, and the candidates' kernels as CUDA modules.
  *
  * Opening describes the GPU through the driver (0.1 s). The context (0.1 s, half a GiB of GPU
  * memory) is created by the first load or prepare: compilers can run meanwhile.
