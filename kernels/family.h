@@ -131,6 +131,16 @@ struct workload {
 
 struct space;
 
+/* The bits of a config's results, where the operands have the same bits. */
+struct exactness {
+    bool runs;    /* every launch gives the same bits */
+    bool batches; /* a row's bits depend on the row's operands alone: neither on the number of rows,
+                     nor on the place of the row */
+    /* The order of summation. Configs of a target and an architecture with equal texts give a row
+     * the same bits. "" unless `batches`. */
+    char order[32];
+};
+
 /* A word of the short notation of configs, and the fields that the word stands for: "swap" is
  * "swap_ab=true". A final '%' of both is a number: "s%" is "num_stages=%". An empty word is the
  * usual value of a field, which has no word. */
@@ -161,6 +171,8 @@ struct family_target {
      * limits. A config of another target of the family is invalid here. */
     int (*check)(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
+    /* The exactness of a legal config. NULL: no config of the target promises anything. */
+    void (*exactness)(const struct problem *p, const struct record *config, struct exactness *out);
     /* Returns 0 when a legal config belongs into the space; else 1 and *why, which names the
      * better config. Limits only the space: a config that a user asks for needs to pass only
      * check(). Ignores run-time parameters. NULL: all configs belong. */

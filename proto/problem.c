@@ -173,6 +173,20 @@ void problem_pack(struct wire_buf *b, const struct problem *p)
     record_pack_fields(b, &p->fields);
 }
 
+void problem_unrestrict(const struct problem *p, struct problem *out)
+{
+    if (out != p) {
+        out->op = p->op;
+        memcpy(out->op_name, p->op_name, sizeof(out->op_name));
+        record_copy(&out->fields, &p->fields);
+    }
+    for (size_t i = 0; i < p->op->n_fields; i++) {
+        if (p->op->fields[i].restricts) {
+            record_remove(&out->fields, p->op->fields[i].name);
+        }
+    }
+}
+
 /* ---- text ------------------------------------------------------------------------------------ */
 
 size_t problem_format(const struct problem *p, char *out, size_t size)

@@ -3,9 +3,9 @@
  * Problems, ops, buckets, keys.
  *
  * A *problem* is an op and a canonical record of named fields. Every field of the op is present
- * (defaults filled in), so that the same problem has the same bytes on every machine, for any order
- * and completeness of the input. Ops are open: a family brings a `struct op`, a table of its
- * fields; "custom:<name>" takes any fields and is never rounded.
+ * (defaults filled in), except a false op_field.restricts. So the same problem has the same bytes
+ * on every machine, for any order and completeness of the input. Ops are open: a family brings a
+ * `struct op`, a table of its fields; "custom:<name>" takes any fields and is never rounded.
  *
  * A *bucket* is a problem too: sizes are rounded up by a scheme, so that the bucket can really be
  * run and measured. Rounding is idempotent, keeps M a multiple of topk, and never loses the power
@@ -34,7 +34,11 @@ struct op_field {
     int64_t min, max;           /* VALUE_INT, inclusive */
     const char *const *choices; /* VALUE_TEXT: NULL-terminated list, or NULL for any text */
     struct value fallback;      /* when not required and absent */
-    const char *help;           /* one line, with unit */
+    /* VALUE_BOOL without a fallback: true makes fewer configs legal, and the work and the data stay
+     * the same. A problem has the field only where it is true. So a field added later changes no
+     * key. */
+    bool restricts;
+    const char *help; /* one line, with unit */
 };
 
 struct op {
@@ -77,6 +81,9 @@ int problem_make(struct problem *p, const char *op_name, const struct record *fi
  * field without choices (routing) becomes the text "rows:1,2,3". */
 int problem_unpack(struct problem *p, const struct wire_obj *map, struct error *err);
 void problem_pack(struct wire_buf *b, const struct problem *p); /* as problem_unpack() reads it */
+/* The problem with the same work and data, and all configs legal (op_field.restricts). `out` may be
+ * p. */
+void problem_unrestrict(const struct problem *p, struct problem *out);
 /* Writes all fields as "grouped_gemm K=2048 M=32768 ..."; returns like snprintf. */
 size_t problem_format(const struct problem *p, char *out, size_t size);
 /* Reads problem_format's text; fields with defaults may be missing. */

@@ -161,6 +161,8 @@ static int slots_append_fields(struct problem *p, struct slots *g, struct error 
             }
         } else if (!check_slot(f, s)) {
             return slots_refuse_value(f, s, err);
+        } else if (f->restricts && !s->v.flag) {
+            continue;
         }
         if (!record_push(&p->fields, g->index->names.fields[i].name, &s->v, s->text_n)) {
             return error_set(err, ERROR_INVALID,

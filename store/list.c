@@ -230,10 +230,14 @@ static int add_condition(struct query_text *q, const char *name, struct value v,
     char *end = q->where + q->n_where;
     /* the buffer suffices for all fields that a record may have */
     size_t room = sizeof(q->where) - q->n_where;
+    /* A problem has some flags only where they are true (op_field.restricts). */
+    const bool absent =
+        strncmp(name, "problem.", strlen("problem.")) == 0 && v.type == VALUE_BOOL && !v.flag;
     int n = part ? snprintf(end, room, " AND instr(lower(%s), lower(?%u))", sql, q->n_values)
             : kind == COLUMN_TEXT || kind == COLUMN_JSON
                 ? snprintf(end, room, " AND %s = CAST(?%u AS TEXT)", sql, q->n_values)
-                : snprintf(end, room, " AND %s = ?%u", sql, q->n_values);
+                : snprintf(end, room, absent ? " AND coalesce(%s, 0) = ?%u" : " AND %s = ?%u", sql,
+                           q->n_values);
     q->n_where += (size_t)n;
     return 0;
 }

@@ -460,6 +460,14 @@ static void ask_elsewhere(struct why *w)
         snprintf(name, sizeof(name), "problem.%s", p->fields.fields[i].name);
         status = pattern ? 0 : record_set(filter, name, v, NULL);
     }
+    for (size_t i = 0; i < p->op->n_fields && status == 0; i++) {
+        const struct op_field *f = &p->op->fields[i];
+        struct value v;
+        snprintf(name, sizeof(name), "problem.%s", f->name);
+        if (f->restricts && !record_get(&p->fields, f->name, &v)) {
+            status = record_set(filter, name, VALUE_OF_BOOL(false), NULL);
+        }
+    }
     record_put_text(filter, "op", p->op_name);
     record_put_int(filter, "limit", ELSEWHERE_MAX);
     if (status == 0) {

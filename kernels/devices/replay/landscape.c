@@ -159,14 +159,28 @@ static int landscape_explain_missing(const struct landscape *l, const struct pro
 
 /* ---- looking up ------------------------------------------------------------------------------ */
 
-int landscape_problem(const struct landscape *l, const struct problem *p, uint32_t *out,
-                      struct error *err)
+static bool landscape_find_problem(const struct landscape *l, const struct problem *p,
+                                   uint32_t *out)
 {
     for (*out = 0; *out < l->n_problems; ++*out) {
         const struct problem *known = &l->problems[*out].problem;
         if (strcmp(known->op_name, p->op_name) == 0 && record_equal(&known->fields, &p->fields)) {
-            return 0;
+            return true;
         }
+    }
+    return false;
+}
+
+int landscape_problem(const struct landscape *l, const struct problem *p, uint32_t *out,
+                      struct error *err)
+{
+    struct problem all; /* a recording of all configs also serves where fewer are legal */
+    if (landscape_find_problem(l, p, out)) {
+        return 0;
+    }
+    problem_unrestrict(p, &all);
+    if (landscape_find_problem(l, &all, out)) {
+        return 0;
     }
     return l->synthetic ? 0 : landscape_explain_missing(l, p, err);
 }

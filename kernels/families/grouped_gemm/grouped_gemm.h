@@ -68,6 +68,8 @@ struct gemm {
     int64_t experts, topk;
     int64_t tokens; /* m / topk */
     bool permute_x, permute_y, fuse_mul_post, accumulate;
+    /* a row has the same bits for every m: only configs with one order of summation are legal */
+    bool batch_invariant;
     const char *routing; /* borrowed from the problem: "uniform", "zipf:1.2", "rows:5,0,3" */
     /* Derived: */
     bool gather_x;  /* routed row i reads row g[i] / topk of x: permute_x in forward and dW */
@@ -219,6 +221,13 @@ struct rule {
 };
 /* Returns 1, with the first broken rule in *why, or 0 when no rule is broken. */
 int gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why);
+/* Sets the exactness of a config whose launches all give the same bits, and whose rows are summed
+ * in `order`. Nothing is said of batches in dW, which sums over them. */
+void gemm_rules_exactness(const struct gemm *v, const char *order, struct exactness *out);
+/* Checks that a config for a batch-invariant problem sums in the order that the target's configs
+ * for all M share. `fix`: how to. Rule "batch_invariant". */
+int gemm_rules_order(const struct gemm *v, bool shared, const char *target, const char *fix,
+                     struct rejection *why);
 /* Checks that rows are multiples of 16 bytes: N and K are multiples of 8 (16-bit types) or 4
  * (fp32). Rule "rows_16_bytes". */
 int gemm_rules_rows_16(const struct gemm *v, struct rejection *why);

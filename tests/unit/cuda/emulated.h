@@ -4,6 +4,7 @@
  *
  *   emulated_case.c      a problem, a config and operands, drawn from a seed
  *   emulated_expected.c  the expected output
+ *   emulated_order.c     the output's bits, by the config's order of summation
  *   test_emulated.c      compiles and runs the kernel
  */
 #ifndef GEMMD_TESTS_UNIT_CUDA_EMULATED_H
@@ -73,5 +74,12 @@ const char *case_text(const struct test_case *c);
 /* Fails unless the output's rows are right and all other bytes are unchanged. `before`: the earlier
  * output; `reference`: the reference's result, dense. */
 void case_compare(const struct test_case *c, const struct matrix *before, const double *reference);
+
+/* Replaces the operands by values whose sums depend on the order of summation. */
+void case_roughen(struct test_case *c);
+/* Fails unless the output's rows have the bits that the exactness of the config promises. Returns
+ * the number of elements that would have other bits in the order of configs without NUM_KSPLIT.
+ * Not of dW. */
+int64_t case_compare_order(const struct test_case *c);
 
 #endif

@@ -69,6 +69,34 @@ static void test_contradictions(void **state)
            "or fp32");
 }
 
+/* A problem has the flag only where it is true, so keys of problems without it stay as they are. */
+static void test_batch_invariant(void **state)
+{
+    (void)state;
+    static struct key plain_key, off_key, on_key;
+    struct problem plain, off, on, bucket;
+    problem_of(&plain, BASE);
+    problem_of(&off, BASE "batch_invariant=false");
+    problem_of(&on, BASE "batch_invariant=true");
+    assert_ok(key_make(&plain_key, &plain, "class", err));
+    assert_ok(key_make(&off_key, &off, "class", err));
+    assert_ok(key_make(&on_key, &on, "class", err));
+    assert_false(record_bool(&plain.fields, "batch_invariant", false));
+    assert_int_equal(off_key.len, plain_key.len);
+    assert_memory_equal(off_key.bytes, plain_key.bytes, plain_key.len);
+    assert_int_not_equal(on_key.hash, plain_key.hash);
+
+    problem_of(&on, BASE "batch_invariant=true");
+    problem_bucket(&on, BUCKET_SQRT2, &bucket);
+    assert_true(record_bool(&bucket.fields, "batch_invariant", false));
+    problem_unrestrict(&on, &on);
+    assert_true(record_equal(&on.fields, &plain.fields));
+
+    refuse("grouped_gemm mode=dW M=64 N=8 K=8 batch_invariant=true", ERROR_CONFLICT,
+           "sums over the rows of the batch");
+    refuse(BASE "batch_invariant=1", ERROR_INVALID, "true or false");
+}
+
 /* Permutes are independent of the mode. */
 static void test_permutes_everywhere(void **state)
 {
@@ -272,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_batch_invariant),
         cmocka_unit_test(test_permutes_everywhere),
         cmocka_unit_test(test_routing),
         cmocka_unit_test(test_buckets),

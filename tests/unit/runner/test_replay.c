@@ -282,6 +282,30 @@ static void test_problem_not_recorded(void **state)
     close_world(&w);
 }
 
+/* A restriction only leaves fewer configs, so the recording of the whole space serves. */
+static void test_a_restricted_problem_is_recorded_with_the_whole(void **state)
+{
+    (void)state;
+    static const char *const problems[] = {
+        "grouped_gemm mode=forward M=64 N=64 K=64 experts=4",
+        "grouped_gemm mode=forward M=64 N=64 K=64 experts=4 batch_invariant=true"};
+    struct world w;
+    struct landscape *l;
+    struct error err = ERROR_NULL;
+    open_world(&w, HEADER PROBLEM ENTRY_A);
+    assert_int_equal(landscape_load(w.spec, &l, &err), 0);
+    for (size_t i = 0; i < 2; i++) {
+        uint32_t at = 1;
+        assert_int_equal(problem_parse(&w.problem, problems[i], &err), 0);
+        if (landscape_problem(l, &w.problem, &at, &err)) {
+            fail_msg("%s", err.text);
+        }
+        assert_int_equal(at, 0);
+    }
+    landscape_free(l);
+    close_world(&w);
+}
+
 static void test_recorded_failures(void **state)
 {
     (void)state;
@@ -386,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_same_seed_same_times),
         cmocka_unit_test(test_no_time_is_an_error),
         cmocka_unit_test(test_problem_not_recorded),
+        cmocka_unit_test(test_a_restricted_problem_is_recorded_with_the_whole),
         cmocka_unit_test(test_recorded_failures),
         cmocka_unit_test(test_fault_patterns),
         cmocka_unit_test(test_overlay_and_once),

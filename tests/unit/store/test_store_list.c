@@ -174,6 +174,8 @@ static void filters(void **state)
     assert_int_equal(matching(s, "best", "problem.mode=dX"), 4);
     assert_int_equal(matching(s, "best", "problem.permute_x=true"), 12);
     assert_int_equal(matching(s, "best", "problem.permute_x=false"), 0);
+    assert_int_equal(matching(s, "best", "problem.batch_invariant=true"), 0);
+    assert_int_equal(matching(s, "best", "problem.batch_invariant=false"), 12); /* without it */
     assert_int_equal(matching(s, "trials", "config.BLOCK_SIZE_M=64"), 48);
     assert_int_equal(matching(s, "trials", "config.cache_modifier=.cg"), 48);
     assert_int_equal(matching(s, "trials", "config=~serial"), 96);

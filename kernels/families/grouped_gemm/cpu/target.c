@@ -180,7 +180,25 @@ static int gemm_cpu_check(const struct problem *p, const struct record *config,
         return r;
     }
     cpu_tunables_read(&v, config, &t);
-    return gemm_cpu_check_tile(&v, &t, info, why);
+    r = gemm_rules_order(&v, t.lanes_on_cols, "cpu", "set transpose_w=true", why);
+    return r ? r : gemm_cpu_check_tile(&v, &t, info, why);
+}
+
+/* Lanes along columns add the terms of a sum one by one. Lanes along the reduction each have a sum
+ * of their own, and the kernel adds up the lanes at the end of each block. */
+static void gemm_cpu_exactness(const struct problem *p, const struct record *config,
+                               struct exactness *out)
+{
+    struct gemm v;
+    struct cpu_tunables t;
+    char order[sizeof(out->order)] = "one by one";
+    gemm_view(p, &v);
+    cpu_tunables_read(&v, config, &t);
+    if (!t.lanes_on_cols) {
+        snprintf(order, sizeof(order), "%lld lanes, blocks of %lld", (long long)t.vector_width,
+                 (long long)t.tile_l);
+    }
+    gemm_rules_exactness(&v, order, out);
 }
 
 /* ---- choose ---------------------------------------------------------------------------------- */
@@ -208,7 +226,7 @@ static int gemm_cpu_choose(const struct problem *p, const struct device_info *in
     record_put_int(config, "unroll_cols", 2);
     record_put_int(config, "GROUP_SIZE_M", 8);
     if (v.mode == GEMM_FORWARD) {
-        record_put_bool(config, "transpose_w", !few);
+        record_put_bool(config, "transpose_w", !few || v.batch_invariant);
     }
     struct rejection why;
     while (gemm_cpu_check(p, config, info, &why)) {
@@ -430,6 +448,7 @@ const struct family_target grouped_gemm_cpu = {
     .supports = gemm_cpu_supports,
     .params = gemm_cpu_list_params,
     .check = gemm_cpu_check,
+    .exactness = gemm_cpu_exactness,
     .choose = gemm_cpu_choose,
     .predict = gemm_cpu_predict,
     .variant = gemm_cpu_make_variant,

@@ -25,6 +25,11 @@ static const char *const family_names[] = {"grouped_gemm", NULL};
     {                                                                                              \
         .name = (field), .type = VALUE_BOOL, .fallback = {.type = VALUE_BOOL}, .help = (meaning)   \
     }
+/* A flag that a problem has only where it is true. */
+#define RESTRICTION(field, meaning)                                                                \
+    {                                                                                              \
+        .name = (field), .type = VALUE_BOOL, .restricts = true, .help = (meaning)                  \
+    }
 #define CHOICE(field, list, value, meaning)                                                        \
     {                                                                                              \
         .name = (field), .type = VALUE_TEXT, .choices = (list),                                    \
@@ -54,6 +59,7 @@ static const struct op_field fields[] = {
     FLAG("permute_y", "Y (or dY) is in token order: second GEMM of an MoE MLP"),
     FLAG("fuse_mul_post", "forward with permute_y: multiply rows by their routing weights"),
     FLAG("accumulate", "dW is added to the output"),
+    RESTRICTION("batch_invariant", "a row has the same bits for every M; forward and dX"),
     CHOICE("routing", NULL, "uniform", "uniform | zipf:<s> | rows:<rows of each expert>"),
     CHOICE("quant", none, "none", "quantisation of the operands"),
     CHOICE("scale_block", none, "none", "block of the quantisation scales"),
@@ -84,6 +90,11 @@ static int gemm_op_check_flags(const struct gemm *v, struct error *err)
         return error_set(err, ERROR_CONFLICT,
                          "accumulate is true in mode %s: only dW can be added to its output",
                          gemm_mode_name(v->mode));
+    }
+    if (v->batch_invariant && v->mode == GEMM_DW) {
+        return error_set(err, ERROR_CONFLICT,
+                         "batch_invariant is true in mode dW, which sums over the rows of the "
+                         "batch: every bit of dW depends on them; leave it out");
     }
     return 0;
 }

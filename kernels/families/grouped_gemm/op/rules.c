@@ -238,6 +238,23 @@ int gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why
                     : rejection_set(why, ERROR_INVALID, r->name, "%s", text);
 }
 
+void gemm_rules_exactness(const struct gemm *v, const char *order, struct exactness *out)
+{
+    *out = (struct exactness){.runs = true, .batches = v->mode != GEMM_DW};
+    snprintf(out->order, sizeof(out->order), "%s", out->batches ? order : "");
+}
+
+int gemm_rules_order(const struct gemm *v, bool shared, const char *target, const char *fix,
+                     struct rejection *why)
+{
+    return !v->batch_invariant || shared
+               ? 0
+               : rejection_set(why, ERROR_INVALID, "batch_invariant",
+                               "the problem is batch_invariant, and this config of the %s kernel "
+                               "sums in another order than its configs for other M: %s",
+                               target, fix);
+}
+
 int gemm_rules_rows_16(const struct gemm *v, struct rejection *why)
 {
     int64_t multiple = 16 / (int64_t)dtype_size(v->in);

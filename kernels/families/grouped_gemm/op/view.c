@@ -22,6 +22,7 @@ static enum gemm_mode view_mode_of(const char *name)
     X(M)                                                                                           \
     X(N)                                                                                           \
     X(accumulate)                                                                                  \
+    X(batch_invariant)                                                                             \
     X(dtype_in)                                                                                    \
     X(dtype_out)                                                                                   \
     X(experts)                                                                                     \
@@ -90,6 +91,7 @@ void gemm_view(const struct problem *p, struct gemm *v)
         .permute_y = flag_of(&f[AT_permute_y]),
         .fuse_mul_post = flag_of(&f[AT_fuse_mul_post]),
         .accumulate = flag_of(&f[AT_accumulate]),
+        .batch_invariant = flag_of(&f[AT_batch_invariant]),
         .routing = view_text_of(&f[AT_routing], "uniform"),
     };
     v->tokens = v->m / v->topk;

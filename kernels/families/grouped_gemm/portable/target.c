@@ -217,6 +217,17 @@ static int portable_check_tile(const struct gemm *v, const struct record *config
     return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
+/* A batch-invariant problem has a single kernel on a device. wgmma and mma.sync need not give the
+ * same bits. */
+static int portable_check_alone(const struct gemm *v, const struct problem *p,
+                                const struct device_info *info, struct rejection *why)
+{
+    const struct family_target *h = &grouped_gemm_hopper;
+    struct rejection other;
+    const bool alone = !v->batch_invariant || !h->supports(info) || h->takes(p, info, &other);
+    return gemm_rules_order(v, alone, "portable", "take a config of the hopper kernel", why);
+}
+
 int portable_check(const struct problem *p, const struct record *config,
                    const struct device_info *info, struct rejection *why)
 {
@@ -226,7 +237,18 @@ int portable_check(const struct problem *p, const struct record *config,
     r = r ? r : portable_check_dtypes(&v, why);
     r = r ? r : gemm_rules_rows_16(&v, why);
     r = r ? r : portable_check_values(&v, config, why);
+    r = r ? r : portable_check_alone(&v, p, info, why);
     return r ? r : portable_check_tile(&v, config, info, why);
+}
+
+/* mma.sync takes 16 terms at a time, whatever the tile. */
+static void portable_exactness(const struct problem *p, const struct record *config,
+                               struct exactness *out)
+{
+    struct gemm v;
+    (void)config;
+    gemm_view(p, &v);
+    gemm_rules_exactness(&v, "mma, 16 by 16", out);
 }
 
 static const struct notation_word portable_words[] = {
@@ -246,6 +268,7 @@ const struct family_target grouped_gemm_cuda = {
     .supports = portable_supports,
     .params = portable_params,
     .check = portable_check,
+    .exactness = portable_exactness,
     .choose = portable_choose,
     .predict = portable_predict,
     .variant = portable_variant,

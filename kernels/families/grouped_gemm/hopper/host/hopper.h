@@ -263,6 +263,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
                          struct param out[PARAMS_MAX]);
 int hopper_check(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
+void hopper_exactness(const struct problem *p, const struct record *config, struct exactness *out);
 int hopper_worth(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
 int hopper_choose(const struct problem *p, const struct device_info *info, struct record *config,

@@ -324,6 +324,7 @@ const struct family_target grouped_gemm_hopper = {
     .takes = hopper_takes,
     .params = hopper_tunables,
     .check = hopper_check,
+    .exactness = hopper_exactness,
     .worth = hopper_worth,
     .effort = hopper_effort,
     .choose = hopper_choose,

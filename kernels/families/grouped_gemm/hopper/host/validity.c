@@ -388,6 +388,19 @@ static int check_cluster(const struct gemm *v, const struct hopper_tile *t, stru
                                  : 0;
 }
 
+/* wgmma takes 16 terms at a time, whatever the tile, its operand A and its schedule. Only split
+ * sums have another order: each part for itself, then the parts (hopper/split.cu). */
+void hopper_exactness(const struct problem *p, const struct record *config, struct exactness *out)
+{
+    const int parts = (int)record_int(config, "NUM_KSPLIT", 1);
+    struct gemm v;
+    char order[sizeof(out->order)];
+    gemm_view(p, &v);
+    snprintf(order, sizeof(order), parts > 1 ? "wgmma, 16 by 16, %d parts" : "wgmma, 16 by 16",
+             parts);
+    gemm_rules_exactness(&v, order, out);
+}
+
 static int check_rounds(const struct hopper_tile *t, struct rejection *why)
 {
     if (t->last_rounds == 0 || (t->dynamic && hopper_sharers(t) > 1)) {
@@ -482,6 +495,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_tile(&v, &t, why);
     r = r ? r : hopper_check_deferred(&v, &t, why);
     r = r ? r : hopper_check_split(&v, &t, why);
+    r = r ? r : gemm_rules_order(&v, t.ksplit == 1, "hopper", "set NUM_KSPLIT=1", why);
     r = r ? r : check_cluster(&v, &t, why);
     r = r ? r : check_rounds(&t, why);
     return r ? r : check_resources(&v, &t, info, why);
@@ -490,10 +504,13 @@ int hopper_check(const struct problem *p, const struct record *config,
 /* Takes a problem for which the smallest config is legal. That config fits wherever any config
  * fits, so its errors are errors of the problem: types, sums into bf16, rows that TMA cannot read,
  * more experts than fit into shared memory. So the rules are in a single place. The portable kernel
- * takes all other problems. */
+ * takes all other problems. A batch-invariant problem must not change the kernel with M: its
+ * gathered rows may be copied, so that a large operand is no reason to refuse it. */
 int hopper_takes(const struct problem *p, const struct device_info *info, struct rejection *why)
 {
+    struct gemm v;
     struct record smallest;
+    gemm_view(p, &v);
     record_init(&smallest);
     record_put_int(&smallest, "BLOCK_SIZE_M", 64);
     record_put_int(&smallest, "BLOCK_SIZE_N", 64);
@@ -501,5 +518,8 @@ int hopper_takes(const struct problem *p, const struct device_info *info, struct
     record_put_int(&smallest, "num_warps", 8);
     record_put_int(&smallest, "num_stages", 2);
     record_put_text(&smallest, "schedule", "cooperative");
+    if (v.batch_invariant && (v.gather_x || v.gather_dy)) {
+        record_put_bool(&smallest, "permute_copy", true);
+    }
     return hopper_check(p, &smallest, info, why);
 }
