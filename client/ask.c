@@ -159,6 +159,7 @@ static const struct field problem_fields[] = {
     FIELD_ROW(gemmd_problem, "\xa9", "permute_y", FLAG, permute_y),
     FIELD_ROW(gemmd_problem, "\xad", "fuse_mul_post", FLAG, fuse_mul_post),
     FIELD_ROW(gemmd_problem, "\xaa", "accumulate", FLAG, accumulate),
+    FIELD_ROW(gemmd_problem, "\xaf", "batch_invariant", FLAG, batch_invariant),
     FIELD_ROW(gemmd_problem, "\xa7", "routing", TEXT, routing),
 };
 static const struct field query_fields[] = {

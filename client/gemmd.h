@@ -164,11 +164,15 @@ struct gemmd_problem {
     /* [experts], with the sum m: the rows of each expert, as "rows:" in `routing`, which then must
      * be NULL. NULL: `routing` holds */
     const int64_t *rows_per_expert;
+    /* A row of the result has the same bits for every M, in every batch, on this kind of device:
+     * all answers are configs with the same order of summation. A key of its own. Not in mode dW,
+     * which sums over the batch. */
+    bool batch_invariant;
 };
 #define GEMMD_PROBLEM_INIT                                                                         \
     {                                                                                              \
         sizeof(struct gemmd_problem), "forward", NULL, NULL, 0, 0, 0, 1, 1, false, false, false,   \
-            false, NULL, NULL, NULL                                                                \
+            false, NULL, NULL, NULL, false                                                         \
     }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -355,6 +359,24 @@ GEMMD_API int gemmd_config_shorten(const struct gemmd_problem *problem, const ch
  * GEMMD_INVALID names the mistake in the text. */
 GEMMD_API int gemmd_config_expand(const struct gemmd_problem *problem, const char *target,
                                   const char *text, char **config, struct gemmd_error *err);
+/* The bits of a config's results, where the operands have the same bits. */
+struct gemmd_exactness {
+    size_t size;
+    bool runs;    /* every launch gives the same bits */
+    bool batches; /* a row's bits depend neither on the number of rows nor on the row's place */
+    /* The order of summation: configs of a target with equal texts give a row the same bits, on the
+     * same kind of device. "" unless `batches`. */
+    char order[32];
+};
+#define GEMMD_EXACTNESS_INIT                                                                       \
+    {                                                                                              \
+        sizeof(struct gemmd_exactness), false, false, ""                                           \
+    }
+/* `target` is the target that the config belongs to (gemmd_answer.target). An op without kernels of
+ * gemmd's ("custom:...") and an unknown target promise nothing. GEMMD_INVALID. */
+GEMMD_API int gemmd_config_exactness(const struct gemmd_problem *problem, const char *target,
+                                     const char *config, struct gemmd_exactness *out,
+                                     struct gemmd_error *err);
 /* Explains the answer that gemmd_get with GEMMD_WAIT_CACHED gives: its tier, the database's row,
  * the evidence (run, trial, kernel version, age), and the confidence. For a key without an answer:
  * the nearest key with an answer and the fields in which that key differs. *result_json is the

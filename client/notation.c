@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The short notation of configs, for programs that show configs to people, or read them. */
+/* Configs described for people and programs: the short notation, and the exactness of results. */
 #include "kernels/notation.h"
 
 #include <stdlib.h>
@@ -88,4 +88,37 @@ int gemmd_config_expand(const struct gemmd_problem *problem, const char *target,
     }
     *config = NULL;
     return handle_result(config_expand(problem, target, text, config, &e), &e, err);
+}
+
+static int config_find_exactness(const struct gemmd_problem *problem, const char *target,
+                                 const char *config, struct exactness *out, struct error *err)
+{
+    struct problem p;
+    struct record record;
+    const struct family *f;
+    int r = config_find_problem(problem, &p, &f, err);
+    r = r ? r : record_parse(&record, config, err);
+    for (const struct family_target *const *t = r || !f ? NULL : f->targets; t && *t; t++) {
+        if (strcmp((*t)->label, target) == 0 && (*t)->exactness) {
+            (*t)->exactness(&p, &record, out);
+        }
+    }
+    return r;
+}
+
+int gemmd_config_exactness(const struct gemmd_problem *problem, const char *target,
+                           const char *config, struct gemmd_exactness *out, struct gemmd_error *err)
+{
+    struct error e;
+    struct exactness exact = {0};
+    int r = !target || !config || !out
+                ? error_set(&e, ERROR_INVALID, "target, config and out may not be NULL")
+                : ask_check_size(out->size, sizeof(*out), "exactness", &e);
+    r = r ? r : config_find_exactness(problem, target, config, &exact, &e);
+    if (r == 0) {
+        out->runs = exact.runs;
+        out->batches = exact.batches;
+        memcpy(out->order, exact.order, sizeof(out->order));
+    }
+    return handle_result(r, &e, err);
 }

@@ -86,6 +86,11 @@ static inline const int64_t *question_get_rows(const struct gemmd_problem *p)
     return p->size > offsetof(struct gemmd_problem, rows_per_expert) ? p->rows_per_expert : NULL;
 }
 
+static inline bool question_is_batch_invariant(const struct gemmd_problem *p)
+{
+    return p->size > offsetof(struct gemmd_problem, batch_invariant) && p->batch_invariant;
+}
+
 /* Hashes the texts that exceed a word, and the rows. Not inlined, because most questions have
  * neither. */
 __attribute__((noinline)) static void
@@ -116,7 +121,8 @@ void question_of(const struct gemmd_problem *p, struct question *q)
         w[3] = p->experts ? (uint64_t)p->experts : 1;
         w[4] = p->topk ? (uint64_t)p->topk : 1;
         w[QUESTION_FLAGS] = p->permute_x | (uint64_t)p->permute_y << 8 |
-                            (uint64_t)p->fuse_mul_post << 16 | (uint64_t)p->accumulate << 24;
+                            (uint64_t)p->fuse_mul_post << 16 | (uint64_t)p->accumulate << 24 |
+                            (uint64_t)question_is_batch_invariant(p) << 32;
         w[QUESTION_TEXTS] = question_read_text(p->mode, "forward", &rest[0]);
         w[QUESTION_TEXTS + 1] = question_read_text(p->dtype_in, "bf16", &rest[1]);
         w[QUESTION_TEXTS + 2] = question_read_text(p->dtype_out, "", &rest[2]);

@@ -8,16 +8,16 @@ gemmd.torch has grouped_gemm for PyTorch, gemmd.prefetch() tunes a whole model, 
 autotune with results that all ranks share. gemmd.torch (PyTorch 2.4 or newer) and gemmd.triton
 (Triton 3.2 or newer) are imported at first use. __version__ is libgemmd's.
 """
-from gemmd.client import Client, compile_kernel, space
+from gemmd.client import Client, compile_kernel, exactness, space
 from gemmd.errors import (Deadline, Denied, GemmdError, Invalid, NotFound, Unreachable,
                           VersionMismatch)
 from gemmd.kernel import Kernel
 from gemmd.models import known_models, model_problems, prefetch
-from gemmd.results import Acquired, Answer, Generations, Problem, Progress, Rows
+from gemmd.results import Acquired, Answer, Exactness, Generations, Problem, Progress, Rows
 
-__all__ = ["Acquired", "Answer", "Client", "Deadline", "Denied", "Generations", "GemmdError",
+__all__ = ["Acquired", "Answer", "Client", "Deadline", "Denied", "Exactness", "Generations", "GemmdError",
            "Invalid", "Kernel", "NotFound", "Problem", "Progress", "Rows", "Unreachable",
-           "VersionMismatch", "compile_kernel", "known_models", "model_problems", "prefetch", "space"]
+           "VersionMismatch", "compile_kernel", "exactness", "known_models", "model_problems", "prefetch", "space"]
 
 _LATER = ("torch", "triton")
 

@@ -21,7 +21,7 @@ from gemmd import ffi
 from gemmd.configs import plain, read_config, write_config
 from gemmd.errors import INVALID, GemmdError, invalid, make_error
 from gemmd.kernel import Kernel
-from gemmd.results import Acquired, Answer, Generations, Problem, Progress, Rows
+from gemmd.results import Acquired, Answer, Exactness, Generations, Problem, Progress, Rows
 
 ProblemLike = Union[Problem, Mapping, str]
 Config = Union[str, Dict[str, Any]]
@@ -449,6 +449,16 @@ def compile_kernel(problem: ProblemLike, config: Optional[Config] = None,
     return Kernel(library, out)
 
 
+def exactness(problem: ProblemLike, target: str, config: Config,
+              library: Optional[ffi.Library] = None) -> Exactness:
+    """The Exactness of a config; `target`: Answer.target of the config's answer."""
+    library = library or ffi.shared_library()
+    out = ffi.Exactness(size=sizeof(ffi.Exactness))
+    library.run("config_exactness", byref(make_problem(problem)), to_bytes(target), to_bytes(write_config(config)),
+                byref(out))
+    return Exactness(out.runs, out.batches, out.order.decode())
+
+
 def space(problem: ProblemLike, device: Optional[str] = None,
           library: Optional[ffi.Library] = None, **query: Any) -> Dict[str, Any]:
     """The search space of a problem, on a device that need not be present ("cuda:sm_90a"):
@@ -460,4 +470,4 @@ def space(problem: ProblemLike, device: Optional[str] = None,
     return _from_json(library.take(out))
 
 
-__all__ = ["Client", "GemmdError", "compile_kernel", "space"]
+__all__ = ["Client", "GemmdError", "compile_kernel", "exactness", "space"]

@@ -41,7 +41,7 @@ class Problem(Structure):
                 ("experts", c_int64), ("topk", c_int64), ("permute_x", c_bool),
                 ("permute_y", c_bool), ("fuse_mul_post", c_bool), ("accumulate", c_bool),
                 ("routing", c_char_p), ("text", c_char_p),
-                ("rows_per_expert", POINTER(c_int64))]
+                ("rows_per_expert", POINTER(c_int64)), ("batch_invariant", c_bool)]
 
 
 class Progress(Structure):
@@ -73,6 +73,11 @@ class Answer(Structure):
                 ("floor_us", c_double), ("measured", c_int64), ("generation", c_int64),
                 ("created_s", c_int64), ("saved", c_bool), ("local", c_bool),
                 ("note", c_char * 160), ("target", c_char * 16), ("stamp", c_char * 160)]
+
+
+class Exactness(Structure):
+    c_name = "gemmd_exactness"
+    _fields_ = [("size", c_size_t), ("runs", c_bool), ("batches", c_bool), ("order", c_char * 32)]
 
 
 class Acquire(Structure):
@@ -154,7 +159,7 @@ def set_field(struct, name, value):
     setattr(struct, name, convert(struct.c_name, name, _KINDS[type(struct)][name], value))
 
 
-STRUCTS = [Error, Options, Problem, Progress, Query, Answer, Acquire, Args]
+STRUCTS = [Error, Options, Problem, Progress, Query, Answer, Exactness, Acquire, Args]
 _KINDS = {s: dict(s._fields_) for s in STRUCTS}
 
 
@@ -174,6 +179,7 @@ _CALLS = {  # functions that return a code; their last argument, after these, is
     "record": [c_void_p, _PROBLEM, c_char_p],
     "release": [c_void_p, _PROBLEM],
     "space": [c_char_p, _PROBLEM, _QUERY, _OUT],
+    "config_exactness": [_PROBLEM, c_char_p, c_char_p, POINTER(Exactness)],
     "why": [c_void_p, _PROBLEM, _QUERY, _OUT],
     "call": [c_void_p, c_char_p, c_char_p, c_int, _OUT, ON_PROGRESS, c_void_p],
     "list": [c_void_p, c_char_p, c_char_p, _OUT],

@@ -31,6 +31,7 @@ class Problem(_Row):
     routing: Optional[str] = None  # "uniform" | "zipf:<s>"
     text: Optional[str] = None
     rows_per_expert: Optional[Sequence[int]] = None  # rows of each expert in a real run; their sum is m
+    batch_invariant: bool = False  # forward and dX: a row has the same bits for every m
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,14 @@ class Progress(_Row):
     elapsed_ms: Optional[float] = None
     eta_ms: Optional[float] = None
     config: Dict[str, Value] = field(default_factory=dict)
+
+
+class Exactness(NamedTuple):
+    """The bits of a config's results. `runs`: equal in every launch; `batches`: a row's bits depend on
+    the row's operands alone; `order`: configs of a target with the same order give a row the same bits."""
+    runs: bool
+    batches: bool
+    order: str
 
 
 class Generations(NamedTuple):

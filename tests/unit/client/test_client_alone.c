@@ -433,6 +433,32 @@ static void test_the_short_notation_of_configs(void **state)
     assert_int_equal(gemmd_config_shorten(&p, NULL, NULL, &text, &e), GEMMD_INVALID);
 }
 
+static void test_the_exactness_of_configs(void **state)
+{
+    (void)state;
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    struct gemmd_exactness exact = GEMMD_EXACTNESS_INIT;
+    struct gemmd_error e;
+    const char *config = "BLOCK_SIZE_K=256 BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 transpose_w=false";
+    p.m = p.n = p.k = 512;
+    assert_int_equal(gemmd_config_exactness(&p, "cpu", config, &exact, &e), 0);
+    assert_true(exact.runs && exact.batches);
+    assert_string_equal(exact.order, "16 lanes, blocks of 256");
+    assert_int_equal(gemmd_config_exactness(&p, "another", config, &exact, &e), 0);
+    assert_true(!exact.runs && !exact.batches && !*exact.order);
+    p.mode = "dW";
+    assert_int_equal(gemmd_config_exactness(&p, "cpu", config, &exact, &e), 0);
+    assert_true(exact.runs && !exact.batches && !*exact.order);
+    p.text = "custom:sort n=1";
+    assert_int_equal(gemmd_config_exactness(&p, "cpu", config, &exact, &e), 0);
+    assert_true(!exact.runs && !exact.batches);
+    assert_int_equal(gemmd_config_exactness(&p, NULL, config, &exact, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_config_exactness(&p, "cpu", "=", &exact, &e), GEMMD_INVALID);
+    exact.size = 0;
+    assert_int_equal(gemmd_config_exactness(&p, "cpu", config, &exact, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "gemmd_exactness has size 0"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +474,7 @@ int main(void)
         FIXTURE_TEST(test_fallback_is_an_allowed_config),
         FIXTURE_TEST(test_space_without_a_device),
         cmocka_unit_test(test_the_short_notation_of_configs),
+        cmocka_unit_test(test_the_exactness_of_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
