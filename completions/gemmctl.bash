@@ -7,7 +7,7 @@ _gemmctl() {
         landscape check export import bundle lock backup restore report events models status metrics devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
-        --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
+        --fuse-mul-post --accumulate --batch-invariant --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
         --permutes"
     local measuring="--budget-ms --wall-ms --iters --warmup --seed"
     local search="$measuring --budget --strategy --again"

@@ -51,6 +51,9 @@ static const char *no_counterpart(const json_t *best)
         field_is_true(p, "fuse_mul_post")) {
         return "the format's GEMMs do not permute";
     }
+    if (field_is_true(p, "batch_invariant")) {
+        return "the format's GEMMs take any order of summation";
+    }
     if (strcmp(in, "bf16") != 0 && strcmp(in, "fp16") != 0) {
         return "the format's GEMM-A16W16 has operands of 16 bits";
     }

@@ -183,6 +183,7 @@ enum problem_option {
     PROBLEM_PERMUTE_Y,
     PROBLEM_FUSE,
     PROBLEM_ACCUMULATE,
+    PROBLEM_BATCH_INVARIANT,
     PROBLEM_SHAPES,
     PROBLEM_MOE,
     PROBLEM_MODEL,
@@ -403,6 +404,9 @@ void fit_cells(struct cells *t, const char *order, int width);
 char *notation_of_config(const json_t *row, const json_t *config);
 /* Adds the row's config in the short notation as the field "short", for tables. */
 void notation_add(json_t *row);
+/* Adds the exactness of the row's config as the object "exact": {runs, batches, order}. */
+void exactness_add(json_t *row);
+char *show_exactness(const json_t *v);
 /* The configs that a person gave for a problem, without short notation: a new array. NULL and *code
  * after the error message that names a mistake. */
 json_t *notation_expand(const json_t *configs, const json_t *problem, const char *target,

@@ -251,6 +251,7 @@ static void listing_derive_shown(struct subject *s, json_t *result)
     json_t *best = json_object_get(result, "best");
     if (json_is_object(best)) {
         rows_derive_best(best);
+        exactness_add(best);
     }
 }
 
@@ -272,6 +273,8 @@ static const struct column show_columns[] = {
     {"tier", "answer.tier"},
     {"source", "answer.source"},
     {"target", "best.target"},
+    {"exact over", "best.exact", show_exactness},
+    {"order", "best.exact.order"},
     {"config", "short"},
     {"parameters", "answer.config", show_config},
     {"time us", "best.time_us", show_time},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The short notation of configs: in tables, and in what a person types. */
+/* What configs mean: the short notation, in tables and in what a person types; the exactness. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +50,33 @@ void notation_add(json_t *row)
         json_object_set_new(row, "short", json_string(text));
     }
     free(text);
+}
+
+/* ---- exactness ------------------------------------------------------------------------------ */
+
+void exactness_add(json_t *row)
+{
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    struct gemmd_exactness exact = GEMMD_EXACTNESS_INIT;
+    struct gemmd_error e;
+    const json_t *config = json_object_get(row, "config");
+    const char *target = field_string(row, "target");
+    char *problem = json_is_object(config) && target ? notation_make_problem(row) : NULL;
+    char *fields = problem ? show_config(config) : NULL;
+    p.text = problem;
+    if (fields && gemmd_config_exactness(&p, target, fields, &exact, &e) == 0) {
+        json_object_set_new(row, "exact",
+                            json_pack("{sb, sb, ss}", "runs", exact.runs, "batches", exact.batches,
+                                      "order", exact.order));
+    }
+    free(problem);
+    free(fields);
+}
+
+char *show_exactness(const json_t *v)
+{
+    const bool runs = field_is_true(v, "runs"), batches = field_is_true(v, "batches");
+    return text_format("%s%s", runs ? "runs" : "-", batches ? " and batches" : "");
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */

@@ -40,6 +40,7 @@ static const struct {
     [PROBLEM_PERMUTE_Y] = {"permute-y", "permute_y", FLAG, BESIDE_TABLES},
     [PROBLEM_FUSE] = {"fuse-mul-post", "fuse_mul_post", FLAG, BESIDE_TABLES},
     [PROBLEM_ACCUMULATE] = {"accumulate", "accumulate", FLAG, BESIDE_TABLES},
+    [PROBLEM_BATCH_INVARIANT] = {"batch-invariant", "batch_invariant", FLAG, BESIDE_TABLES},
     [PROBLEM_SHAPES] = {"shapes", NULL, WORD, BESIDE_SHAPES},
     [PROBLEM_MOE] = {"moe", NULL, WORD, BESIDE_MOE},
     [PROBLEM_MODEL] = {"model", NULL, WORD, BESIDE_SHAPES},
@@ -66,6 +67,10 @@ static const struct argp_option options[] = {
     {"fuse-mul-post", KEY_FIRST + PROBLEM_FUSE, 0, 0,
      "multiply by the routing weights (needs --permute-y)", 0},
     {"accumulate", KEY_FIRST + PROBLEM_ACCUMULATE, 0, 0, "dW is added to the output", 0},
+    {"batch-invariant", KEY_FIRST + PROBLEM_BATCH_INVARIANT, 0, 0,
+     "a row has the same bits for every M: forward and dX; of a table not dW, which sums over the "
+     "batch",
+     0},
     {"dtype", KEY_FIRST + PROBLEM_DTYPE, "LIST", 0, "bf16 (default), fp16, fp32", 0},
     {"out-dtype", KEY_FIRST + PROBLEM_OUT_DTYPE, "LIST", 0, "default: as --dtype", 0},
     {"routing", KEY_FIRST + PROBLEM_ROUTING, "PROFILE", 0,
@@ -257,6 +262,14 @@ static int tokens_to_rows(json_t *problem)
     return DONE;
 }
 
+/* A table has the products of all modes, and no dW is batch-invariant. */
+static void problems_exempt_dw(json_t *problem)
+{
+    if (strcmp(field_text(problem, "mode"), "dW") == 0) {
+        json_object_del(problem, places[PROBLEM_BATCH_INVARIANT].field);
+    }
+}
+
 /* Adds the row to p->all once for each combination of values of the options in `lists`, which ends
  * with PROBLEM_LISTS. */
 static int problems_combine(struct problems *p, const json_t *row, const enum problem_option *lists)
@@ -350,6 +363,7 @@ static int add_table(struct problems *p)
     size_t i;
     json_array_foreach(rows, i, row) {
         json_object_update(json_object_get(row, "problem"), common);
+        problems_exempt_dw(json_object_get(row, "problem"));
         code = code ? code : problems_combine(p, row, types);
     }
     json_decref(common);

@@ -27,6 +27,7 @@ json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a)
         (json_int_t)a->created_s, "saved", a->saved, "note", a->note, "target", a->target, "stamp",
         a->stamp);
     result_derive(row);
+    exactness_add(row);
     return row;
 }
 
@@ -54,7 +55,8 @@ static json_t *fields_of(const json_t *problem)
 /* The column FLAGS: fields of the problem that do not have their default, in short words. */
 static json_t *results_list_flags(const json_t *problem)
 {
-    static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
+    static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate",
+                                        "batch_invariant"};
     static const char *const texts[][2] = {{"dtype_in", "bf16"}, {"routing", "uniform"}};
     const char *in = field_text(problem, "dtype_in"), *to = field_text(problem, "dtype_out");
     char *out = strdup("");

@@ -148,11 +148,12 @@ static char *tunable_make_line(const json_t *row, const char **why)
     while (t < COUNT(types) && strcmp(types[t].dtype, dtype) != 0) {
         t++;
     }
-    *why = "the format's products have one matrix, no permutes and one type, bf16, fp16 or fp32";
+    *why = "the format's products have one matrix, no permutes, any order of summation, and one "
+           "type, bf16, fp16 or fp32";
     if (l == COUNT(layouts) || t == COUNT(types) || field_int(p, "experts") > 1 ||
         field_is_true(p, "permute_x") || field_is_true(p, "permute_y") ||
         field_is_true(p, "fuse_mul_post") || field_is_true(p, "accumulate") ||
-        strcmp(field_text(p, "dtype_out"), dtype) != 0) {
+        field_is_true(p, "batch_invariant") || strcmp(field_text(p, "dtype_out"), dtype) != 0) {
         return NULL;
     }
     long long s[3];

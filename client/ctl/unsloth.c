@@ -204,10 +204,14 @@ static int unsloth_save_table(struct writing *w, const json_t *rows, const json_
 static int write_one(struct writing *w, const json_t *best, bool folder)
 {
     const json_t *problem = json_object_get(best, "problem");
-    if (!unsloth_find_mode(problem) || field_is_true(problem, "accumulate")) {
-        writing_skip(w, best,
-                     unsloth_find_mode(problem) ? "their kernels do not add to their output"
-                                                : "the format is of grouped GEMMs only");
+    const char *why = !unsloth_find_mode(problem) ? "the format is of grouped GEMMs only"
+                      : field_is_true(problem, "accumulate")
+                          ? "their kernels do not add to their output"
+                      : field_is_true(problem, "batch_invariant")
+                          ? "the format's products take any order of summation"
+                          : NULL;
+    if (why) {
+        writing_skip(w, best, why);
         return DONE;
     }
     int code = DONE;

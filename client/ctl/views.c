@@ -25,6 +25,7 @@ static const struct column columns[] = {
     {"E", "problem.experts", NULL, true, true},
     {"ENDED", "ended_s", show_age, true},
     {"ENDING", "ending", .prose = true},
+    {"EXACT OVER", "exact", show_exactness},
     {"FAMILY", "family"},
     {"FLAGS", "flags", .optional = true, .most = 32},
     {"%FLOOR", "floor_percent", show_percent, true},
@@ -43,6 +44,7 @@ static const struct column columns[] = {
     {"N", "problem.N", NULL, true, true},
     {"NAME", "name", NULL, false, true},
     {"OF", "members", NULL, true},
+    {"ORDER", "exact.order"},
     {"PARAMETERS", "config", show_config},
     {"PID", "pid", NULL, true},
     {"POWER W", "power_limit_w", NULL, true},
@@ -78,7 +80,7 @@ static const struct column columns[] = {
 
 #define BEST_COLUMNS                                                                               \
     "KEY,DEVICE,MODE,M,N,K,E,TOPK,FLAGS,TIME us,TFLOP/s,GB/s,%FLOOR,VS REF,SOURCE,TARGET,"         \
-    "MEASURED,CONFIDENCE,AGE,CONFIG,PARAMETERS"
+    "MEASURED,CONFIDENCE,AGE,EXACT OVER,ORDER,CONFIG,PARAMETERS"
 #define BEST_ORDER                                                                                 \
     "KEY,CONFIG,DEVICE,MODE,M,N,K,TIME us,FLAGS,VS REF,E,SOURCE,TOPK,%FLOOR,CONFIDENCE,AGE,"       \
     "TARGET,TFLOP/s,GB/s,MEASURED"
@@ -90,7 +92,7 @@ static const struct view {
 } views[] = {
     {"answers",
      "NAME,MODE,M,N,K,E,TOPK,FLAGS,TIME us,TFLOP/s,GB/s,%FLOOR,VS REF,TIER,SOURCE,TARGET,AGE,"
-     "ROUND TRIP us,CONFIG,PARAMETERS",
+     "ROUND TRIP us,EXACT OVER,ORDER,CONFIG,PARAMETERS",
      "MODE,CONFIG,M,N,K,TIME us,FLAGS,TIER,SOURCE,VS REF,E,NAME,TOPK,%FLOOR,AGE,TARGET,TFLOP/s,"
      "GB/s,ROUND TRIP us"},
     {"best", BEST_COLUMNS, BEST_ORDER},
@@ -214,6 +216,7 @@ void rows_print(const struct ctl *c, const char *what, const json_t *rows)
     json_t *row;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         notation_add(row);
+        exactness_add(row);
     }
     if (c->columns && columns_choose(c->columns, all, n, chosen, &n) == DONE) {
         table_print(chosen, n, rows);

@@ -386,3 +386,42 @@ def test_a_forced_target_in_get_many(hopper):
             assert c.call("get_many", problems=[problem], target="portable", wait=wait)["answers"] == [forced]
         jobs_now = hopper.status()["jobs"]
         assert jobs_now["done"] == jobs and jobs_now["queued"] == jobs_now["running"] == 0
+
+
+# ---- batch-invariant problems ------------------------------------------------------------------------
+
+SPLIT = ("--n", 1024, "--k", 8192)
+ONE_ORDER = "wgmma, 16 by 16"
+
+
+def orders(d, *options):
+    """{M: (order, key, config) of the answer}, as `get --json` shows it."""
+    rows = d.ctl_json("get", "--m", "16,256,4096", *SPLIT, *options)
+    return {r["problem"]["M"]: (r["exact"]["order"], r["key"], r["config"]) for r in rows}
+
+
+def test_a_batch_invariant_problem_has_answers_of_one_order(hopper):
+    """Few rows: without the flag, the default and the winner split their sums, and more rows do not."""
+    for how in (["--wait", "cached"], ["--budget", 24]):
+        plain, invariant = orders(hopper, *how), orders(hopper, *how, "--batch-invariant")
+        assert plain[16][0] != ONE_ORDER == plain[4096][0]
+        assert {order for order, _, _ in invariant.values()} == {ONE_ORDER}
+        assert all(plain[m][1] != invariant[m][1] for m in plain), "a key of its own"
+    refused = hopper.ctl("pin", "--m", 16, *SPLIT, "--batch-invariant", "--config", "64x64 c1 s4 k8 tst gm4", check=False)
+    assert refused.returncode and "set NUM_KSPLIT=1" in refused.stderr
+    assert "sums over the rows" in hopper.ctl("get", "--mode", "dW", "--m", 16, *SPLIT, "--batch-invariant", check=False).stderr
+
+
+def test_the_keys_with_and_without_the_flag_stay_apart(hopper):
+    hopper.ctl("tune", "--m", 16, *SPLIT, "--batch-invariant", "--budget", 4)
+    plain = hopper.ctl_json("get", "--m", 16, *SPLIT, "--wait", "cached")[0]
+    assert plain["tier"] == "default" and "NUM_KSPLIT" in plain["config"]
+    why = hopper.ctl_json("why", "--m", 16, *SPLIT)
+    assert why["elsewhere"] == [], "another problem of the same device"
+    shown = hopper.ctl("show", "--m", 16, *SPLIT, "--batch-invariant").stdout
+    assert "exact over     runs and batches" in shown and ONE_ORDER in shown
+    assert len(hopper.ctl_json("list", "--where", "problem.batch_invariant=true")) == 1
+    assert hopper.ctl_json("list", "--where", "problem.batch_invariant=false") == []
+    table = hopper.ctl_json("get", "--moe", "experts=8,topk=2,hidden=64,inter=64", "--tokens", 64, "--wait", "cached",
+                            "--batch-invariant")
+    assert [r["problem"].get("batch_invariant") for r in table] == 2 * [True, True, None]
