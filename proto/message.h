@@ -199,6 +199,23 @@ SCHEMA_STRUCT(quarantine, QUARANTINE_FIELDS);
     X(T, TEXT, text, 320)
 SCHEMA_STRUCT(event, EVENT_FIELDS);
 
+/* Answers of one tier to a training job, summed. `key` "": the sum over all other keys, which all
+ * answers of the tier exact belong to. `job` "": further jobs of the user, beyond the limit. */
+enum { SERVED_JOB_MAX = 64 };
+#define SERVED_FIELDS(X, T)                                                                        \
+    X(T, INT, id, 0)                                                                               \
+    X(T, INT, uid, 0)                                                                              \
+    X(T, TEXT, job, SERVED_JOB_MAX) /* slurm:ID | torchelastic:ID | torchrun:PID | pgid:N */       \
+    X(T, TEXT, key, HASH_HEX)                                                                      \
+    X(T, TEXT, tier, 16) /* as answer.tier */                                                      \
+    X(T, TEXT, op, 64)                                                                             \
+    X(T, RECORD, problem, 0) /* the bucket's fields */                                             \
+    X(T, RECORD, config, 0)  /* the config of these answers */                                     \
+    X(T, INT, answers, 0)                                                                          \
+    X(T, INT, first_s, 0) /* times of the first and the last of these answers */                   \
+    X(T, INT, last_s, 0)
+SCHEMA_STRUCT(served_row, SERVED_FIELDS);
+
 /* The cache directory has modules/<id>.<cubin|so>, and variants/<hash>, links from a variant to its
  * module. */
 

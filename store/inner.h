@@ -39,6 +39,7 @@ enum table_id {
     TABLE_BEST,
     TABLE_QUARANTINE,
     TABLE_EVENT,
+    TABLE_SERVED,
     TABLES
 };
 /* a table comes before the tables whose rows refer to it */
@@ -92,6 +93,8 @@ int row_put_wire(sqlite3_stmt *st, int i, const struct schema_field *f, struct w
 enum {
     STORE_TRIALS_PER_KEY = 4096,
     STORE_EVENTS_MAX = 10000,
+    STORE_SERVED_DAYS = 30,
+    STORE_SERVED_MAX = 16384, /* rows of `served`; a quarter of them for one user */
     /* After a rebuild generations go on above a gap of this size: lost rows may have had higher
      * numbers than the rows that were found. */
     STORE_GENERATION_GAP = 1000,

@@ -48,11 +48,12 @@ struct list {
     "coalesce((SELECT class FROM best WHERE best.key = trial.key LIMIT 1), (SELECT class FROM "    \
     "device WHERE uuid = (SELECT device FROM run WHERE run.id = trial.run)))"
 
-/* The list `portfolio` is made from several tables (portfolio.c): all its columns are computed and
- * have no checksum. */
+/* The list `portfolio` is made from several tables (portfolio.c), and the list `jobs` from sums of
+ * rows: all their columns are computed and have no checksum. */
 static const struct schema no_columns = {.name = "portfolio"};
 static const struct table portfolio = {
     .name = "portfolio", .schema = &no_columns, .rowid = "number"};
+static const struct table job = {.name = "job", .schema = &no_columns, .rowid = "id"};
 
 static const struct list lists[] = {
     {"best", &tables[TABLE_BEST], "current_best", "key", true, BEST_COMPUTED},
@@ -71,6 +72,34 @@ static const struct list lists[] = {
     {"runs", &tables[TABLE_RUN], NULL, "id", true, {{.name = NULL}}},
     {"devices", &tables[TABLE_DEVICE], NULL, "uuid", true, {{.name = NULL}}},
     {"events", &tables[TABLE_EVENT], NULL, "id", true, {{.name = NULL}}},
+    {"jobs",
+     &job,
+     NULL,
+     "id",
+     true,
+     {{.name = "id", .sql = "id"},
+      {.name = "uid", .sql = "uid"},
+      {"job", "job", COLUMN_TEXT},
+      {.name = "first_s", .sql = "first_s"},
+      {.name = "last_s", .sql = "last_s"},
+      {.name = "answers", .sql = "answers"},
+      {.name = "exact", .sql = "exact"},
+      {.name = "near", .sql = "near"},
+      {.name = "portfolio", .sql = "portfolio"},
+      {.name = "defaults", .sql = "defaults"},
+      {.name = "keys", .sql = "keys"},
+      {.name = NULL}}},
+    {"served",
+     &tables[TABLE_SERVED],
+     "served_evidence",
+     "id",
+     true,
+     {{"best_source", "best_source", COLUMN_TEXT},
+      {.name = "best_s", .sql = "best_s"},
+      {.name = "best_us", .sql = "best_us"},
+      {.name = "served_us", .sql = "served_us"},
+      {.name = "lost_us", .sql = "lost_us"},
+      {.name = NULL}}},
     {"portfolio",
      &portfolio,
      NULL,
@@ -107,6 +136,11 @@ struct query_text {
     uint32_t n_values;
 };
 
+static bool list_has_checksums(const struct query_text *q)
+{
+    return q->t->schema != &no_columns;
+}
+
 static int find_list(const char *what, const struct list **out, struct error *err)
 {
     for (size_t i = 0; i < N_LISTS; i++) {
@@ -117,7 +151,7 @@ static int find_list(const char *what, const struct list **out, struct error *er
     }
     return error_set(err, ERROR_INVALID,
                      "there is no list '%s': it is one of best, history, trials, modules, "
-                     "quarantine, runs, devices, events, portfolio",
+                     "quarantine, runs, devices, events, jobs, served, portfolio",
                      what);
 }
 
@@ -360,7 +394,7 @@ static void page_sql(const struct query_text *q, int64_t limit, int64_t offset, 
         at += (size_t)snprintf(out + at, SQL_MAX - at, "%s, ", name);
     }
     at += (size_t)snprintf(out + at, SQL_MAX - at, "%s, %s",
-                           q->t == &portfolio ? "NULL" : "checksum", q->t->rowid);
+                           list_has_checksums(q) ? "checksum" : "NULL", q->t->rowid);
     for (const struct computed *c = q->list->computed; c->name; c++) {
         at += (size_t)snprintf(out + at, SQL_MAX - at, ", %s", c->sql);
     }
@@ -408,7 +442,7 @@ static int read_page(struct store *s, const struct query_text *q, const char *sq
     bool bad = false, full = false;
     while (r == 0 && !full && (r = db_step(&s->db, st, err)) == DB_ROW) {
         size_t before = rows->len;
-        r = q->t == &portfolio ? 0 : row_check(&s->db, st, q->t, &s->scratch, err);
+        r = list_has_checksums(q) ? row_check(&s->db, st, q->t, &s->scratch, err) : 0;
         r = r ? r : list_put_row(st, q, rows);
         if (r == ROW_BAD) {
             bad = true;

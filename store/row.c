@@ -22,6 +22,7 @@ const struct table tables[TABLES] = {
     [TABLE_BEST] = {"best", &best_schema, "generation", "trial", true},
     [TABLE_QUARANTINE] = {"quarantine", &quarantine_schema, "id", NULL, false},
     [TABLE_EVENT] = {"event", &event_schema, "id", NULL, false},
+    [TABLE_SERVED] = {"served", &served_row_schema, "id", NULL, false},
 };
 
 const char *row_column(const struct schema_field *f)

@@ -323,7 +323,7 @@ static int salvage_count_rows(struct salvage *v, int64_t *n, struct error *err)
                   "SELECT (SELECT count(*) FROM device) + (SELECT count(*) FROM run) +"
                   " (SELECT count(*) FROM trial) + (SELECT count(*) FROM module) +"
                   " (SELECT count(*) FROM best) + (SELECT count(*) FROM quarantine) +"
-                  " (SELECT count(*) FROM event)",
+                  " (SELECT count(*) FROM event) + (SELECT count(*) FROM served)",
                   n, err);
 }
 

@@ -15,7 +15,7 @@
 #include "proto/message.h"
 #include "proto/wire.h"
 
-enum { STORE_SCHEMA_VERSION = 4 };
+enum { STORE_SCHEMA_VERSION = 5 };
 
 enum { STORE_MISS = 1, STORE_THERE = 3 }; /* the row does not exist; the row exists already */
 
@@ -102,6 +102,11 @@ int store_add_trial_once(struct store *s, struct trial *t, struct error *err);
 int store_add_module(struct store *s, const struct module *m, struct error *err);
 int store_add_quarantine(struct store *s, struct quarantine *q, struct error *err);
 int store_add_event(struct store *s, struct event *e, struct error *err);
+/* Adds answers in a transaction. `rows` is an array of maps of struct served_row. Adds each to the
+ * row of the same uid, job, key, tier and config, if there is one. Every 64th new row deletes rows
+ * whose last answer is older than STORE_SERVED_DAYS, and the oldest rows beyond the limits: of the
+ * row's user, and of all users (STORE_SERVED_MAX). */
+int store_add_served(struct store *s, const struct wire_obj *rows, struct error *err);
 int store_put_device(struct store *s, const struct device_info *d, struct error *err);
 
 /* A transaction that gives b->generation the next number and appends the row; durable on return (or
@@ -201,11 +206,11 @@ int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct w
 
 /*
  * Listing, for people. `what`: best | history | trials | modules | quarantine | runs | devices |
- * events | portfolio. `filter` holds column = value (text: substring when it begins with '~'), plus
- * "sort" (column, '-' in front: descending), "limit", "offset", "after", "columns" (to return).
- * "config.<name>" and "problem.<name>" reach into those columns. Appends a MessagePack array of
- * maps, at most PAGE_ROWS_MAX rows and max_bytes bytes; *total: rows that match, and with "after"
- * at most offset + PAGE_ROWS_MAX + 1 of them. ERROR_UNKNOWN_FIELD names the columns.
+ * events | jobs | served | portfolio. `filter` holds column = value (text: substring when it begins
+ * with '~'), plus "sort" (column, '-' in front: descending), "limit", "offset", "after", "columns"
+ * (to return). "config.<name>" and "problem.<name>" reach into those columns. Appends a MessagePack
+ * array of maps, at most PAGE_ROWS_MAX rows and max_bytes bytes; *total: rows that match, and with
+ * "after" at most offset + PAGE_ROWS_MAX + 1 of them. ERROR_UNKNOWN_FIELD names the columns.
  * ERROR_DEADLINE: not done within STORE_LIST_MS. ERROR_CANCELLED: store_interrupt. docs/store.md,
  * "Listing", has the computed columns.
  */

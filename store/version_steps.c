@@ -161,5 +161,43 @@ static const char *const version4_sql[] = {
 
     "PRAGMA user_version = 4;\n", NULL};
 
-const char *const *const version_steps[STORE_SCHEMA_VERSION] = {version1_sql, version2_sql,
-                                                                version3_sql, version4_sql};
+/* `served` sums the answers that training jobs got. The evidence of an answer of a lower tier is
+ * the measured time of its config and of the key's best, as ratios to the reference kernel of their
+ * runs. The config of the tier default is the reference kernel's. */
+
+/* A trial's stamp is the best's, or begins with it and names tolerances. */
+#define SAME_STAMP "(t.stamp = b.stamp OR instr(t.stamp, b.stamp || ' atol=') = 1)"
+
+static const char *const version5_sql[] = {
+    "CREATE TABLE served (\n"
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT, uid INTEGER NOT NULL, job TEXT NOT NULL,\n"
+    "  key TEXT NOT NULL, tier TEXT NOT NULL, op TEXT NOT NULL, problem TEXT NOT NULL,\n"
+    "  config TEXT NOT NULL, answers INTEGER NOT NULL, first_s INTEGER NOT NULL,\n"
+    "  last_s INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;\n"
+    "CREATE INDEX served_job ON served(uid, job, key);\n"
+    "CREATE INDEX served_last ON served(last_s);\n",
+
+    "CREATE VIEW job AS SELECT min(id) AS id, uid, job, min(first_s) AS first_s,\n"
+    "  max(last_s) AS last_s, sum(answers) AS answers,\n"
+    "  sum(iif(tier = 'exact', answers, 0)) AS exact,\n"
+    "  sum(iif(tier = 'near', answers, 0)) AS near,\n"
+    "  sum(iif(tier = 'portfolio', answers, 0)) AS portfolio,\n"
+    "  sum(iif(tier = 'default', answers, 0)) AS defaults,\n"
+    "  count(DISTINCT nullif(key, '')) AS keys\n"
+    "  FROM served GROUP BY uid, job;\n",
+
+    "CREATE VIEW served_evidence AS SELECT *, served_us - best_us AS lost_us FROM (SELECT s.*,\n"
+    "  b.source AS best_source, b.created_s AS best_s, b.time_us AS best_us,\n"
+    "  CASE WHEN b.config = s.config THEN b.time_us ELSE coalesce(\n"
+    "    b.reference_us * (SELECT t.ratio FROM trial AS t WHERE t.key = s.key AND\n"
+    "      t.config = s.config AND t.status = 'ok' AND t.ratio > 0 AND " SAME_STAMP "\n"
+    "      ORDER BY t.id DESC LIMIT 1),\n"
+    "    iif(s.tier = 'default', b.reference_us, NULL)) END AS served_us\n"
+    "  FROM served AS s LEFT JOIN best AS b ON b.generation =\n"
+    "    (SELECT max(generation) FROM best WHERE key = s.key) AND b.time_us > 0 AND\n"
+    "    b.reference_us > 0 AND b.source IN ('tuned', 'manual'));\n",
+
+    "PRAGMA user_version = 5;\n", NULL};
+
+const char *const *const version_steps[STORE_SCHEMA_VERSION] = {
+    version1_sql, version2_sql, version3_sql, version4_sql, version5_sql};

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "store/inner.h"
@@ -112,6 +113,71 @@ int store_add_quarantine(struct store *s, struct quarantine *q, struct error *er
         q->deaths = deaths;
     }
     return r;
+}
+
+/* ---- answers to jobs ------------------------------------------------------------------------- */
+
+/* Deletes the rows of `served` with the oldest last answer beyond the limits. */
+static int write_retain_served(struct store *s, const struct served_row *row, struct error *err)
+{
+    int r = db_run(&s->db, NULL, err, "DELETE FROM served WHERE last_s < ?1", "i",
+                   row->last_s - STORE_SERVED_DAYS * 24 * 3600);
+    r = r ? r
+          : db_run(&s->db, NULL, err,
+                   "DELETE FROM served WHERE id IN (SELECT id FROM served WHERE uid = ?1"
+                   " ORDER BY last_s DESC, id DESC LIMIT -1 OFFSET ?2)",
+                   "ii", row->uid, (int64_t)STORE_SERVED_MAX / 4);
+    return r ? r
+             : db_run(&s->db, NULL, err,
+                      "DELETE FROM served WHERE id IN (SELECT id FROM served"
+                      " ORDER BY last_s DESC, id DESC LIMIT -1 OFFSET ?1)",
+                      "i", (int64_t)STORE_SERVED_MAX);
+}
+
+/* Finds the row to which the answers of `row` are added: 0, or STORE_MISS. */
+static int write_find_served(struct store *s, const struct served_row *row,
+                             struct served_row *known, struct error *err)
+{
+    const char *json = row_json(&s->scratch, &row->config);
+    char *config = json ? strdup(json) : NULL; /* reading a row needs the scratch */
+    int r = config ? rows_first(s, TABLE_SERVED, known, err, NULL,
+                                "WHERE uid = ?1 AND job = ?2 AND key = ?3 AND tier = ?4"
+                                " AND config = ?5",
+                                "itttt", row->uid, row->job, row->key, row->tier, config)
+                   : db_fail(&s->db, SQLITE_NOMEM, err);
+    free(config);
+    return r;
+}
+
+static int write_add_served(struct store *s, struct served_row *row, struct error *err)
+{
+    struct served_row known;
+    int r = write_find_served(s, row, &known, err);
+    const bool is_new = r == STORE_MISS;
+    if (is_new) {
+        rows_number(s, TABLE_SERVED, row);
+    } else if (r == 0) {
+        row->id = known.id;
+        row->answers += known.answers;
+        row->first_s = known.first_s < row->first_s ? known.first_s : row->first_s;
+        row->last_s = known.last_s > row->last_s ? known.last_s : row->last_s;
+    }
+    r = r < 0 ? r : rows_put(s, TABLE_SERVED, ROW_UPDATE, row, err);
+    return r || !is_new || row->id % 64 ? r : write_retain_served(s, row, err);
+}
+
+int store_add_served(struct store *s, const struct wire_obj *rows, struct error *err)
+{
+    struct served_row row;
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    for (size_t i = 0; r == 0 && i < wire_count(rows); i++) {
+        r = schema_decode(&served_row_schema, SCHEMA_LENIENT, wire_at(rows, i), &row, err);
+        r = r ? r : write_add_served(s, &row, err);
+    }
+    return write_end(s, r, err);
 }
 
 /* ---- trials ---------------------------------------------------------------------------------- */

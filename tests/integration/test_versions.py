@@ -6,7 +6,7 @@ import lzma
 import pytest
 from conftest import DATA, SYNTHETIC, Daemon, RpcError
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 @pytest.fixture

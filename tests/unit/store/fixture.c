@@ -248,6 +248,40 @@ void fixture_event(struct event *e, int i)
     TEXT(e->text, "gemmd 0.1.0");
 }
 
+void fixture_served(struct served_row *row, int i)
+{
+    memset(row, 0, sizeof(*row));
+    row->uid = 1000;
+    TEXT(row->job, "slurm:4711");
+    TEXT(row->tier, i ? "default" : "exact");
+    record_init(&row->problem);
+    record_init(&row->config);
+    if (i) {
+        fixture_key(i, row->key);
+        config_of(&row->config, i);
+    }
+    row->answers = 8;
+    row->first_s = time(NULL) - 60;
+    row->last_s = time(NULL);
+}
+
+static int fill_served(struct store *s, struct error *err)
+{
+    WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
+    struct wire_doc *doc = wire_doc_new();
+    const struct wire_obj *list;
+    struct served_row row;
+    wire_put_array(&rows, 3);
+    for (int i = 0; i < 3; i++) {
+        fixture_served(&row, i);
+        schema_encode(&rows, &served_row_schema, &row);
+    }
+    int r = wire_decode(doc, rows.data, rows.len, &list, err);
+    r = r ? r : store_add_served(s, list, err);
+    wire_doc_free(doc);
+    return r;
+}
+
 void fixture_fill(struct store *s)
 {
     struct error err = ERROR_NULL;
@@ -289,6 +323,7 @@ void fixture_fill(struct store *s)
     fixture_best(b, 1, 2);
     TEXT(b->source, "manual");
     assert_ok(store_publish(s, b, &err));
+    assert_ok(fill_served(s, &err));
     free(t);
     free(b);
 }

@@ -92,7 +92,8 @@ static void every_list_has_its_rows(void **state)
     } all[] = {
         {"best", 12, "config"},       {"history", 13, "generation"}, {"trials", 96, "limit_value"},
         {"modules", 4, "flags"},      {"quarantine", 4, "deaths"},   {"runs", 1, "build"},
-        {"devices", 1, "cuda_index"}, {"events", 4, "text"},
+        {"devices", 1, "cuda_index"}, {"events", 4, "text"},         {"served", 3, "lost_us"},
+        {"jobs", 1, "defaults"},
     };
     struct store *s = fixture_open(*state);
     fixture_fill(s);

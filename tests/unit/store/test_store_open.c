@@ -228,11 +228,11 @@ static void newer_versions_are_refused(void **state)
     store_close(s);
     sql(f->path, "PRAGMA user_version = 9");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_STORE);
-    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 4): upgrade gemmd or "
+    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 5): upgrade gemmd or "
                      "use another --database");
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM trial"), 96); /* untouched */
     assert_int_equal(f->notices, 0);
-    sql(f->path, "PRAGMA user_version = 4");
+    sql(f->path, "PRAGMA user_version = 5");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     store_close(s);
 }
@@ -261,13 +261,13 @@ static void old_versions_are_migrated(void **state)
     sql(f->path, "PRAGMA application_id = 1734700397; CREATE TABLE note(text);"
                  "INSERT INTO note VALUES ('kept')");
     assert_int_equal(open_path(f, f->path, STORE_READ_ONLY, &s, &err), ERROR_STORE);
-    assert_says(err, "has schema 0, this gemmd reads 4: start gemmd on it once");
+    assert_says(err, "has schema 0, this gemmd reads 5: start gemmd on it once");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     assert_string_equal(f->kind, "migrated");
     assert_non_null(strstr(f->text, ".v0.bak"));
     fixture_fill(s);
     store_close(s);
-    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 4);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), STORE_SCHEMA_VERSION);
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM note"), 1);
     assert_int_equal(sql_int(backup, "PRAGMA user_version"), 0);
     assert_int_equal(sql_int(backup, "SELECT text = 'kept' FROM note"), 1);
@@ -277,6 +277,8 @@ static void old_versions_are_migrated(void **state)
     store_close(s);
 }
 
+#define DROP_VERSION_5 "DROP VIEW served_evidence; DROP VIEW job; DROP TABLE served;"
+
 /* A file of version 1, without the additions of version 2. Its rows' checksums still hold. */
 static void version_1_is_migrated(void **state)
 {
@@ -285,10 +287,11 @@ static void version_1_is_migrated(void **state)
     struct error err;
     fixture_fill(s);
     store_close(s);
-    sql(f->path, "ALTER TABLE trial DROP COLUMN sm_mhz; ALTER TABLE trial DROP COLUMN power_w;"
-                 "ALTER TABLE trial DROP COLUMN temperature_c;"
-                 "ALTER TABLE trial DROP COLUMN throttle; ALTER TABLE best DROP COLUMN doubt;"
-                 "DROP TABLE change; DROP TABLE wanted; PRAGMA user_version = 1");
+    sql(f->path,
+        "ALTER TABLE trial DROP COLUMN sm_mhz; ALTER TABLE trial DROP COLUMN power_w;"
+        "ALTER TABLE trial DROP COLUMN temperature_c;"
+        "ALTER TABLE trial DROP COLUMN throttle; ALTER TABLE best DROP COLUMN doubt;" DROP_VERSION_5
+        "DROP TABLE change; DROP TABLE wanted; PRAGMA user_version = 1");
     int64_t trials = sql_int(f->path, "SELECT count(*) FROM trial");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     assert_string_equal(f->kind, "migrated");
@@ -302,7 +305,7 @@ static void version_1_is_migrated(void **state)
     assert_int_equal(store_add_trial(s, t, &err), 0);
     free(t);
     store_close(s);
-    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 4);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), STORE_SCHEMA_VERSION);
     assert_int_equal(sql_int(f->path, "SELECT max(sm_mhz) FROM trial"), 1575);
     assert_int_equal(sql_int(f->path, "SELECT min(sm_mhz) FROM trial"), 0);
 }
@@ -336,13 +339,13 @@ static void version_3_is_migrated(void **state)
     struct store *s = fixture_open(f);
     struct error err;
     struct best *b = calloc(1, sizeof(*b));
-    char boot[sizeof(s->boot)], text[256];
+    char boot[sizeof(s->boot)], text[512];
     strcpy(boot, s->boot);
     fixture_fill(s);
     store_close(s);
     snprintf(text, sizeof(text),
-             "DROP TABLE change; DROP TABLE wanted; PRAGMA user_version = 3;"
-             "INSERT INTO lease VALUES ('k', '%ld.17', '%s', %lld, 1)",
+             DROP_VERSION_5 "DROP TABLE change; DROP TABLE wanted; PRAGMA user_version = 3;"
+                            "INSERT INTO lease VALUES ('k', '%ld.17', '%s', %lld, 1)",
              (long)getpid(), boot, (long long)INT64_MAX / 2);
     sql(f->path, text);
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
@@ -355,9 +358,29 @@ static void version_3_is_migrated(void **state)
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->generation, 14);
     store_close(s);
-    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 4);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), STORE_SCHEMA_VERSION);
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM trial"), 96);
     free(b);
+}
+
+/* A file of version 4 keeps its rows. From now on it counts answers to jobs. */
+static void version_4_is_migrated(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err;
+    int64_t bad = -1;
+    fixture_fill(s);
+    store_close(s);
+    sql(f->path, DROP_VERSION_5 "PRAGMA user_version = 4");
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
+    assert_string_equal(f->kind, "migrated");
+    assert_int_equal(store_check(s, &bad, &err), 0);
+    assert_int_equal(bad, 0);
+    store_close(s);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 5);
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM best"), 13);
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM served_evidence"), 0);
 }
 
 static void a_failed_migration_changes_nothing(void **state)
@@ -831,6 +854,7 @@ int main(void)
         T(version_1_is_migrated),
         T(version_2_is_migrated),
         T(version_3_is_migrated),
+        T(version_4_is_migrated),
         T(a_failed_migration_changes_nothing),
         T(a_removed_file_is_put_back),
         T(copies_of_a_file_keep_its_permissions),
