@@ -4,6 +4,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/notify.h"
 #include "daemon/life.h"
+#include "daemon/methods/methods.h"
 
 enum { CHORES_MS = 1000 };
 
@@ -59,6 +60,7 @@ static void chores_on_timer(uv_timer_t *timer)
     scheduler_tick(&p->tuning.scheduler);
     job_lease_tick(&p->tuning);
     portfolio_tick(&p->tiers.portfolio);
+    served_tick(p);
     remeasure_look(&c->remeasure, p);
     if (is_long_idle(p) && !c->counting) {
         /* first asks the ledger for the number of unsaved rows */

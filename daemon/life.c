@@ -256,6 +256,7 @@ static void on_tuning_stopped(struct tuning *t)
     struct life *x = LIST_OF(t, struct life, parts.tuning);
     struct ledger *l = x->parts.daemon.ledger;
     if (l) {
+        served_send(&x->parts);
         ledger_stop(l, on_ledger_stopped, x);
     } else {
         on_ledger_stopped(x);

@@ -40,8 +40,9 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p);
 
 /* ---- chores.c -------------------------------------------------------------------------------- */
 
-/* Periodic work: renews leases, fetches the portfolio, tunes keys with low confidence again, ends
- * an idle daemon, checks the socket's path, and feeds systemd's watchdog. */
+/* Periodic work: sends counts of answers to the database, renews leases, fetches the portfolio,
+ * tunes keys with low confidence again, ends an idle daemon, checks the socket's path, and feeds
+ * systemd's watchdog. */
 
 struct chores {
     struct daemon_parts *parts; /* borrowed */

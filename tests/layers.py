@@ -48,7 +48,7 @@ ONLY = {
 # Inside a folder of gemmd, from the ground up: a file may include the files before, and its own header.
 # docs/architecture.md describes each folder. All files of the ledger may include each other.
 ORDER = {
-    "daemon/base": "list log notify address config account latency lock turns poller http probe",
+    "daemon/base": "list log notify address config account tally latency lock turns poller http probe",
     "daemon/cache": "answer confidence quarantine_set defaults entry memo hash_table cache holdings partials"
                     " closest tried",
     "daemon/session": "session read sessions server",
@@ -56,7 +56,7 @@ ORDER = {
     "daemon/tuning": "job runner_link tuning scheduler rounds waiters precompile job_begin job_lease offers pauses"
                      " supervisor runner_order blame job_end",
     "daemon/methods": "call pending loader generations leases daemon_parts methods announce ask"
-                      " acquire admin get kernels record list get_many pause promote put space status metrics why dispatch",
+                      " acquire admin get kernels record list get_many pause promote put space status metrics why served dispatch",
     "daemon": "daemon life orphans chores exporter remeasure restore start wiring main",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

@@ -72,6 +72,9 @@
     INT("remeasure-s", remeasure_s, "60", 0, 86400, "S",                                           \
         "A key whose confidence is low is tuned again when the device has been idle for so "       \
         "long, three times at most (0: never)")                                                    \
+    INT("jobs-s", jobs_s, "3600", 1, 86400, "S",                                                   \
+        "Answers are counted by job (gemmctl jobs), and the counts are written to the database "   \
+        "after so long")                                                                           \
     INT("max-connections", max_connections, "4096", 1, 60000, "N",                                 \
         "Connections beyond this are answered `busy`")                                             \
     INT("message-ms", message_ms, "10000", 1, 3600000, "MS",                                       \

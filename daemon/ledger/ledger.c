@@ -263,6 +263,17 @@ int ledger_backup(struct ledger *l, const char *path, ledger_done_cb cb, void *c
     return ledger_ask(l, &verb_backup, TEXTS(path), NULL, 0, ANSWER(done), ctx);
 }
 
+int ledger_add_served(struct ledger *l, const struct wire_buf *rows, ledger_list_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_add_served, ctx, NO_TEXT);
+    if (r) {
+        r->cb.list = cb;
+        wire_put_raw(&r->row, rows->data, rows->len);
+        r->row.failed = r->row.failed || rows->failed;
+    }
+    return ledger_submit(l, r);
+}
+
 int ledger_replace_file(const char *path, const char *from, bool force_network_fs,
                         char aside[PATH_MAX], struct error *err)
 {

@@ -179,6 +179,13 @@ WORK_OF_ROW(add_event, event)
 WORK_OF_ROW(put_device, device)
 WORK_OF_ROW(end_run, run)
 
+static int work_add_served(struct ledger *l, struct request *r, struct error *err)
+{
+    const struct wire_obj *rows;
+    int status = wire_decode(l->doc, r->row.data, r->row.len, &rows, err);
+    return status ? status : store_add_served(l->store, rows, err);
+}
+
 /* Reports that the row of a request without a callback is lost. After a fault of the store only the
  * first lost row is reported, until a row is written again. A full disk and a locked file have
  * their own reports. */
@@ -566,6 +573,7 @@ VERB(add_trial, VERB_GROUP | VERB_TRIAL, &trial_schema, work_add_trial, settle_e
 VERB(add_module, VERB_GROUP, &module_schema, work_add_module, settle_evidence, NULL);
 VERB(add_quarantine, VERB_GROUP, &quarantine_schema, work_add_quarantine, settle_quarantine, NULL);
 VERB(add_event, VERB_GROUP, &event_schema, work_add_event, settle_evidence, NULL);
+VERB(add_served, VERB_GROUP, NULL, work_add_served, NULL, answer_rows);
 VERB(put_device, VERB_GROUP, &device_info_schema, work_put_device, settle_evidence, NULL);
 VERB(end_run, VERB_GROUP, &run_schema, work_end_run, settle_evidence, NULL);
 

@@ -266,6 +266,7 @@ static void answer_hit(struct acquiring *a)
     struct error e = ERROR_NULL;
     if (a->choices.n == 0 || a->choices.any) {
         a->wanter.pending.d->hits++;
+        session_count_exact(a->wanter.pending.ticket.session, 1);
         answer_acquire(a, "hit", 0, 0);
         return;
     }

@@ -61,7 +61,9 @@ static int ask_answer_lower(const struct ask *a, const char *why, struct error *
 {
     int status = ask_put_lower(a, why, err);
     if (status == 0) {
-        daemon_count_answer(&a->parts->daemon, &a->parts->daemon.scratch->answer);
+        const struct scratch *x = a->parts->daemon.scratch;
+        daemon_count_answer(&a->parts->daemon, &x->answer);
+        session_count_answer(a->session, &x->answer, x->key.id, &x->bucket);
     }
     return status;
 }
@@ -111,6 +113,7 @@ static int ask_miss(const struct ask *a, bool since, struct error *err)
     struct query *q = &x->request.query;
     if (waiters_known(d, a->out)) {
         d->hits++;
+        session_count_exact(a->session, 1);
         return ASK_ANSWERED;
     }
     if (ask_is_pinned(a) && q->deadline_ms && strcmp(q->wait, "tuned") == 0) {
@@ -159,11 +162,13 @@ int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *er
     const bool answers = ask_entry_answers(d, e, r);
     if (says == GENERATION_ANSWERS) {
         d->hits++;
+        session_count_exact(a->session, 1);
         wire_put_raw(a->out, then->packed.data, then->packed.len);
         return ASK_ANSWERED;
     }
     if (says == GENERATION_AS_EVER && answers) {
         daemon_put_hit(d, e, a->out);
+        session_count_exact(a->session, 1);
         /* The memo may hold a hit whose answer does not depend on the caller: deadlines differ
          * between queries, and answers of custom ops differ between users. */
         if (a->bytes && !r->query.deadline_ms && !custom && a->pinned < 0) {

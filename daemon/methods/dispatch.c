@@ -95,6 +95,7 @@ static bool answer_again(struct daemon_parts *parts, struct session *s, uint32_t
     if (e) {
         rpc_put_result(&s->out, id);
         daemon_put_hit(d, e, &s->out);
+        session_count_exact(s, 1);
         parts->requests[METHOD_AT_get][REQUEST_ANSWERED]++;
         s->all->hit = true;
     }

@@ -200,6 +200,7 @@ static bool put_again(struct daemon *d, struct session *s, uint32_t id, const ui
         cache_reply(e, out);
     }
     d->hits += count;
+    session_count_exact(s, count);
     d->saved_ns += saved_ns;
     return true;
 }

@@ -6,6 +6,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/answers/learn.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/pending.h"
 #include "proto/limits.h"
@@ -69,7 +70,10 @@ int method_list(struct call *c, struct error *err)
     if (!wire_copy_str(wire_find(c->params, "what"), what, sizeof(what))) {
         return error_set(err, ERROR_INVALID,
                          "'what' must be one of best, history, trials, modules, quarantine, runs, "
-                         "devices, events, portfolio");
+                         "devices, events, jobs, served, portfolio");
+    }
+    if (strcmp(what, "jobs") == 0 || strcmp(what, "served") == 0) {
+        served_send(c->parts); /* a list shows the writes that were sent before it */
     }
     struct paging *x = listing_begin(c, sizeof(*x), page_bytes(filter), err);
     if (!x) {

@@ -17,7 +17,7 @@ typedef int method(struct call *c, struct error *err);
     X(get, false, true, NULL)                                               /* get.c */            \
     X(get_many, false, false, NAMES("problems", "target", "wait"))          /* get_many.c */       \
     X(tune, false, true, NULL)                                              /* get.c */            \
-    X(hello, false, true, NAMES("version", "client", "generation"))         /* status.c */         \
+    X(hello, false, true, NAMES("version", "client", "generation", "job"))  /* status.c */         \
     X(status, false, true, NULL)                                            /* status.c */         \
     X(metrics, false, true, NAMES("openmetrics"))                           /* metrics.c */        \
     X(module, false, true, NAMES("id", "offset", "key"))                    /* kernels.c */        \
@@ -105,6 +105,14 @@ enum ask_outcome {
 /* Looks up the key of scratch->request. *entry: the key's cache entry, or NULL. Returns an
  * ask_outcome, or an error code; after an error the query does not wait. */
 int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *err);
+
+/* ---- served.c -------------------------------------------------------------------------------- */
+
+/* Sends all counts of answers to jobs to the database. */
+void served_send(struct daemon_parts *p);
+/* Called about once a second: sends the counts after --jobs-s, or within a minute when many jobs
+ * have counts. */
+void served_tick(struct daemon_parts *p);
 
 /* ---- dispatch.c ------------------------------------------------------------------------------ */
 

@@ -106,11 +106,27 @@ static int pin_generation(struct call *c, const struct wire_obj *generation, str
     return g > newest ? pin_later(c, g, err) : pin_to(c->parts, c->s, g < 0 ? newest : g, err);
 }
 
+/* Names the session's job. ERROR_INVALID: the text could disturb a terminal, or is too long. */
+static int hello_set_job(struct session *s, const struct wire_obj *job)
+{
+    char name[SERVED_JOB_MAX];
+    bool is_fit = wire_copy_str(job, name, sizeof(name)) && name[0];
+    for (const char *at = name; is_fit && *at; at++) {
+        is_fit = *at > ' ' && *at <= '~';
+    }
+    if (is_fit) {
+        memcpy(s->job, name, sizeof(name));
+        s->tally = NULL;
+    }
+    return is_fit ? 0 : ERROR_INVALID;
+}
+
 int method_hello(struct call *c, struct error *err)
 {
     const struct wire_obj *generation = wire_find(c->params, "generation");
     const struct wire_obj *version = wire_find(c->params, "version");
     const struct wire_obj *client = wire_find(c->params, "client");
+    const struct wire_obj *job = wire_find(c->params, "job");
     int64_t v = PROTOCOL_VERSION;
     if (version && !wire_get_int(version, &v)) {
         return error_set(err, ERROR_INVALID, "'version' must be a number");
@@ -123,6 +139,11 @@ int method_hello(struct call *c, struct error *err)
     if (client && !wire_copy_str(client, c->s->client, sizeof(c->s->client))) {
         return error_set(err, ERROR_INVALID, "'client' must be text of at most %zu bytes",
                          sizeof(c->s->client) - 1);
+    }
+    if (job && hello_set_job(c->s, job) < 0) {
+        return error_set(err, ERROR_INVALID,
+                         "'job' must be text of 1 to %d visible ASCII characters",
+                         SERVED_JOB_MAX - 1);
     }
     if (generation && !c->parts->loader.done) { /* the newest generation is not known yet */
         return loader_park(&c->parts->loader, c, NULL, err);

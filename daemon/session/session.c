@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output, the end of a session and its tickets, and calls by the rest of the daemon (session.h). */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/base/log.h"
@@ -17,6 +19,48 @@ bool session_is_owner(const struct session *s)
 bool session_is_behind(const struct session *s)
 {
     return s->out.len >= OUT_PAUSE_BYTES;
+}
+
+/* ---- answers to the job ---------------------------------------------------------------------- */
+
+/* Names the job of a client that names none: by its process group, which the processes of most
+ * jobs share. The group of a process in another PID namespace is not visible. */
+static void session_name_job(struct session *s)
+{
+    const pid_t group = s->pid > 0 ? getpgid(s->pid) : -1;
+    if (group > 0) {
+        snprintf(s->job, sizeof(s->job), "pgid:%d", (int)group);
+    } else {
+        snprintf(s->job, sizeof(s->job), "unknown");
+    }
+}
+
+struct tally *session_find_tally(struct session *s)
+{
+    if (!s->job[0]) {
+        session_name_job(s);
+    }
+    s->tally = tallies_find(&s->all->tallies, s->uid, s->job, turns_now(s->all->turns));
+    return s->tally;
+}
+
+void session_count_answer(struct session *s, const struct answer *a, const char *key,
+                          const struct problem *bucket)
+{
+    const int64_t now_s = time(NULL);
+    if (!s || strcmp(a->tier, "exact") == 0) {
+        session_count_exact(s, 1);
+    } else if (s->tally || session_find_tally(s)) {
+        tally_count(&s->all->tallies, s->tally,
+                    &(struct tally_answer){.key = key,
+                                           .tier = a->tier,
+                                           .op = bucket->op_name,
+                                           .problem = &bucket->fields,
+                                           .config = &a->config,
+                                           .answers = 1,
+                                           .first_s = now_s,
+                                           .last_s = now_s});
+    }
 }
 
 void session_watch(struct session *s)
@@ -217,6 +261,7 @@ void session_close(struct session *s)
     }
     s->closing = true;
     s->reading = false;
+    s->tally = NULL;
     session_subscribe(s, false, NULL);
     poller_remove(s->all->poller, s->fd);
     close(s->fd);

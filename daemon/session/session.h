@@ -45,7 +45,9 @@
 #include "daemon/base/latency.h"
 #include "daemon/base/list.h"
 #include "daemon/base/poller.h"
+#include "daemon/base/tally.h"
 #include "daemon/base/turns.h"
+#include "proto/problem.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
 #include "proto/wire.h"
@@ -96,6 +98,7 @@ struct sessions {
     unsigned n_subscribed;
     struct session_limits limits;
     struct accounts accounts;
+    struct tallies tallies;
     uint64_t quiet_since_ms; /* loop time at which the last session closed */
     uint64_t swept_ms;
     uint8_t *input; /* owned, INPUT_BYTES: shared read buffer */
@@ -117,6 +120,7 @@ struct session {
     struct polled polled;
     struct sessions *all;    /* borrowed */
     struct account *account; /* account of the client's user; NULL after a failed allocation */
+    struct tally *tally;     /* borrowed: counts the answers to this job; NULL: not found yet */
     int64_t pinned;          /* pinned generation (methods/generations.h); -1: not pinned */
     int fd;
     enum peer peer;  /* unless PEER_SENDS the client sends no more, and unread bytes may be left */
@@ -146,8 +150,9 @@ struct session {
 
     struct list link; /* node in all->all */
     uid_t uid;
-    pid_t pid;       /* shown to people; another process may have this pid by now */
-    char client[64]; /* name from `hello` */
+    pid_t pid;                /* shown to people; another process may have this pid by now */
+    char client[64];          /* name from `hello` */
+    char job[SERVED_JOB_MAX]; /* from `hello`, else the process group; "": not known yet */
 };
 
 /* A request that is answered later, or a client's lease, which gets no answer.
@@ -183,6 +188,19 @@ void session_charge(struct session *s);
 bool session_is_owner(const struct session *s); /* root or the daemon's user */
 void session_watch(struct session *s);          /* starts the timer that checks deadlines */
 void session_count_error(struct session *s, int code);
+/* Finds s->tally, and the job's name if the client has not told one. NULL: no memory. */
+struct tally *session_find_tally(struct session *s);
+/* Counts n answers of the tier exact for the session's job; s may be NULL. */
+static inline void session_count_exact(struct session *s, uint64_t n)
+{
+    struct tally *x = s ? s->tally ? s->tally : session_find_tally(s) : NULL;
+    if (x) {
+        tally_count_exact(x, n, turns_now(s->all->turns));
+    }
+}
+/* Counts an answer of any tier to the key of this bucket. */
+void session_count_answer(struct session *s, const struct answer *a, const char *key,
+                          const struct problem *bucket);
 
 /* Gives a turn to every session of a user, after the user went over or under a limit. */
 void sessions_poke_all(struct sessions *x, const struct account *account);
@@ -236,6 +254,10 @@ int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller
  * connection stays in the listener's queue until the next call. */
 enum { SESSIONS_NONE = 1 };
 int sessions_accept(struct sessions *x, int listener, struct error *err);
+/* Packs the rows of all tallies as MessagePack arrays of maps (struct served_row), and empties the
+ * tallies. Calls `page` for each array of n rows. */
+void sessions_pack_tallies(struct sessions *x, void (*page)(void *ctx, const struct wire_buf *rows),
+                           void *ctx);
 void sessions_stop(struct sessions *x, void (*stopped)(struct sessions *x));
 void sessions_deinit(struct sessions *x);
 

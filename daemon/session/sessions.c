@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "daemon/session/session.h"
 #include "proto/limits.h"
@@ -23,6 +24,7 @@ int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller
         return error_set(err, ERROR_NO_MEMORY, "no memory to start");
     }
     accounts_init(&x->accounts, &limits->user);
+    tallies_init(&x->tallies);
     list_init(&x->all);
     uv_timer_init(turns->idle.loop, &x->sweep);
     x->sweep.data = x;
@@ -136,6 +138,28 @@ static void run_sweep(uv_timer_t *timer)
     }
 }
 
+/* ---- answers to jobs ------------------------------------------------------------------------- */
+
+void sessions_pack_tallies(struct sessions *x, void (*page)(void *ctx, const struct wire_buf *rows),
+                           void *ctx)
+{
+    WIRE_BUF_AUTO maps = WIRE_BUF_NULL;
+    WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
+    const uint64_t now_ms = turns_now(x->turns);
+    const int64_t now_s = time(NULL);
+    LIST_EACH(node, &x->all) {
+        LIST_OF(node, struct session, link)->tally = NULL;
+    }
+    for (uint32_t n; (n = tallies_pack_page(&x->tallies, now_ms, now_s, &maps)) > 0;) {
+        wire_buf_clear(&rows);
+        wire_put_array(&rows, n);
+        wire_put_raw(&rows, maps.data, maps.len);
+        rows.failed = rows.failed || maps.failed;
+        page(ctx, &rows);
+        wire_buf_clear(&maps);
+    }
+}
+
 /* ---- the end --------------------------------------------------------------------------------- */
 
 static void sweep_closed(uv_handle_t *handle)
@@ -160,6 +184,7 @@ void sessions_deinit(struct sessions *x)
 {
     if (x->input) {
         accounts_deinit(&x->accounts);
+        tallies_deinit(&x->tallies);
     }
     free(x->input);
     x->input = NULL;

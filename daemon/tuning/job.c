@@ -92,6 +92,7 @@ void job_answer(struct job *j, const void *answer, size_t n)
         struct wire_buf *out = ticket_out(&w->ticket);
         rpc_put_result(out, w->ticket.id);
         wire_put_raw(out, answer, n);
+        session_count_exact(w->ticket.session, 1);
         ticket_close(&w->ticket);
     }
 }

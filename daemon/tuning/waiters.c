@@ -287,6 +287,7 @@ static void give_lower_tier(struct chore *c)
         rpc_put_result(out, w->ticket.id);
         schema_encode(out, &answer_schema, &x->answer);
         daemon_count_answer(d, &x->answer);
+        session_count_answer(w->ticket.session, &x->answer, x->key.id, &x->bucket);
         ticket_close(&w->ticket);
     }
     waiter_gone(&w->ticket);
