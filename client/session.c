@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "client/clock.h"
+#include "client/jobname.h"
 #include "client/session.h"
 #include "proto/build.h"
 #include "proto/lockfile.h"
@@ -50,6 +51,7 @@ int session_init(struct session *s, const struct gemmd_options *o, struct error 
         .link = LINK_NULL, .tx = WIRE_BUF_NULL, .next_id = 1, .until = CLOCK_NEVER};
     s->default_ms = o->deadline_ms > 0 ? o->deadline_ms : DEFAULT_DEADLINE_MS;
     s->autostart = o->autostart;
+    jobname_find(s->job);
     pthread_mutex_init(&s->device_lock, NULL);
     s->doc = wire_doc_new();
     s->socket = o->socket ? strdup(o->socket) : NULL;
@@ -403,12 +405,15 @@ static void say_hello(struct session *s)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     s->subscribed = false;
-    wire_put_map(&params, 2 + s->wants_generation);
+    wire_put_map(&params, 2 + s->wants_generation + (s->job[0] != '\0'));
     if (s->wants_generation) {
         wire_put_kv_int(&params, "generation", s->generation);
     }
     wire_put_kv_int(&params, "version", PROTOCOL_VERSION);
     wire_put_kv_str(&params, "client", "libgemmd " GEMMD_VERSION);
+    if (s->job[0]) {
+        wire_put_kv_str(&params, "job", s->job);
+    }
     s->way.hello =
         (struct session_request){.method = "hello", .params = &params, .deadline = s->way.deadline};
     send_one(s, &s->way.hello);
@@ -452,6 +457,14 @@ static int hear_welcome(struct session *s, struct error *err)
     return r;
 }
 
+/* An older gemmd refuses the name of a job. True: there was a name, which is not sent again. */
+static bool session_drop_job(struct session *s)
+{
+    const bool had = s->job[0] != '\0';
+    s->job[0] = '\0';
+    return had;
+}
+
 /* Retries while a daemon without room answers `busy`. */
 static int go_on_connecting(struct session *s, struct error *err)
 {
@@ -466,7 +479,8 @@ static int go_on_connecting(struct session *s, struct error *err)
             }
         }
         r = r ? r : hear_welcome(s, err);
-    } while (r == ERROR_BUSY && pause_begin(&w->pause, w->deadline));
+    } while ((r == ERROR_BUSY && pause_begin(&w->pause, w->deadline)) ||
+             (r == ERROR_UNKNOWN_FIELD && session_drop_job(s)));
     return r;
 }
 

@@ -70,9 +70,10 @@ struct session {
     char *socket, *device; /* owned copies of the options; may be NULL */
     int64_t default_ms;    /* deadline of calls without a deadline */
     bool autostart;
-    bool wants_generation; /* pin each connection to `generation` */
-    int64_t generation;    /* -1: the newest generation at the first connection */
-    bool subscribed;       /* this connection gets improvements */
+    bool wants_generation;    /* pin each connection to `generation` */
+    int64_t generation;       /* -1: the newest generation at the first connection */
+    char job[SERVED_JOB_MAX]; /* name of the job (jobname.h); "": gemmd finds a name */
+    bool subscribed;          /* this connection gets improvements */
 
     struct places places;           /* where sockets may be; n 0: not looked for yet */
     uint32_t place;                 /* index in `places` of the current or last connection */

@@ -4,7 +4,7 @@
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile
-        landscape check export import bundle lock backup restore report events models status metrics devices start stop version help"
+        landscape check export import bundle lock backup restore report events jobs models status metrics devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --batch-invariant --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
@@ -44,7 +44,7 @@ _gemmctl() {
     --compat) COMPREPLY=($(compgen -W "unsloth" -- "$cur")); return ;;
     --device) COMPREPLY=($(compgen -W "cpu cuda:0" -- "$cur")); return ;;
     --what)
-        COMPREPLY=($(compgen -W "best stale history trials modules quarantine runs devices events portfolio" -- "$cur"))
+        COMPREPLY=($(compgen -W "best stale history trials modules quarantine runs devices events jobs served portfolio" -- "$cur"))
         return ;;
     --socket|--shapes|--rows-per-expert|--space|--configs|--output|--to|--database|--html|--key|--public-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     esac
@@ -62,7 +62,7 @@ _gemmctl() {
     show) options="$problem $view $common" ;;
     evict) options="$problem $rows $view --older-than --yes $common" ;;
     verify) options="--exact --bucket --samples $problem $search $exact --target --generation $common" ;;
-    why) options="$problem $exact --target $common" ;;
+    why) options="$problem $exact --target --job --all $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;
     precompile|warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;
     lock) options="$problem --to $common" ;;
@@ -70,6 +70,7 @@ _gemmctl() {
         --json --quiet --help" ;;
     trials) options="$problem $rows $view --failed --all $common" ;;
     list) options="--what --all $rows $view $common" ;;
+    jobs) options="--all $rows $view $common" ;;
     events) options="--all --follow $rows $view $common" ;;
     status) options="--all --watch $common" ;;
     models) options="--json --quiet --help" ;;

@@ -2,10 +2,10 @@
 # fish completion of gemmctl
 
 set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile landscape check \
-    export import bundle lock backup restore report events models status metrics devices start stop version help
+    export import bundle lock backup restore report events jobs models status metrics devices start stop version help
 set -l asking get tune bench verify
 set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials report lock
-set -l listing list trials modules devices quarantine events evict
+set -l listing list trials modules devices quarantine events jobs evict
 
 complete -c gemmctl -f
 complete -c gemmctl -n "not __fish_seen_subcommand_from $commands" -a "$commands"
@@ -103,8 +103,9 @@ set -l v "__fish_seen_subcommand_from $listing get tune bench show"
 complete -c gemmctl -n $v -l wide -d "all columns, whole values"
 complete -c gemmctl -n $v -l columns -x -d "these columns"
 complete -c gemmctl -n "__fish_seen_subcommand_from list" -l what -x \
-    -a "best stale history trials modules quarantine runs devices events portfolio" -d "list"
-complete -c gemmctl -n "__fish_seen_subcommand_from status list trials events" -l all -d "every daemon"
+    -a "best stale history trials modules quarantine runs devices events jobs served portfolio" -d "list"
+complete -c gemmctl -n "__fish_seen_subcommand_from why" -l job -x -d "why this job was slow"
+complete -c gemmctl -n "__fish_seen_subcommand_from status list trials events jobs why" -l all -d "every daemon"
 complete -c gemmctl -n "__fish_seen_subcommand_from status" -l watch -d "again and again"
 complete -c gemmctl -n "__fish_seen_subcommand_from events" -l follow -d "new events as they come"
 complete -c gemmctl -n "__fish_seen_subcommand_from tune" -l known -d "all known keys again"

@@ -280,6 +280,7 @@ enum own_option {
     OWN_FORMAT,
     OWN_FROM_GENERATION,
     OWN_HTML,
+    OWN_JOB,
     OWN_JOBS,
     OWN_KEY_FILE,
     OWN_KNOWN,
@@ -516,6 +517,13 @@ void rows_complete(struct ctl *c, const char *what, json_t *rows);
 void rows_print_table(const struct ctl *c, const char *what, const json_t *rows);
 void rows_derive_best(json_t *row);
 
+/* ---- why.c, jobs.c --------------------------------------------------------------------------- */
+
+/* A problem (with "op") as a user would type it: without default values; malloc'ed. */
+char *why_shorten_problem(const json_t *problem);
+/* why --job. Returns an exit code. */
+int jobs_explain_job(struct subject *s);
+
 /* ---- unsaved.c ------------------------------------------------------------------------------ */
 
 /* The daemon's `status`, owned; NULL when the call fails: callers then go on without a warning. */
@@ -566,7 +574,7 @@ extern const struct command command_get, command_tune, command_bench, command_pi
     command_verify, command_trials, command_modules, command_quarantine, command_devices,
     command_space, command_check, command_precompile, command_landscape, command_export,
     command_import, command_backup, command_bundle, command_lock, command_events, command_models,
-    command_metrics, command_status, command_start, command_stop, command_report, command_version,
-    command_restore;
+    command_jobs, command_metrics, command_status, command_start, command_stop, command_report,
+    command_version, command_restore;
 
 #endif

@@ -91,6 +91,7 @@ static void sort_newest_first(struct subject *s, const char *what)
 {
     const char *order = strcmp(what, "history") == 0                      ? "-generation"
                         : list_has("trials,quarantine,runs,events", what) ? "-id"
+                        : strcmp(what, "served") == 0                     ? "-last_s"
                                                                           : NULL;
     if (order && json_object_get(s->filter, "limit") && !json_object_get(s->filter, "sort")) {
         listing_sort(s, order);
@@ -100,7 +101,10 @@ static void sort_newest_first(struct subject *s, const char *what)
 const char *listing_name(const struct subject *s)
 {
     const char *what = s->given[OWN_WHAT];
-    return s->command != &command_list ? s->command->name : what ? what : "best";
+    return s->command == &command_why    ? "served"
+           : s->command != &command_list ? s->command->name
+           : what                        ? what
+                                         : "best";
 }
 
 static json_t *listing_list_trials(struct subject *s, json_t **baselines, int *code)
@@ -123,6 +127,9 @@ json_t *listing_rows(struct subject *s, const char *what, json_t **baselines, in
     if (s->command == &command_trials && !s->given[OWN_FAILED] &&
         !json_object_get(s->filter, "sort")) {
         listing_sort(s, "speedup");
+    }
+    if (strcmp(what, "jobs") == 0 && !json_object_get(s->filter, "sort")) {
+        listing_sort(s, "-last_s");
     }
     sort_newest_first(s, what);
     return strcmp(what, "stale") == 0    ? known_rows(&s->ctl, s->filter, true, code)
@@ -158,7 +165,7 @@ static int listing_run_list(struct subject *s)
     const char *what = listing_name(s);
     if (!rows_known(what)) {
         return ctl_usage("there is no list \"%s\": best, stale, history, trials, modules, "
-                         "quarantine, runs, devices, events, portfolio",
+                         "quarantine, runs, devices, events, jobs, served, portfolio",
                          what);
     }
     return listing_show_rows(s, what);
@@ -167,7 +174,7 @@ static int listing_run_list(struct subject *s)
 static const struct argp_option list_options[] = {
     {"what", OWN_KEY + OWN_WHAT, "NAME", 0,
      "best (default), stale (measured by other kernels than today's: hints), history, trials, "
-     "modules, quarantine, runs, devices, events, portfolio",
+     "modules, quarantine, runs, devices, events, jobs, served, portfolio",
      2},
     {"all", OWN_KEY + OWN_ALL, 0, 0, "of every daemon of this host", 2},
     {0},
@@ -273,8 +280,8 @@ static const struct column show_columns[] = {
     {"tier", "answer.tier"},
     {"source", "answer.source"},
     {"target", "best.target"},
-    {"exact over", "best.exact", show_exactness},
-    {"order", "best.exact.order"},
+    {"exact over", "best.exactness", show_exactness},
+    {"order", "best.exactness.order"},
     {"config", "short"},
     {"parameters", "answer.config", show_config},
     {"time us", "best.time_us", show_time},

@@ -12,13 +12,13 @@
 #include "proto/text.h"
 
 static const struct command *const commands[] = {
-    &command_get,     &command_tune,       &command_bench,      &command_pin,     &command_unpin,
-    &command_promote, &command_list,       &command_show,       &command_why,     &command_trials,
-    &command_verify,  &command_modules,    &command_quarantine, &command_evict,   &command_cancel,
-    &command_space,   &command_precompile, &command_landscape,  &command_check,   &command_export,
-    &command_import,  &command_bundle,     &command_lock,       &command_backup,  &command_restore,
-    &command_events,  &command_models,     &command_report,     &command_status,  &command_metrics,
-    &command_devices, &command_start,      &command_stop,       &command_version,
+    &command_get,     &command_tune,       &command_bench,      &command_pin,    &command_unpin,
+    &command_promote, &command_list,       &command_show,       &command_why,    &command_trials,
+    &command_verify,  &command_modules,    &command_quarantine, &command_evict,  &command_cancel,
+    &command_space,   &command_precompile, &command_landscape,  &command_check,  &command_export,
+    &command_import,  &command_bundle,     &command_lock,       &command_backup, &command_restore,
+    &command_events,  &command_jobs,       &command_models,     &command_report, &command_status,
+    &command_metrics, &command_devices,    &command_start,      &command_stop,   &command_version,
 };
 
 static int main_print_help(void)

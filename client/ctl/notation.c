@@ -65,7 +65,7 @@ void exactness_add(json_t *row)
     char *fields = problem ? show_config(config) : NULL;
     p.text = problem;
     if (fields && gemmd_config_exactness(&p, target, fields, &exact, &e) == 0) {
-        json_object_set_new(row, "exact",
+        json_object_set_new(row, "exactness",
                             json_pack("{sb, sb, ss}", "runs", exact.runs, "batches", exact.batches,
                                       "order", exact.order));
     }

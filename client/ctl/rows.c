@@ -151,6 +151,8 @@ void rows_derive(const char *what, const json_t *baselines, json_t *rows)
     json_array_foreach(rows, i, row) {
         if (list_has("best,stale,history,portfolio", what)) {
             rows_derive_best(row);
+        } else if (strcmp(what, "served") == 0) {
+            result_derive(row);
         } else if (strcmp(what, "trials") == 0) {
             baselines_apply(baselines, row);
             json_object_set_new(row, "why", why_failed(row));

@@ -45,14 +45,13 @@ static char *why_list_differences(const json_t *list, const char *name, const ch
     return out;
 }
 
-/* The problem as a user would type it: without default values. */
-static char *short_problem(const json_t *why)
+char *why_shorten_problem(const json_t *problem)
 {
     static const char *const usual[][2] = {{"dtype_in", "bf16"},       {"dtype_acc", "fp32"},
                                            {"family", "grouped_gemm"}, {"routing", "uniform"},
                                            {"quant", "none"},          {"scale_block", "none"}};
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
-    json_t *p = json_copy(json_object_get(why, "problem"));
+    json_t *p = json_copy((json_t *)(uintptr_t)problem);
     if (strcmp(field_text(p, "dtype_in"), field_text(p, "dtype_out")) == 0) {
         json_object_del(p, "dtype_out");
     }
@@ -108,7 +107,7 @@ static void print_answer(const json_t *why)
 
 static void print_key(const json_t *why)
 {
-    char *problem = short_problem(why);
+    char *problem = why_shorten_problem(json_object_get(why, "problem"));
     char *rounded = why_list_differences(json_object_get(why, "rounded"), "bucket", " -> ");
     line("problem", "%s", problem ? problem : "");
     line("key", "%s", field_text(why, "key"));
@@ -230,7 +229,7 @@ static void print_miss(const json_t *why)
 static void print_action(const json_t *why, const struct gemmd_query *q)
 {
     const char *action = field_text(why, "action"), *tuning = field_text(why, "tuning");
-    char *problem = short_problem(why);
+    char *problem = why_shorten_problem(json_object_get(why, "problem"));
     char exact[100] = "", atol[NUMBER_TEXT_MAX], rtol[NUMBER_TEXT_MAX];
     if (q->atol > 0 || q->rtol > 0) { /* all digits: rounding up would loosen the tolerances */
         number_text(q->atol > 0 ? q->atol : 1e-2, atol);
@@ -266,12 +265,31 @@ static void why_show(struct subject *s, json_t *why)
     print_action(why, &s->search.query);
 }
 
+static int why_run(struct subject *s)
+{
+    if (s->given[OWN_ALL] && !s->given[OWN_JOB]) {
+        return ctl_usage("--all stands beside --job ID: a query has the answer of one daemon");
+    }
+    return s->given[OWN_JOB] ? jobs_explain_job(s) : subject_run_method(s);
+}
+
+static const struct argp_option why_options[] = {
+    {"job", OWN_KEY + OWN_JOB, "ID", 0,
+     "why a job was slow: its products that were answered by a lower tier (`gemmctl jobs` lists "
+     "the jobs)",
+     2},
+    {"all", OWN_KEY + OWN_ALL, 0, 0, "with --job: of every daemon of this host", 2},
+    {0},
+};
+
 const struct command command_why = {
     .name = "why",
-    .help = "why a query gets its answer, and how to get a better answer",
+    .help = "why a query gets its answer, or why a job was slow",
+    .run = why_run,
     .show = why_show,
-    .args_doc = "KEY|PROBLEM",
+    .args_doc = "KEY|PROBLEM\n--job ID",
     .doc = "Explains the present answer of a query: tier, row, evidence, how far to rely on the "
            "answer, and how to get a better answer. Nothing is tuned.",
+    .options = why_options,
     .parts = {&problems_argp, &tolerance_argp, &target_argp, &ctl_argp},
 };

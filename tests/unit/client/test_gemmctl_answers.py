@@ -300,3 +300,13 @@ def test_answers_of_a_generation(fake, args):
     ctl(fake, *args, "--generation", 22)
     ctl(fake, *args, GEMMD_GENERATION="22")
     assert [p["generation"] for p in fake.params_of("hello")] == [22, 22]
+
+
+def test_an_older_daemon_that_knows_no_jobs_is_used_all_the_same(fake):
+    def refuse_job(params):
+        if "job" in params:
+            raise Refusal("unknown_field", "this method has no field 'job'")
+        return {"version": 1, "build": "older"}
+    fake.answers["hello"] = refuse_job
+    assert ctl(fake, "get", "--m", 64, "--n", 64, "--k", 64, SLURM_JOB_ID="7").returncode == 0
+    assert [p.get("job") for p in fake.params_of("hello")] == ["slurm:7", None]

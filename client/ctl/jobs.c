@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * jobs: the training jobs that got answers. why --job: the products of a job that were answered by
+ * a lower tier, and the time that this cost by today's measurements.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+/* ---- jobs ----------------------------------------------------------------------------------- */
+
+/* Lets a daemon send its counts to the database, as each list of jobs does. */
+static int jobs_send_counts(struct subject *s, json_t *all, json_t *daemon)
+{
+    int code = DONE;
+    json_decref(ctl_list(&s->ctl, "jobs", json_pack("{si}", "limit", 1), &code));
+    return code;
+}
+
+/* With --all each daemon of the host sends its counts before the first list is read. */
+static int jobs_send_all(struct subject *s)
+{
+    int code = DONE;
+    if (s->given[OWN_ALL]) {
+        json_decref(every_ask(s, jobs_send_counts, &code));
+    }
+    return code;
+}
+
+static int jobs_run(struct subject *s)
+{
+    const int code = jobs_send_all(s);
+    return code ? code : listing_show_rows(s, "jobs");
+}
+
+static const struct argp_option jobs_options[] = {
+    {"all", OWN_KEY + OWN_ALL, 0, 0, "of every daemon of this host", 2},
+    {0},
+};
+
+const struct command command_jobs = {
+    .name = "jobs",
+    .help = "the training jobs that got answers, by tier",
+    .run = jobs_run,
+    .doc = "Lists the jobs that got answers, the latest first, and the number of answers of each "
+           "tier. `gemmctl why --job ID` explains a slow job.",
+    .options = jobs_options,
+    .parts = {&filter_argp, &view_argp, &ctl_argp},
+};
+
+/* ---- why --job ------------------------------------------------------------------------------ */
+
+/* True when `id` is the job's name, or the part of the name behind the kind, as in "slurm:4711". */
+static bool jobs_is_named(const char *job, const char *id)
+{
+    const char *colon = strchr(job, ':');
+    return strcmp(job, id) == 0 || (colon && strcmp(colon + 1, id) == 0);
+}
+
+static void jobs_add(json_t *job, const char *name, long long n)
+{
+    json_object_set_new(job, name, json_integer(field_int(job, name) + n));
+}
+
+/* Returns the row's job in `jobs`, which it adds when it is new. */
+static json_t *jobs_find(json_t *jobs, const json_t *row)
+{
+    size_t i;
+    json_t *job;
+    json_array_foreach(jobs, i, job) {
+        if (field_int(job, "uid") == field_int(row, "uid") &&
+            strcmp(field_text(job, "job"), field_text(row, "job")) == 0) {
+            return job;
+        }
+    }
+    job = json_pack("{sO, sO, sO, sO, si, si, si, si, s[]}", "uid", json_object_get(row, "uid"),
+                    "job", json_object_get(row, "job"), "first_s", json_object_get(row, "first_s"),
+                    "last_s", json_object_get(row, "last_s"), "exact", 0, "near", 0, "portfolio", 0,
+                    "default", 0, "products");
+    json_array_append_new(jobs, job);
+    return job;
+}
+
+static void jobs_add_row(json_t *jobs, json_t *row)
+{
+    json_t *job = jobs_find(jobs, row);
+    jobs_add(job, field_text(row, "tier"), field_int(row, "answers"));
+    if (field_int(row, "first_s") < field_int(job, "first_s")) {
+        json_object_set(job, "first_s", json_object_get(row, "first_s"));
+    }
+    if (field_int(row, "last_s") > field_int(job, "last_s")) {
+        json_object_set(job, "last_s", json_object_get(row, "last_s"));
+    }
+    if (strcmp(field_text(row, "tier"), "exact") != 0) {
+        json_array_append(json_object_get(job, "products"), row);
+    }
+}
+
+/* The rows of the daemon, or of every database of the host. */
+static json_t *jobs_rows(struct subject *s, int *code)
+{
+    json_t *rows = NULL, *all, *daemon;
+    size_t i;
+    if (!s->given[OWN_ALL]) {
+        *code = ctl_connect(&s->ctl);
+        return *code ? NULL : ctl_list(&s->ctl, "served", json_incref(s->filter), code);
+    }
+    *code = jobs_send_all(s);
+    all = *code ? NULL : every_rows(s, code);
+    rows = all ? json_array() : NULL;
+    json_array_foreach(all, i, daemon) {
+        json_array_extend(rows, json_object_get(daemon, "rows"));
+    }
+    json_decref(all);
+    return rows;
+}
+
+/* ---- the page ------------------------------------------------------------------------------- */
+
+/* Prints a line "name          text"; a line without a name continues the line above. */
+__attribute__((format(printf, 2, 3))) static void jobs_print_line(const char *name,
+                                                                  const char *format, ...)
+{
+    va_list args;
+    char *text;
+    va_start(args, format);
+    text = text_visible(vasprintf(&text, format, args) < 0 ? NULL : text);
+    va_end(args);
+    printf("%-12s %s\n", name, text ? text : "");
+    free(text);
+}
+
+/* The evidence for a row in a sentence, and the loss where both configs were measured. */
+static char *jobs_explain(const json_t *row)
+{
+    const double lost = field_number(row, "lost_us");
+    if (!*field_text(row, "key")) {
+        return strdup("further products, beyond the limit of a job: not known by name");
+    }
+    if (!json_is_number(json_object_get(row, "best_us"))) {
+        return strdup("no evidence: nothing was measured for this product");
+    }
+    char *age = show_age(json_object_get(row, "best_s"));
+    char *text =
+        !json_is_number(json_object_get(row, "lost_us"))
+            ? text_format("no evidence: the config of this answer was not measured; the best is "
+                          "%s old",
+                          age)
+        : lost > 0 ? text_format("each launch lost %.0f %%; the best is %s old",
+                                 100 * lost / field_number(row, "served_us"), age)
+                   : text_format("nothing lost: no measured config is faster");
+    free(age);
+    return text;
+}
+
+static void jobs_print_sums(const json_t *job)
+{
+    static const char *const tiers[] = {"exact", "near", "portfolio", "default"};
+    char *first = show_age(json_object_get(job, "first_s"));
+    char *last = show_age(json_object_get(job, "last_s"));
+    char *text = NULL;
+    for (size_t i = 0; i < COUNT(tiers); i++) {
+        const long long n = field_int(job, tiers[i]);
+        text = n ? text_append(text, "%s%lld %s", text ? ", " : "", n, tiers[i]) : text;
+    }
+    const char *name = field_text(job, "job");
+    jobs_print_line("job", "%s of uid %lld", *name ? name : "(further jobs)",
+                    field_int(job, "uid"));
+    jobs_print_line("answers", "first %s ago, last %s ago", first, last);
+    jobs_print_line("", "%s", text ? text : "none");
+    free(text);
+    free(first);
+    free(last);
+}
+
+/* Sums the loss of a launch of each product; a product with several rows counts with its worst. */
+static void jobs_print_loss(const json_t *products)
+{
+    json_t *worst = json_object(), *row;
+    double sum = 0;
+    size_t i, n_known = 0;
+    const char *key;
+    json_array_foreach((json_t *)(uintptr_t)products, i, row) {
+        const json_t *lost = json_object_get(row, "lost_us");
+        const double before = field_number(worst, field_text(row, "key"));
+        n_known += json_is_number(lost);
+        if (json_is_number(lost) && json_number_value(lost) > before) {
+            json_object_set(worst, field_text(row, "key"), (json_t *)(uintptr_t)lost);
+        }
+    }
+    json_object_foreach(worst, key, row) {
+        sum += json_number_value(row);
+    }
+    if (json_array_size(products) == 0) {
+        jobs_print_line("lost", "nothing: every answer was of the tier exact");
+    } else if (n_known == 0) {
+        jobs_print_line("lost", "not known: there is no evidence");
+    } else {
+        jobs_print_line("lost",
+                        "%.*f us when each of these products is launched once; evidence for %zu "
+                        "of %zu rows",
+                        show_decimals(sum), sum, n_known, json_array_size(products));
+    }
+    json_decref(worst);
+}
+
+static void jobs_print_actions(const json_t *products)
+{
+    enum { SHOWN = 8 };
+    json_t *seen = json_object(), *row;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)products, i, row) {
+        const char *key = field_text(row, "key");
+        if (!*key || json_is_number(json_object_get(row, "best_us")) ||
+            json_object_get(seen, key) || json_object_size(seen) >= SHOWN) {
+            continue;
+        }
+        json_t *problem = json_copy(json_object_get(row, "problem"));
+        json_object_set(problem, "op", json_object_get(row, "op"));
+        char *text = why_shorten_problem(problem);
+        jobs_print_line(json_object_size(seen) ? "" : "do", "gemmctl tune '%s'", text ? text : "");
+        json_object_set_new(seen, key, json_true());
+        free(text);
+        json_decref(problem);
+    }
+    if (json_object_size(seen) == 0 && json_array_size(products) > 0) {
+        jobs_print_line("do", "nothing: a job that asks now gets the best answers of today");
+    }
+    json_decref(seen);
+}
+
+static void jobs_print(const struct ctl *c, const json_t *job)
+{
+    const json_t *products = json_object_get(job, "products");
+    size_t i;
+    json_t *row;
+    jobs_print_sums(job);
+    jobs_print_loss(products);
+    json_array_foreach((json_t *)(uintptr_t)products, i, row) {
+        char *text = jobs_explain(row);
+        json_object_set_new(row, "why", json_string(text));
+        result_derive(row);
+        free(text);
+    }
+    if (json_array_size(products) > 0) {
+        putchar('\n');
+        rows_print(c, "served", products);
+        putchar('\n');
+    }
+    jobs_print_actions(products);
+}
+
+int jobs_explain_job(struct subject *s)
+{
+    static const char *const order[] = {"-lost_us", "-answers", NULL};
+    const char *id = s->given[OWN_JOB];
+    int code = DONE;
+    json_t *jobs = json_array(), *row, *job;
+    size_t i;
+    if (problems_given(&s->problems) || !*id) {
+        json_decref(jobs);
+        return ctl_usage("--job takes the ID of a job, and no problem; `gemmctl jobs` lists them");
+    }
+    json_object_set_new(s->filter, "job", json_sprintf("~%s", id));
+    json_t *rows = jobs_rows(s, &code);
+    rows_sort(rows, order);
+    json_array_foreach(rows, i, row) {
+        if (jobs_is_named(field_text(row, "job"), id)) {
+            jobs_add_row(jobs, row);
+        }
+    }
+    json_decref(rows);
+    if (code == DONE && json_array_size(jobs) == 0) {
+        code = ctl_failed("no job \"%s\" got an answer here in the last 30 days; `gemmctl jobs` "
+                          "lists the jobs",
+                          id);
+    } else if (code == DONE && s->ctl.json) {
+        return ctl_print_json(jobs);
+    }
+    json_array_foreach(code == DONE ? jobs : NULL, i, job) {
+        if (i > 0) {
+            putchar('\n');
+        }
+        jobs_print(&s->ctl, job);
+    }
+    json_decref(jobs);
+    return code;
+}
