@@ -24,7 +24,8 @@ enum dtype {
     DTYPE_FP16 = 2,
     DTYPE_FP32 = 3,
     DTYPE_INT32 = 4,
-    DTYPE_INT64 = 5
+    DTYPE_INT64 = 5,
+    DTYPE_FP8_E4M3 = 6 /* kernels/fp8.h */
 };
 
 /* dW: the kernel adds its result to `out`, also when the problem's field `accumulate` is false.
