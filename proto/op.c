@@ -49,11 +49,6 @@ bool op_is_custom(const struct op *op)
     return op == &custom_op;
 }
 
-bool op_is_gemm_alias(const char *name, size_t n)
-{
-    return text_is("gemm", name, n);
-}
-
 static bool is_custom_name(const char *name, size_t n)
 {
     size_t prefix = strlen(custom_prefix);
@@ -71,26 +66,30 @@ static bool is_custom_name(const char *name, size_t n)
     return true;
 }
 
-static const struct op *op_find_registered(const char *name, size_t n)
+static const struct op *op_find_alias(const char *name, size_t n, const struct op_alias **alias)
 {
     for (size_t i = 0; i < n_indexes; i++) {
-        if (text_is(indexes[i].op->name, name, n)) {
-            return indexes[i].op;
+        const struct op_alias *a = indexes[i].op->aliases;
+        for (; a && a->name; a++) {
+            if (text_is(a->name, name, n)) {
+                *alias = a;
+                return indexes[i].op;
+            }
         }
     }
     return NULL;
 }
 
-const struct op *op_find_n(const char *name, size_t n)
+const struct op *op_find_n(const char *name, size_t n, const struct op_alias **alias)
 {
-    const struct op *op = op_find_registered(name, n);
-    if (op) {
-        return op;
+    *alias = NULL;
+    for (size_t i = 0; i < n_indexes; i++) {
+        if (text_is(indexes[i].op->name, name, n)) {
+            return indexes[i].op;
+        }
     }
-    if (op_is_gemm_alias(name, n)) {
-        return op_find_registered("grouped_gemm", strlen("grouped_gemm"));
-    }
-    return is_custom_name(name, n) ? &custom_op : NULL;
+    const struct op *op = op_find_alias(name, n, alias);
+    return op || !is_custom_name(name, n) ? op : &custom_op;
 }
 
 void op_names(struct text_out *o)
@@ -98,7 +97,10 @@ void op_names(struct text_out *o)
     for (size_t i = 0; i < n_indexes; i++) {
         text_puts(o, indexes[i].op->name);
         text_puts(o, ", ");
+        for (const struct op_alias *a = indexes[i].op->aliases; a && a->name; a++) {
+            text_puts(o, a->name);
+            text_puts(o, ", ");
+        }
     }
-    text_puts(o, op_find_registered("grouped_gemm", strlen("grouped_gemm")) ? "gemm, " : "");
     text_puts(o, "custom:<name> (1 to 48 of A-Z a-z 0-9 _ . -)");
 }

@@ -20,10 +20,9 @@ static inline const struct op_field *op_index_field_at(const struct op_index *x,
 
 /* The sorted names of a registered op's fields; NULL for custom and unknown ops. */
 const struct op_index *op_index_of(const struct op *op);
-/* Finds an op by name. NULL: unknown. "gemm" is an alias (problem_make). */
-const struct op *op_find_n(const char *name, size_t n);
+/* Finds an op by its name or by an alias. NULL: unknown. *alias: the alias, or NULL. */
+const struct op *op_find_n(const char *name, size_t n, const struct op_alias **alias);
 bool op_is_custom(const struct op *op);
-bool op_is_gemm_alias(const char *name, size_t n);
 void op_names(struct text_out *o); /* "grouped_gemm, gemm, custom:<name> ...", for error messages */
 
 /* ---- problem_slots.c ------------------------------------------------------------------------ */
@@ -53,9 +52,10 @@ void slots_init(struct slots *g, const struct op_index *index);
 /* Finds the slot of a field, which the caller fills. ERROR_UNKNOWN_FIELD; ERROR_CONFLICT: the field
  * was given before. */
 int slots_find(struct slots *g, const char *name, size_t n, struct slot **out, struct error *err);
-/* Checks the given values and makes p->fields; the caller has set p->op. gemm: the op was given as
- * its alias "gemm". */
-int slots_make_problem(struct problem *p, struct slots *g, bool gemm, struct error *err);
+/* Checks the given values and makes p->fields; the caller has set p->op. `alias`: the name by which
+ * the op was given, NULL: its own. */
+int slots_make_problem(struct problem *p, struct slots *g, const struct op_alias *alias,
+                       struct error *err);
 /* Writes a field's accepted values: "an integer 1..1024", "forward, dX or dW", "true or false",
  * "text". */
 void slots_put_accepted(struct text_out *o, const struct op_field *f);

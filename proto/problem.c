@@ -7,9 +7,10 @@
 #include "proto/record.h"
 #include "proto/wire_inner.h"
 
-static int set_op(struct problem *p, const char *name, size_t n, struct error *err)
+static int set_op(struct problem *p, const char *name, size_t n, const struct op_alias **alias,
+                  struct error *err)
 {
-    p->op = op_find_n(name, n);
+    p->op = op_find_n(name, n, alias);
     p->op_name[0] = 0;
     record_init(&p->fields);
     if (!p->op) {
@@ -32,8 +33,9 @@ static int set_op(struct problem *p, const char *name, size_t n, struct error *e
 static int problem_make_from(struct problem *p, const char *op_name, size_t n,
                              const struct record *fields, struct error *err)
 {
+    const struct op_alias *alias;
     assert(fields != &p->fields);
-    int r = set_op(p, op_name, n, err);
+    int r = set_op(p, op_name, n, &alias, err);
     if (r < 0) {
         return r;
     }
@@ -56,7 +58,7 @@ static int problem_make_from(struct problem *p, const char *op_name, size_t n,
         s->v = record_at(fields, i);
         s->text_n = s->v.type == VALUE_TEXT ? strlen(s->v.text) : 0;
     }
-    return slots_make_problem(p, &g, op_is_gemm_alias(op_name, n), err);
+    return slots_make_problem(p, &g, alias, err);
 }
 
 int problem_make(struct problem *p, const char *op_name, const struct record *fields,
@@ -132,8 +134,8 @@ static int problem_read_pair(struct slots *g, const msgpack_object_kv *kv, struc
     return take_other(g, s, wire_out(&kv->val), err);
 }
 
-static int problem_unpack_known(struct problem *p, const struct wire_obj *map, bool gemm,
-                                struct error *err)
+static int problem_unpack_known(struct problem *p, const struct wire_obj *map,
+                                const struct op_alias *alias, struct error *err)
 {
     struct slots g;
     slots_init(&g, op_index_of(p->op));
@@ -144,7 +146,7 @@ static int problem_unpack_known(struct problem *p, const struct wire_obj *map, b
             return r;
         }
     }
-    return slots_make_problem(p, &g, gemm, err);
+    return slots_make_problem(p, &g, alias, err);
 }
 
 int problem_unpack(struct problem *p, const struct wire_obj *map, struct error *err)
@@ -156,14 +158,15 @@ int problem_unpack(struct problem *p, const struct wire_obj *map, struct error *
             err, ERROR_INVALID,
             "a problem must be a map with 'op', such as {\"op\": \"grouped_gemm\", ...}");
     }
-    int r = set_op(p, name, n, err);
+    const struct op_alias *alias;
+    int r = set_op(p, name, n, &alias, err);
     if (r < 0) {
         return r;
     }
     if (op_is_custom(p->op)) {
         return record_unpack_but(&p->fields, map, "op", err);
     }
-    return problem_unpack_known(p, map, op_is_gemm_alias(name, n), err);
+    return problem_unpack_known(p, map, alias, err);
 }
 
 void problem_pack(struct wire_buf *b, const struct problem *p)

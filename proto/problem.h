@@ -41,10 +41,22 @@ struct op_field {
     const char *help; /* one line, with unit */
 };
 
+/* Another name of an op, which sets some fields: "gemm" is grouped_gemm with one expert. A problem
+ * by this name may not give the fields other values. Answers name the op. */
+enum { OP_ALIAS_SETS_MAX = 4 };
+struct op_alias {
+    const char *name;
+    struct {
+        const char *field; /* NULL: no further field */
+        struct value value;
+    } sets[OP_ALIAS_SETS_MAX];
+};
+
 struct op {
     const char *name;
     const struct op_field *fields;
     size_t n_fields;
+    const struct op_alias *aliases; /* up to an alias without name; NULL: the op has none */
     /* Checks relations between fields (contradicting flags, divisibility, products). All fields are
      * present and in range. May also replace a value by its canonical form (routing lists). 0 or
      * ERROR_*. */
@@ -70,11 +82,10 @@ struct problem {
  * in kernels/). The "custom:" op is always known. */
 void ops_set(const struct op *const *list);
 
-/* Makes the canonical problem of an op from the given fields. "gemm" is grouped_gemm with experts =
- * 1 and topk = 1. ERROR_UNKNOWN_OP, ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; error
- * messages name the field, the value and the accepted values. An integer field takes a real with an
- * integral value too, a real field an integer; no other types convert. `fields` may not be
- * p->fields. */
+/* Makes the canonical problem of an op, or of its alias, from the given fields. ERROR_UNKNOWN_OP,
+ * ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; error messages name the field, the value and
+ * the accepted values. An integer field takes a real with an integral value too, a real field an
+ * integer; no other types convert. `fields` may not be p->fields. */
 int problem_make(struct problem *p, const char *op_name, const struct record *fields,
                  struct error *err);
 /* Reads a wire map {"op": ..., fields}; nil means "not given". An array of integers for a text

@@ -173,35 +173,44 @@ static int slots_append_fields(struct problem *p, struct slots *g, struct error 
     return 0;
 }
 
-/* Sets a field of the alias "gemm" to 1: experts or topk. Refuses another given value. */
-static int set_to_one(struct slots *g, const char *name, struct error *err)
+static bool slots_has_value(const struct slot *s, const struct value *v)
 {
-    size_t at;
-    if (!record_find_n(&g->index->names, name, strlen(name), &at)) {
-        return 0;
+    if (v->type == VALUE_TEXT) {
+        return s->v.type == VALUE_TEXT && text_is(v->text, s->v.text, s->text_n);
     }
-    struct slot *s = &g->slots[at];
-    bool one = (s->v.type == VALUE_INT && s->v.integer == 1) ||
-               (s->v.type == VALUE_REAL && s->v.real == 1);
-    if (s->v.type != VALUE_NONE && !one) {
-        return error_set(
-            err, ERROR_CONFLICT,
-            "gemm has one expert and topk 1, but %s is given otherwise; use op grouped_gemm", name);
+    return (s->v.type == VALUE_INT && s->v.integer == v->integer) ||
+           (s->v.type == VALUE_REAL && s->v.real == (double)v->integer);
+}
+
+/* Sets the fields of an alias, which are integers and texts. Refuses other given values. */
+static int slots_apply_alias(struct slots *g, const struct op_alias *alias, struct error *err)
+{
+    for (size_t i = 0; i < OP_ALIAS_SETS_MAX && alias->sets[i].field; i++) {
+        const char *name = alias->sets[i].field;
+        const struct value *v = &alias->sets[i].value;
+        size_t at;
+        if (!record_find_n(&g->index->names, name, strlen(name), &at)) {
+            continue;
+        }
+        struct slot *s = &g->slots[at];
+        if (s->v.type != VALUE_NONE && !slots_has_value(s, v)) {
+            char value[80];
+            value_format(v, value, sizeof(value));
+            return error_set(err, ERROR_CONFLICT,
+                             "%s has %s=%s, but %s is given otherwise; use op %s", alias->name,
+                             name, value, name, g->index->op->name);
+        }
+        s->v = *v;
+        s->text_n = v->type == VALUE_TEXT ? strlen(v->text) : 0;
     }
-    s->v = VALUE_OF_INT(1);
     return 0;
 }
 
-int slots_make_problem(struct problem *p, struct slots *g, bool gemm, struct error *err)
+int slots_make_problem(struct problem *p, struct slots *g, const struct op_alias *alias,
+                       struct error *err)
 {
-    if (gemm) {
-        int r = set_to_one(g, "experts", err);
-        r = r < 0 ? r : set_to_one(g, "topk", err);
-        if (r < 0) {
-            return r;
-        }
-    }
-    int r = slots_append_fields(p, g, err);
+    int r = alias ? slots_apply_alias(g, alias, err) : 0;
+    r = r ? r : slots_append_fields(p, g, err);
     if (r < 0) {
         return r;
     }

@@ -129,8 +129,16 @@ static void test_bucket(struct problem *p, enum bucket_scheme scheme)
     }
 }
 
+static const struct op_alias test_aliases[] = {
+    {"gemm",
+     {{"experts", {.type = VALUE_INT, .integer = 1}}, {"topk", {.type = VALUE_INT, .integer = 1}}}},
+    {"forward_gemm", {{"mode", {.type = VALUE_TEXT, .text = "forward"}}}},
+    {NULL},
+};
+
 static const struct op test_op = {
     .name = "grouped_gemm",
+    .aliases = test_aliases,
     .fields = test_fields,
     .n_fields = sizeof(test_fields) / sizeof(test_fields[0]),
     .check = test_check,

@@ -150,6 +150,7 @@ static void test_format_is_cut(void **state)
 static void test_gemm(void **state)
 {
     (void)state;
+    const struct op_alias *alias;
     ACCEPTS(parse("gemm mode=forward M=64 N=64 K=64"));
     assert_string_equal(fixture.p.op_name, "grouped_gemm");
     assert_int_equal(record_int(&fixture.p.fields, "experts", 0), 1);
@@ -159,10 +160,26 @@ static void test_gemm(void **state)
     REFUSES(ERROR_CONFLICT, "experts is given otherwise; use op grouped_gemm",
             parse("gemm mode=forward M=64 N=64 K=64 experts=8"));
     REFUSES(ERROR_CONFLICT, "topk", parse("gemm mode=forward M=64 N=64 K=64 topk=true"));
-    assert_ptr_equal(op_find_n("gemm", strlen("gemm")), &test_op);
+    assert_ptr_equal(op_find_n("gemm", strlen("gemm"), &alias), &test_op);
+    assert_string_equal(alias->name, "gemm");
+    assert_ptr_equal(op_find_n("grouped_gemm", strlen("grouped_gemm"), &alias), &test_op);
+    assert_null(alias);
     static const struct op *const none[] = {NULL};
     ops_set(none);
-    assert_null(op_find_n("gemm", strlen("gemm")));
+    assert_null(op_find_n("gemm", strlen("gemm"), &alias));
+}
+
+static void test_an_alias_sets_texts_too(void **state)
+{
+    (void)state;
+    ACCEPTS(parse("forward_gemm M=64 N=64 K=64"));
+    assert_string_equal(record_text(&fixture.p.fields, "mode", ""), "forward");
+    ACCEPTS(parse("forward_gemm mode=forward M=64 N=64 K=64 experts=2"));
+    REFUSES(ERROR_CONFLICT,
+            "forward_gemm has mode=forward, but mode is given otherwise; use op grouped_gemm",
+            parse("forward_gemm mode=dX M=64 N=64 K=64"));
+    REFUSES(ERROR_CONFLICT, "mode", parse("forward_gemm mode=1 M=64 N=64 K=64"));
+    REFUSES(ERROR_UNKNOWN_OP, "grouped_gemm, gemm, forward_gemm, custom:", parse("gem M=1"));
 }
 
 static void test_custom(void **state)
@@ -172,7 +189,8 @@ static void test_custom(void **state)
     assert_string_equal(format(), "custom:my.op-1_X a=1 b=2.5 c=true shape=4x4");
     ACCEPTS(parse("custom:x"));
     assert_string_equal(format(), "custom:x");
-    assert_non_null(op_find_n("custom:x", strlen("custom:x")));
+    const struct op_alias *alias;
+    assert_non_null(op_find_n("custom:x", strlen("custom:x"), &alias));
     static const char *const bad[] = {
         "custom:",
         "custom",
@@ -184,7 +202,7 @@ static void test_custom(void **state)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct record none;
         record_init(&none);
-        assert_null(op_find_n(bad[i], strlen(bad[i])));
+        assert_null(op_find_n(bad[i], strlen(bad[i]), &alias));
         REFUSES(ERROR_UNKNOWN_OP, "custom:<name>",
                 problem_make(&fixture.p, bad[i], &none, &fixture.err));
     }
@@ -198,7 +216,9 @@ static void test_custom(void **state)
 static void test_op_errors(void **state)
 {
     (void)state;
-    REFUSES(ERROR_UNKNOWN_OP, "there is no op 'conv2d'; known: grouped_gemm, gemm, custom:<name>",
+    REFUSES(ERROR_UNKNOWN_OP,
+            "there is no op 'conv2d'; known: grouped_gemm, gemm, forward_gemm, "
+            "custom:<name>",
             parse("conv2d M=1"));
     REFUSES(ERROR_UNKNOWN_OP, "there is no op ''", unpack("{\"op\":\"\"}"));
     REFUSES(ERROR_INVALID, "a map with 'op'", unpack("{\"M\":1}"));
@@ -378,6 +398,7 @@ int main(void)
         TEST(test_pack),
         TEST(test_format_is_cut),
         TEST(test_gemm),
+        TEST(test_an_alias_sets_texts_too),
         TEST(test_custom),
         TEST(test_op_errors),
         TEST(test_field_errors),

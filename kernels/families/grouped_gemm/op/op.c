@@ -266,8 +266,20 @@ void gemm_work(const struct problem *p, double *flops, double *bytes)
     }
 }
 
+#define ONE                                                                                        \
+    {                                                                                              \
+        .type = VALUE_INT, .integer = 1                                                            \
+    }
+
+/* Dense products, as other libraries name them. */
+static const struct op_alias aliases[] = {
+    {"gemm", {{"experts", ONE}, {"topk", ONE}}},
+    {NULL},
+};
+
 const struct op grouped_gemm_op = {
     .name = "grouped_gemm",
+    .aliases = aliases,
     .fields = fields,
     .n_fields = sizeof(fields) / sizeof(fields[0]),
     .check = gemm_op_check,
