@@ -161,6 +161,7 @@ static const struct field problem_fields[] = {
     FIELD_ROW(gemmd_problem, "\xaa", "accumulate", FLAG, accumulate),
     FIELD_ROW(gemmd_problem, "\xaf", "batch_invariant", FLAG, batch_invariant),
     FIELD_ROW(gemmd_problem, "\xa7", "routing", TEXT, routing),
+    FIELD_ROW(gemmd_problem, "\xa5", "quant", TEXT, quant),
 };
 static const struct field query_fields[] = {
     FIELD_ROW(gemmd_query, "\xa8", "strategy", TEXT, strategy),
@@ -275,14 +276,13 @@ int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct e
         return pack_text(b, p->text, err);
     }
     const struct gemmd_problem named = ask_name_rows(p, rows);
-    size_t at = b->len, count = 1;
-    _Static_assert(1 + PROBLEM_FIELDS < 16, "the map's head is a byte, whatever it holds");
+    WIRE_BUF_AUTO fields = WIRE_BUF_NULL;
+    size_t count = 1;
+    int r = ask_put_fields(&fields, problem_fields, PROBLEM_FIELDS, &named, &count, err);
     wire_put_map(b, count);
     wire_put_kv_str(b, "op", "grouped_gemm");
-    int r = ask_put_fields(b, problem_fields, PROBLEM_FIELDS, &named, &count, err);
-    if (!b->failed) {
-        b->data[at] = (uint8_t)(0x80 | count); /* the head of a short map */
-    }
+    wire_put_raw(b, fields.data, fields.len);
+    b->failed = b->failed || fields.failed;
     return r;
 }
 

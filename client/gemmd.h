@@ -147,7 +147,7 @@ GEMMD_API int gemmd_generation(struct gemmd *g, int64_t *newest, int64_t *pinned
 struct gemmd_problem {
     size_t size;
     const char *mode;      /* "forward" | "dX" | "dW" */
-    const char *dtype_in;  /* "bf16" (NULL) | "fp16" | "fp32" */
+    const char *dtype_in;  /* "bf16" (NULL) | "fp16" | "fp32"; NULL with quant, which decides it */
     const char *dtype_out; /* NULL: as dtype_in; "fp32": only in mode dW, or with dtype_in "fp32" */
     int64_t m, n, k;       /* M is a multiple of topk */
     int64_t experts, topk; /* 0: 1 */
@@ -168,11 +168,15 @@ struct gemmd_problem {
      * all answers are configs with the same order of summation. A key of its own. Not in mode dW,
      * which sums over the batch. */
     bool batch_invariant;
+    /* "none" (NULL) | "fp8_block": fp8 operands with fp32 scales, 1x128 of X and dY, 128x128 of W |
+     * "fp8_row": fp8 operands with a scale for each row. dtype_out is then "bf16" (NULL) or, in
+     * mode dW, "fp32" */
+    const char *quant;
 };
 #define GEMMD_PROBLEM_INIT                                                                         \
     {                                                                                              \
         sizeof(struct gemmd_problem), "forward", NULL, NULL, 0, 0, 0, 1, 1, false, false, false,   \
-            false, NULL, NULL, NULL, false                                                         \
+            false, NULL, NULL, NULL, false, NULL                                                   \
     }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -539,6 +543,20 @@ enum {
  *   dW       dy [T, N], x as in forward              [experts, N, K]; an expert without rows: zeros
  * With permute_y, dX and dW read row gather_indices[i] of dy: any row of dy, also twice, and also
  * beyond T. Kernels rely on indices below 2^30 and a dy below 64 GiB; the caller must ensure both.
+ *
+ * Operands of quant=fp8_block and fp8_row are e4m3, a byte an element, and lie with the summed
+ * dimension contiguous:
+ *   forward  x [T, K], w [experts, N, K]
+ *   dX       dy [T, N], w [experts, K, N]: the transposed weights
+ *   dW       dy [N, C], x [K, C]. The columns are the routed rows in the order of experts. Each
+ *            expert begins at a multiple of 128 columns; the gap behind its last row is zeros.
+ *            C >= (T + 127 * min(experts, T)) / 128 * 128
+ * An element's value is its number times scale[row / R * stride + b * stride_block]:
+ *   fp8_block  b: the block of 128 along the summed dimension; R: 128 for w, else 1
+ *   fp8_row    b: in dW the expert, else 0; R: 1
+ * Scale strides of 0: x and dy [b][row], with the rows padded to a multiple of 4; where the launch
+ * gathers their rows [row][b], with b padded to a multiple of 4. w of fp8_block
+ * [experts, ceil(N / 128), ceil(K / 128)] in forward and dX; w of fp8_row [experts, row].
  */
 struct gemmd_grouped_gemm_args {
     uint32_t size;
@@ -559,11 +577,15 @@ struct gemmd_grouped_gemm_args {
     void *workspace; /* gemmd_kernel_workspace bytes, 256-byte aligned; NULL when 0 */
     int64_t workspace_bytes;
     void *stream; /* CUstream; NULL: the default stream; ignored on the CPU */
+    const void *x_scale, *w_scale, *dy_scale; /* fp32, of fp8 operands; else NULL */
+    int64_t x_scale_stride, x_scale_stride_block;
+    int64_t w_scale_stride, w_scale_stride_block, w_scale_stride_expert;
+    int64_t dy_scale_stride, dy_scale_stride_block;
 };
 #define GEMMD_GROUPED_GEMM_ARGS_INIT                                                               \
     {                                                                                              \
         sizeof(struct gemmd_grouped_gemm_args), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, \
-            NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, NULL                                               \
+            NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0        \
     }
 
 /* *bytes: size of the device memory that a launch with these args needs as `workspace`. The caller

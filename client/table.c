@@ -42,6 +42,8 @@ struct table_memory {
 /* ---- questions ------------------------------------------------------------------------------- */
 
 enum { QUESTION_FLAGS = 5, QUESTION_TEXTS, QUESTION_MORE = QUESTION_TEXTS + 4 };
+/* The texts of which the words hold the first bytes only, and `quant`, of which they hold none. */
+enum { QUESTION_RESTS = 5 };
 
 /* The first eight bytes of a text, padded with zeros; *rest: the remaining text. */
 static inline uint64_t question_read_word(const char *text, const char **rest)
@@ -91,12 +93,20 @@ static inline bool question_is_batch_invariant(const struct gemmd_problem *p)
     return p->size > offsetof(struct gemmd_problem, batch_invariant) && p->batch_invariant;
 }
 
+/* The caller's quant; "" without quantisation, also where an older caller lacks the field. */
+static inline const char *question_get_quant(const struct gemmd_problem *p)
+{
+    const char *quant = p->size > offsetof(struct gemmd_problem, quant) ? p->quant : NULL;
+    return quant && strcmp(quant, "none") != 0 ? quant : "";
+}
+
 /* Hashes the texts that exceed a word, and the rows. Not inlined, because most questions have
  * neither. */
-__attribute__((noinline)) static void
-question_add_more(struct question *q, const char *const rest[4], const int64_t *rows, size_t n_rows)
+__attribute__((noinline)) static void question_add_more(struct question *q,
+                                                        const char *const rest[QUESTION_RESTS],
+                                                        const int64_t *rows, size_t n_rows)
 {
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < QUESTION_RESTS; i++) {
         hash128_chain(&q->words[QUESTION_MORE], rest[i], strlen(rest[i]) + 1);
     }
     if (rows) {
@@ -106,7 +116,7 @@ question_add_more(struct question *q, const char *const rest[4], const int64_t *
 
 void question_of(const struct gemmd_problem *p, struct question *q)
 {
-    const char *rest[4] = {"", "", "", ""};
+    const char *rest[QUESTION_RESTS] = {"", "", "", "", ""};
     const int64_t *rows = NULL;
     uint64_t *w = q->words;
     w[QUESTION_MORE] = w[QUESTION_MORE + 1] = 0;
@@ -128,8 +138,9 @@ void question_of(const struct gemmd_problem *p, struct question *q)
         w[QUESTION_TEXTS + 2] = question_read_text(p->dtype_out, "", &rest[2]);
         /* with rows_per_expert, `routing` must be NULL; a question with both has no answer here */
         w[QUESTION_TEXTS + 3] = question_read_text(p->routing, rows ? "" : "uniform", &rest[3]);
+        rest[4] = question_get_quant(p);
     }
-    if (p->text || rows || *rest[0] || *rest[1] || *rest[2] || *rest[3]) {
+    if (p->text || rows || *rest[0] || *rest[1] || *rest[2] || *rest[3] || *rest[4]) {
         question_add_more(q, rest, rows, p->experts > 0 ? (size_t)p->experts : 1);
     }
     q->hash = question_hash_words(w);

@@ -46,6 +46,28 @@ enum { GROUPED_GEMM_ENDS = 1u << 1 };
  *   forward  x [T or tokens, K], w                    out [T, N]
  *   dX       dy [T, N], w                             out [T, K]
  *   dW       dy [T, N], x [T or tokens, K]            out [E, N, K], empty experts become zeros
+ *
+ * A problem with quant=fp8_block or fp8_row has operands of fp8 (one byte an element) with scales.
+ * There every operand has the summed dimension contiguous, as fp8 instructions read no other form:
+ *
+ *   mode     reads
+ *   forward  x [T or tokens, K], w [E, N, K]
+ *   dX       dy [T, N], w [E, K, N]: the transposed weights
+ *   dW       dy [N, C], x [K, C]: the columns are the routed rows, in the order of experts
+ *
+ * In dW each expert begins at a multiple of 128 columns, and the gap behind its last row is zeros.
+ * C is at least (T + 127 * min(E, T)) / 128 * 128, which holds every distribution of the rows.
+ *
+ * Scales are fp32. An element's value is its number times scale[row / R * stride + b *
+ * stride_block] of its operand, `row` as stored. w has such scales for each expert.
+ *
+ *   quant      R                  b
+ *   fp8_block  w: 128, others: 1  number of the block of 128 along the summed dimension
+ *   fp8_row    1                  dW: the expert; else 0
+ *
+ * Scale strides of 0: x and dy lie [b][row], with rows padded to a multiple of 4. Where the launch
+ * gathers their rows they lie [row][b], with b padded to a multiple of 4. w of fp8_block lies
+ * [E, ceil(N / 128), ceil(K / 128)], the same array in forward and dX; w of fp8_row [E, row].
  */
 struct grouped_gemm_args {
     uint32_t size;          /* sizeof(struct grouped_gemm_args): later ABIs add fields at the end */
@@ -74,6 +96,12 @@ struct grouped_gemm_args {
     void *workspace; /* 256-aligned, at least the bytes that launcher_workspace returns */
     int64_t workspace_bytes;
     void *stream; /* CUstream; NULL: the legacy default stream; ignored on the CPU */
+    /* The scales of fp8 operands; NULL without quantisation, or where the mode does not read the
+     * operand. Strides in elements. */
+    const void *x_scale, *w_scale, *dy_scale;
+    int64_t x_scale_stride, x_scale_stride_block;
+    int64_t w_scale_stride, w_scale_stride_block, w_scale_stride_expert;
+    int64_t dy_scale_stride, dy_scale_stride_block;
 };
 
 #endif

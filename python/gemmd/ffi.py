@@ -41,7 +41,7 @@ class Problem(Structure):
                 ("experts", c_int64), ("topk", c_int64), ("permute_x", c_bool),
                 ("permute_y", c_bool), ("fuse_mul_post", c_bool), ("accumulate", c_bool),
                 ("routing", c_char_p), ("text", c_char_p),
-                ("rows_per_expert", POINTER(c_int64)), ("batch_invariant", c_bool)]
+                ("rows_per_expert", POINTER(c_int64)), ("batch_invariant", c_bool), ("quant", c_char_p)]
 
 
 class Progress(Structure):
@@ -98,7 +98,12 @@ class Args(Structure):
                 ("gather_indices", c_void_p), ("topk_weights", c_void_p),
                 ("m_sizes_dtype", c_uint32), ("gather_dtype", c_uint32),
                 ("weights_dtype", c_uint32), ("reserved", c_uint32), ("rows", c_int64),
-                ("workspace", c_void_p), ("workspace_bytes", c_int64), ("stream", c_void_p)]
+                ("workspace", c_void_p), ("workspace_bytes", c_int64), ("stream", c_void_p),
+                ("x_scale", c_void_p), ("w_scale", c_void_p), ("dy_scale", c_void_p),
+                ("x_scale_stride", c_int64), ("x_scale_stride_block", c_int64),
+                ("w_scale_stride", c_int64), ("w_scale_stride_block", c_int64),
+                ("w_scale_stride_expert", c_int64),
+                ("dy_scale_stride", c_int64), ("dy_scale_stride_block", c_int64)]
 
     def __init__(self, **fields):
         super().__init__(size=sizeof(Args))

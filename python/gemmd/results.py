@@ -20,7 +20,7 @@ class Problem(_Row):
     n: int = 0
     k: int = 0
     mode: str = "forward"  # "forward" | "dX" | "dW"
-    dtype_in: str = "bf16"  # "bf16" | "fp16" | "fp32"
+    dtype_in: Optional[str] = "bf16"  # "bf16" | "fp16" | "fp32"; with quant it is fp8
     dtype_out: Optional[str] = None  # None: as dtype_in
     experts: int = 1
     topk: int = 1
@@ -32,6 +32,7 @@ class Problem(_Row):
     text: Optional[str] = None
     rows_per_expert: Optional[Sequence[int]] = None  # rows of each expert in a real run; their sum is m
     batch_invariant: bool = False  # forward and dX: a row has the same bits for every m
+    quant: Optional[str] = None  # None: "none" | "fp8_block" | "fp8_row"
 
 
 @dataclass(frozen=True)

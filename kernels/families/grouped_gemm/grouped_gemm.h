@@ -6,6 +6,7 @@
  *   family.c        the description of the family
  *   op/op.c         the op: fields, contradictions, buckets; the least flops and bytes
  *   op/view.c       a problem's record as a typed struct;
+ *   op/quant.c      quantisations of the operands: types, scales, how the operands lie
  *   op/routing.c    the routing profiles: expected and drawn rows per expert
  *   op/workload.c   a problem made concrete: buffers, check rows, the args over them
  *   op/products.c   the same work as dense products, for a library that knows no groups;
@@ -24,7 +25,8 @@
  *   forward              Y[i,:]    = X[i,:] W[e]^T                     Y [T, N]
  *     permute_x          Y[i,:]    = X[token(i),:] W[e]^T              X [tokens, K]
  *     permute_y          Y[g[i],:] = X[i,:] W[e]^T
- *     .. fuse_mul_post   Y[g[i],:] = in(in(X[i,:] W[e]^T) * in(w[g[i]])), in() rounds to dtype_in
+ *     .. fuse_mul_post   Y[g[i],:] = out(out(X[i,:] W[e]^T) * out(w[g[i]])), out() rounds to
+ *                        dtype_out
  *   dX                   D[i,:]    = dY[i,:] W[e]                      D [T, K], reduces over N
  *     permute_x          D[g[i],:] = ...                               (the caller sums the topk)
  *     permute_y          D[i,:]    = dY[g[i],:] W[e]
@@ -32,6 +34,11 @@
  *     permute_x          X row token(i), X [tokens, K]
  *     permute_y          dY row g[i]
  *     an expert without rows gets zeros.
+ *
+ * With quant=fp8_block and fp8_row the elements of X, dY and W are fp8 numbers times their scales
+ * (kernels/abi.h says how both lie). Kernels of fp8_block sum 128 products, multiply the sum by the
+ * two scales of the block, and add the result in fp32: "promotion". Longer sums of fp8 products
+ * lose bits on a GPU. Kernels of fp8_row multiply by the scales once, after the whole sum.
  */
 #ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_H
 #define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_H
@@ -57,11 +64,27 @@ extern const char grouped_gemm_hopper_source[];
 extern const char grouped_gemm_reference_source[];
 
 enum gemm_mode { GEMM_FORWARD, GEMM_DX, GEMM_DW };
+enum { GEMM_MODES = GEMM_DW + 1 };
 const char *gemm_mode_name(enum gemm_mode mode); /* "forward" "dX" "dW" */
+
+/* A quantisation of the operands: all facts that follow from a value of the field `quant`. */
+struct gemm_quant {
+    const char *name; /* "none", "fp8_block", "fp8_row" */
+    /* the operands have scales, and lie with the summed dimension contiguous; the fields below hold
+     * only when this is true */
+    bool is_scaled;
+    enum dtype in, out; /* of the operands, and of the result unless dW asks for fp32 */
+    int64_t sum_block;  /* terms of a sum that share their scales; 0: all terms */
+    int64_t w_block;    /* rows of w that share a scale; each row of x and dy has its own */
+    const char *scale_block[GEMM_MODES]; /* the field of that name */
+};
+/* Never NULL; unknown names are "none". */
+const struct gemm_quant *gemm_quant_find(const char *name);
 
 /* The problem's fields, typed. */
 struct gemm {
     enum gemm_mode mode;
+    const struct gemm_quant *quant;
     enum dtype in, out;
     int64_t m;    /* T: routed rows */
     int64_t n, k; /* sizes of W in every mode */
@@ -87,6 +110,46 @@ void gemm_view(const struct problem *p, struct gemm *v);
 void gemm_read_values(const struct record *r, const char *const fields[], size_t n,
                       struct value out[]);
 
+/* The arrays of a problem. */
+enum gemm_buffer {
+    GEMM_X,
+    GEMM_W,
+    GEMM_DY,
+    GEMM_X_SCALE, /* the scales of GEMM_X, GEMM_W, GEMM_DY, in that order */
+    GEMM_W_SCALE,
+    GEMM_DY_SCALE,
+    GEMM_OUT,
+    GEMM_M_SIZES,
+    GEMM_GATHER,
+    GEMM_WEIGHTS,
+    GEMM_COLUMNS, /* dW with scaled operands: which columns hold a routed row */
+    GEMM_BUFFERS
+};
+
+/* ---- quant.c --------------------------------------------------------------------------------- */
+
+/* An operand (GEMM_X, GEMM_W, GEMM_DY) as it lies: `experts` matrices of rows x cols, and its
+ * scales. Strides are those of dense arrays, in elements. */
+struct gemm_operand {
+    int64_t experts; /* of w; others: 1 */
+    int64_t rows, cols;
+    int64_t scale_row_block;          /* rows that share a scale; 0: the operand has no scales */
+    int64_t scale_rows, scale_blocks; /* scales of a matrix: along the rows, along the sum */
+    int64_t scale_stride, scale_stride_block, scale_stride_expert;
+};
+/* `rows`: the routed rows of the launch. */
+void gemm_operand_describe(const struct gemm *v, enum gemm_buffer which, int64_t rows,
+                           struct gemm_operand *out);
+/* Number of scales that the dense array holds, its padding included; 0: the operand has none. */
+int64_t gemm_operand_count_scales(const struct gemm_operand *o);
+
+/* dW with scaled operands: the columns of x and dy are the routed rows, and each expert begins at a
+ * multiple of GEMM_COLUMN_ALIGN. gemm_columns: the least columns that hold `rows` routed rows,
+ * however these spread over the experts. gemm_columns_of: the columns of an expert with `rows`. */
+enum { GEMM_COLUMN_ALIGN = 128 };
+int64_t gemm_columns(const struct gemm *v, int64_t rows);
+int64_t gemm_columns_of(int64_t rows);
+
 /* ---- routing.c ------------------------------------------------------------------------------- */
 
 enum routing_kind { ROUTING_UNIFORM, ROUTING_ZIPF, ROUTING_ROWS };
@@ -111,17 +174,6 @@ void gemm_typical_rows(const struct gemm *v, int64_t rows[]);
 double gemm_unevenness(const struct gemm *v);
 
 /* ---- workload.c ------------------------------------------------------------------------------ */
-
-enum gemm_buffer {
-    GEMM_X,
-    GEMM_W,
-    GEMM_DY,
-    GEMM_OUT,
-    GEMM_M_SIZES,
-    GEMM_GATHER,
-    GEMM_WEIGHTS,
-    GEMM_BUFFERS
-};
 
 struct gemm_state {   /* workload.state */
     struct gemm view; /* view.routing points into workload.problem */

@@ -90,6 +90,16 @@ SAME_FIELD(rows);
 SAME_FIELD(workspace);
 SAME_FIELD(workspace_bytes);
 SAME_FIELD(stream);
+SAME_FIELD(x_scale);
+SAME_FIELD(w_scale);
+SAME_FIELD(dy_scale);
+SAME_FIELD(x_scale_stride);
+SAME_FIELD(x_scale_stride_block);
+SAME_FIELD(w_scale_stride);
+SAME_FIELD(w_scale_stride_block);
+SAME_FIELD(w_scale_stride_expert);
+SAME_FIELD(dy_scale_stride);
+SAME_FIELD(dy_scale_stride_block);
 _Static_assert(sizeof(struct gemmd_grouped_gemm_args) == sizeof(struct grouped_gemm_args),
                "gemmd.h: struct gemmd_grouped_gemm_args");
 _Static_assert((int)GEMMD_BF16 == (int)DTYPE_BF16 && (int)GEMMD_FP16 == (int)DTYPE_FP16 &&

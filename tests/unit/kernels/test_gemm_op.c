@@ -3,6 +3,7 @@
  */
 #include <math.h>
 
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "tests/unit/kernels/common.h"
 
 #define BASE "grouped_gemm mode=forward M=1024 N=768 K=2048 experts=128 topk=8 "
@@ -43,7 +44,8 @@ static void test_ranges(void **state)
     refuse("grouped_gemm mode=forward M=8 N=8", ERROR_INVALID, "K");
     refuse("grouped_gemm mode=sideways M=8 N=8 K=8", ERROR_INVALID, "mode");
     refuse("grouped_gemm mode=forward M=8 N=8 K=8 dtype_in=fp8", ERROR_INVALID, "dtype_in");
-    refuse("grouped_gemm mode=forward M=8 N=8 K=8 quant=fp8_block", ERROR_INVALID, "none");
+    refuse("grouped_gemm mode=forward M=8 N=8 K=8 quant=mxfp8", ERROR_INVALID,
+           "none, fp8_block or fp8_row");
     refuse("grouped_gemm mode=forward M=8 N=8 K=8 experts=2000", ERROR_INVALID, "experts");
     refuse("grouped_gemm mode=forward M=8 N=8 K=8 colour=red", ERROR_UNKNOWN_FIELD, "colour");
     refuse("grouped_gemm mode=forward M=1073741824 N=1073741824 K=8", ERROR_INVALID, "2^40");
@@ -97,6 +99,70 @@ static void test_batch_invariant(void **state)
     refuse(BASE "batch_invariant=1", ERROR_INVALID, "true or false");
 }
 
+/* The types and the scales follow from quant and the mode. */
+static void test_quant(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *mode, *quant, *more, *block, *out;
+    } cases[] = {
+        {"forward", "fp8_block", "", "1x128,128x128", "bf16"},
+        {"forward", "fp8_block", "dtype_in=fp8_e4m3 scale_block=\"1x128,128x128\" scale_type=fp32",
+         "1x128,128x128", "bf16"},
+        {"dX", "fp8_block", "permute_y=true", "1x128,128x128", "bf16"},
+        {"dW", "fp8_block", "", "1x128,1x128", "bf16"},
+        {"dW", "fp8_block", "dtype_out=fp32 accumulate=true", "1x128,1x128", "fp32"},
+        {"forward", "fp8_row", "permute_x=true", "row", "bf16"},
+        {"dX", "fp8_row", "dtype_out=bf16", "row", "bf16"},
+        {"dW", "fp8_row", "dtype_out=fp32", "row", "fp32"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct problem p;
+        struct gemm v;
+        char text[256];
+        snprintf(text, sizeof(text),
+                 "grouped_gemm mode=%s M=64 N=32 K=48 experts=4 topk=2 quant=%s %s", cases[i].mode,
+                 cases[i].quant, cases[i].more);
+        problem_of(&p, text);
+        gemm_view(&p, &v);
+        assert_string_equal(record_text(&p.fields, "dtype_in", ""), "fp8_e4m3");
+        assert_string_equal(record_text(&p.fields, "dtype_out", ""), cases[i].out);
+        assert_string_equal(record_text(&p.fields, "scale_block", ""), cases[i].block);
+        assert_string_equal(record_text(&p.fields, "scale_type", ""), "fp32");
+        assert_true(v.quant->is_scaled && v.in == DTYPE_FP8_E4M3);
+        assert_string_equal(v.quant->name, cases[i].quant);
+    }
+    struct problem p;
+    problem_of(&p, BASE);
+    assert_false(record_has_n(&p.fields, "scale_type", strlen("scale_type")));
+}
+
+static void test_quant_contradictions(void **state)
+{
+    (void)state;
+    refuse(BASE "dtype_in=fp8_e4m3", ERROR_CONFLICT, "quant=fp8_block or quant=fp8_row");
+    refuse(BASE "quant=fp8_row dtype_in=fp16", ERROR_CONFLICT,
+           "dtype_in is fp16 with quant=fp8_row, whose operands are fp8_e4m3");
+    refuse(BASE "quant=fp8_block dtype_out=fp32", ERROR_CONFLICT, "only dW may be fp32");
+    refuse(BASE "quant=fp8_block scale_block=row", ERROR_CONFLICT, "which has 1x128,128x128");
+    refuse(BASE "quant=fp8_block scale_block=\"1x128,1x128\"", ERROR_CONFLICT,
+           "1x128,1x128 with quant=fp8_block in mode forward, which has 1x128,128x128");
+    refuse(BASE "scale_block=row", ERROR_CONFLICT, "with quant=none");
+    refuse(BASE "scale_type=fp32", ERROR_CONFLICT, "there are no scales");
+#define SMALL "grouped_gemm M=64 experts=4 topk=2 quant=fp8_block "
+    refuse(SMALL "mode=forward N=32 K=40", ERROR_INVALID, "K is 40, not a multiple of 16");
+    refuse(SMALL "mode=forward N=36 K=48", ERROR_INVALID, "N is 36, not a multiple of 8");
+    refuse(SMALL "mode=dX N=40 K=48", ERROR_INVALID, "N is 40, not a multiple of 16");
+    refuse(SMALL "mode=dX N=32 K=44", ERROR_INVALID, "K is 44, not a multiple of 8");
+    refuse(SMALL "mode=dW N=3 K=12", ERROR_INVALID, "K is 12, not a multiple of 8");
+    refuse(SMALL "mode=dW N=3 K=6 dtype_out=fp32", ERROR_INVALID, "K is 6, not a multiple of 4");
+    refuse(SMALL "mode=dW N=32 K=48 permute_x=true", ERROR_CONFLICT,
+           "permute_x is true in mode dW with quant=fp8_block");
+    refuse(SMALL "mode=dW N=32 K=48 permute_y=true", ERROR_CONFLICT, "permute_y is true");
+    struct problem p;
+    problem_of(&p, SMALL "mode=dW N=3 K=12 dtype_out=fp32"); /* dW sums over neither */
+}
+
 /* Permutes are independent of the mode. */
 static void test_permutes_everywhere(void **state)
 {
@@ -146,7 +212,8 @@ static void test_routing(void **state)
 }
 
 /* Other machines and later releases find keys by their bytes. The expected bytes come from another
- * MessagePack and another xxHash (Python's). The first key is from before routing was a field. */
+ * MessagePack and another xxHash (Python's). The first key is from before routing was a field, and
+ * keys without quantisation lack scale_type. */
 static void test_routing_in_keys(void **state)
 {
     (void)state;
@@ -165,6 +232,9 @@ static void test_routing_in_keys(void **state)
          "7a059f039a44426d1a3e506cf6b2fcb0", 266},
         {"mode=dW M=10 N=64 K=128 experts=4 topk=2 routing=\"rows:7,00,+3,0\"",
          "74a734e9aa2a7124c6d6ca980f8668da", 268},
+        {"mode=forward M=512 N=64 K=128 quant=fp8_block", "062923b039e29eb6e9338f3d1c6d4778", 304},
+        {"mode=dW M=512 N=64 K=128 experts=4 quant=fp8_row dtype_out=fp32",
+         "cd47c129c8942b4d1655b6c6f9b89547", 287},
     };
     for (size_t i = 0; i < sizeof(golden) / sizeof(golden[0]); i++) {
         struct problem p;
@@ -284,7 +354,15 @@ static void test_alias(void **state)
     problem_of(&p, "gemm mode=forward M=12 N=7 K=5");
     assert_string_equal(p.op->name, "grouped_gemm");
     assert_string_equal(family_of_problem(&p)->name, "grouped_gemm");
-    refuse("attention M=3", ERROR_UNKNOWN_OP, "grouped_gemm");
+    problem_of(&p, "gemm_a8w8_blockscale M=16 N=1024 K=2048");
+    assert_string_equal(p.op_name, "grouped_gemm");
+    assert_string_equal(record_text(&p.fields, "mode", ""), "forward");
+    assert_string_equal(record_text(&p.fields, "quant", ""), "fp8_block");
+    assert_int_equal(record_int(&p.fields, "experts", 0), 1);
+    refuse("gemm_a8w8_blockscale M=16 N=1024 K=2048 mode=dX", ERROR_CONFLICT,
+           "gemm_a8w8_blockscale has mode=forward");
+    refuse("gemm_a8w8_blockscale M=16 N=1024 K=2048 experts=8", ERROR_CONFLICT, "experts=1");
+    refuse("attention M=3", ERROR_UNKNOWN_OP, "grouped_gemm, gemm, gemm_a8w8_blockscale");
 }
 
 static int setup(void **state)
@@ -301,6 +379,8 @@ int main(void)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_contradictions),
         cmocka_unit_test(test_batch_invariant),
+        cmocka_unit_test(test_quant),
+        cmocka_unit_test(test_quant_contradictions),
         cmocka_unit_test(test_permutes_everywhere),
         cmocka_unit_test(test_routing),
         cmocka_unit_test(test_buckets),

@@ -174,6 +174,10 @@ static int gemm_cpu_check(const struct problem *p, const struct record *config,
     struct gemm v;
     struct cpu_tunables t;
     gemm_view(p, &v);
+    if (v.quant->is_scaled) {
+        return rejection_set(why, ERROR_INVALID, "quant", "quant is %s: the cpu kernel takes none",
+                             v.quant->name);
+    }
     int r = gemm_rules_check(&v, config, known, "cpu", why);
     r = r ? r : gemm_cpu_check_values(&v, config, why);
     if (r) {

@@ -10,10 +10,12 @@
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
 static const char *const modes[] = {"forward", "dX", "dW", NULL};
-static const char *const dtypes[] = {"bf16", "fp16", "fp32", NULL};
+static const char *const dtypes[] = {"bf16", "fp16", "fp32", "fp8_e4m3", NULL};
 static const char *const dtypes_out[] = {"same", "bf16", "fp16", "fp32", NULL};
 static const char *const dtypes_acc[] = {"fp32", NULL};
-static const char *const none[] = {"none", NULL};
+static const char *const quants[] = {"none", "fp8_block", "fp8_row", NULL};
+static const char *const scale_blocks[] = {"none", "1x128,128x128", "1x128,1x128", "row", NULL};
+static const char *const scale_types[] = {"fp32", NULL};
 static const char *const family_names[] = {"grouped_gemm", NULL};
 
 #define SIZE(field, meaning)                                                                       \
@@ -52,8 +54,9 @@ static const struct op_field fields[] = {
     SIZE("K", "columns of each expert's W [N, K]"),
     COUNT("experts", GEMM_EXPERTS_MAX, "experts that share the launch; 1 is a dense GEMM"),
     COUNT("topk", GEMM_TOPK_MAX, "experts per token"),
-    CHOICE("dtype_in", dtypes, "bf16", "type of the operands"),
-    CHOICE("dtype_out", dtypes_out, "same", "type of the result: as dtype_in; dW also fp32"),
+    CHOICE("dtype_in", dtypes, "bf16", "type of the operands; fp8_e4m3 follows from quant"),
+    CHOICE("dtype_out", dtypes_out, "same",
+           "type of the result: as dtype_in, with quant bf16; dW also fp32"),
     CHOICE("dtype_acc", dtypes_acc, "fp32", "type of the sums"),
     FLAG("permute_x", "X (dX: its gradient) is in token order: first GEMM of an MoE MLP"),
     FLAG("permute_y", "Y (or dY) is in token order: second GEMM of an MoE MLP"),
@@ -61,8 +64,14 @@ static const struct op_field fields[] = {
     FLAG("accumulate", "dW is added to the output"),
     RESTRICTION("batch_invariant", "a row has the same bits for every M; forward and dX"),
     CHOICE("routing", NULL, "uniform", "uniform | zipf:<s> | rows:<rows of each expert>"),
-    CHOICE("quant", none, "none", "quantisation of the operands"),
-    CHOICE("scale_block", none, "none", "block of the quantisation scales"),
+    CHOICE("quant", quants, "none",
+           "quantisation of the operands: fp8 with scales of blocks, or of rows"),
+    CHOICE("scale_block", scale_blocks, "none", "the scales' blocks; follow from quant and mode"),
+    /* without a fallback: keys from before this field lack the field */
+    {.name = "scale_type",
+     .type = VALUE_TEXT,
+     .choices = scale_types,
+     .help = "type of the scales; fp32 follows from quant"},
     CHOICE("family", family_names, "grouped_gemm", "the kernels that solve it"),
 };
 
@@ -99,17 +108,88 @@ static int gemm_op_check_flags(const struct gemm *v, struct error *err)
     return 0;
 }
 
-static int gemm_op_check_dtypes(struct problem *p, const struct gemm *v, struct error *err)
+/* Fills in the fields that follow from quant: the types, and the scales' blocks and type. */
+static int gemm_op_check_quant(struct problem *p, struct gemm *v, struct error *err)
 {
-    const char *in = dtype_name(v->in), *out = record_text(&p->fields, "dtype_out", "same");
-    if (strcmp(out, "same") == 0) {
-        record_put_text(&p->fields, "dtype_out", in);
-    } else if (strcmp(out, in) != 0 && !(v->mode == GEMM_DW && strcmp(out, "fp32") == 0)) {
+    const struct gemm_quant *q = v->quant;
+    const char *block = record_text(&p->fields, "scale_block", "none");
+    const char *type = record_text(&p->fields, "scale_type", ""), *fits = q->scale_block[v->mode];
+    if (!q->is_scaled && v->in == DTYPE_FP8_E4M3) {
         return error_set(err, ERROR_CONFLICT,
-                         "dtype_out is %s with dtype_in %s in mode %s: the result has the type of "
-                         "the operands%s",
-                         out, in, gemm_mode_name(v->mode),
+                         "dtype_in is fp8_e4m3 with quant=none: say how the numbers are scaled, by "
+                         "quant=fp8_block or quant=fp8_row");
+    }
+    if (q->is_scaled && v->in != DTYPE_BF16 && v->in != q->in) {
+        return error_set(err, ERROR_CONFLICT,
+                         "dtype_in is %s with quant=%s, whose operands are %s: leave dtype_in out",
+                         dtype_name(v->in), q->name, dtype_name(q->in));
+    }
+    if (strcmp(block, "none") != 0 && strcmp(block, fits) != 0) {
+        return error_set(err, ERROR_CONFLICT,
+                         "scale_block is %s with quant=%s in mode %s, which has %s: leave it out",
+                         block, q->name, gemm_mode_name(v->mode), fits);
+    }
+    if (!q->is_scaled) {
+        return *type ? error_set(err, ERROR_CONFLICT,
+                                 "scale_type is %s with quant=none: there are no scales, leave it "
+                                 "out",
+                                 type)
+                     : 0;
+    }
+    v->in = q->in;
+    record_put_text(&p->fields, "dtype_in", dtype_name(q->in));
+    record_put_text(&p->fields, "scale_block", fits);
+    record_put_text(&p->fields, "scale_type", "fp32");
+    return 0;
+}
+
+static int gemm_op_check_dtypes(struct problem *p, struct gemm *v, struct error *err)
+{
+    const char *out = record_text(&p->fields, "dtype_out", "same");
+    const enum dtype usual = v->quant->is_scaled ? v->quant->out : v->in;
+    if (strcmp(out, "same") == 0) {
+        record_put_text(&p->fields, "dtype_out", dtype_name(usual));
+        v->out = usual;
+    } else if (strcmp(out, dtype_name(usual)) != 0 &&
+               !(v->mode == GEMM_DW && strcmp(out, "fp32") == 0)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "dtype_out is %s with dtype_in %s in mode %s: the result is %s%s", out,
+                         dtype_name(v->in), gemm_mode_name(v->mode), dtype_name(usual),
                          v->mode == GEMM_DW ? " or fp32" : "; only dW may be fp32");
+    }
+    return 0;
+}
+
+/* Checks sizes and permutes of scaled operands, whose rows are read in pieces of 16 bytes. */
+static int gemm_op_check_scaled(const struct gemm *v, struct error *err)
+{
+    enum { PIECE = 16 };
+    const char *name = v->quant->name, *mode = gemm_mode_name(v->mode);
+    const bool forward = v->mode == GEMM_FORWARD;
+    const int64_t sum = forward ? v->k : v->n, cols = v->out_cols,
+                  whole = PIECE / (int64_t)dtype_size(v->out);
+    if (!v->quant->is_scaled) {
+        return 0;
+    }
+    if (v->mode == GEMM_DW && (v->permute_x || v->permute_y)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "%s is true in mode dW with quant=%s: dW multiplies transposed copies, in "
+                         "which the quantiser has put the rows in the order of experts; leave it "
+                         "out",
+                         v->permute_x ? "permute_x" : "permute_y", name);
+    }
+    if (v->mode != GEMM_DW && sum % PIECE) {
+        return error_set(err, ERROR_INVALID,
+                         "%s is %lld, not a multiple of %d: with quant=%s mode %s sums over it, in "
+                         "pieces of %d bytes; pad it with zeros",
+                         forward ? "K" : "N", (long long)sum, PIECE, name, mode, PIECE);
+    }
+    if (cols % whole) {
+        return error_set(err, ERROR_INVALID,
+                         "%s is %lld, not a multiple of %lld: with quant=%s mode %s writes rows of "
+                         "16-byte pieces (%lld elements of %s); pad it",
+                         forward ? "N" : "K", (long long)cols, (long long)whole, name, mode,
+                         (long long)whole, dtype_name(v->out));
     }
     return 0;
 }
@@ -169,7 +249,9 @@ static int gemm_op_check(struct problem *p, struct error *err)
     gemm_view(p, &v);
     int r = gemm_op_check_flags(&v, err);
     r = r ? r : gemm_op_check_sizes(&v, err);
+    r = r ? r : gemm_op_check_quant(p, &v, err);
     r = r ? r : gemm_op_check_dtypes(p, &v, err);
+    r = r ? r : gemm_op_check_scaled(&v, err);
     return r ? r : check_routing(p, &v, err);
 }
 
@@ -270,10 +352,16 @@ void gemm_work(const struct problem *p, double *flops, double *bytes)
     {                                                                                              \
         .type = VALUE_INT, .integer = 1                                                            \
     }
+#define WORD(value)                                                                                \
+    {                                                                                              \
+        .type = VALUE_TEXT, .text = (value)                                                        \
+    }
 
 /* Dense products, as other libraries name them. */
 static const struct op_alias aliases[] = {
     {"gemm", {{"experts", ONE}, {"topk", ONE}}},
+    {"gemm_a8w8_blockscale",
+     {{"experts", ONE}, {"topk", ONE}, {"mode", WORD("forward")}, {"quant", WORD("fp8_block")}}},
     {NULL},
 };
 

@@ -30,6 +30,7 @@ static enum gemm_mode view_mode_of(const char *name)
     X(mode)                                                                                        \
     X(permute_x)                                                                                   \
     X(permute_y)                                                                                   \
+    X(quant)                                                                                       \
     X(routing)                                                                                     \
     X(topk)
 enum {
@@ -80,6 +81,7 @@ void gemm_view(const struct problem *p, struct gemm *v)
     gemm_read_values(&p->fields, names, N_FIELDS, f);
     *v = (struct gemm){
         .mode = view_mode_of(view_text_of(&f[AT_mode], "forward")),
+        .quant = gemm_quant_find(view_text_of(&f[AT_quant], "none")),
         .in = dtype_find(view_text_of(&f[AT_dtype_in], "bf16")),
         .out = dtype_find(view_text_of(&f[AT_dtype_out], "bf16")),
         .m = view_size_of(&f[AT_M]),

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scaled operands (quant=fp8_block, fp8_row) of grouped_gemm: how the operands and their scales
+ * lie, and the checks of a launch's args. */
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "tests/unit/kernels/common.h"
+
+static void view_of(struct gemm *v, const char *text)
+{
+    static struct problem p; /* holds the view's texts */
+    problem_of(&p, text);
+    gemm_view(&p, v);
+}
+
+#define BLOCK "grouped_gemm M=1002 N=320 K=576 experts=4 topk=2 quant=fp8_block mode="
+#define ROW   "grouped_gemm M=1002 N=320 K=576 experts=4 topk=2 quant=fp8_row mode="
+
+/* ---- how operands lie ------------------------------------------------------------------------ */
+
+static void test_operands(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *problem;
+        enum gemm_buffer which;
+        /* as in struct gemm_operand, then the number of scales */
+        struct gemm_operand lies;
+        int64_t scales;
+    } cases[] = {
+        {BLOCK "forward", GEMM_X, {1, 1002, 576, 1, 1002, 5, 1, 1004, 0}, 5 * 1004},
+        {BLOCK "forward permute_x=true", GEMM_X, {1, 501, 576, 1, 501, 5, 8, 1, 0}, 501 * 8},
+        {BLOCK "forward", GEMM_W, {4, 320, 576, 128, 3, 5, 5, 1, 15}, 60},
+        {BLOCK "dX", GEMM_DY, {1, 1002, 320, 1, 1002, 3, 1, 1004, 0}, 3 * 1004},
+        {BLOCK "dX permute_y=true", GEMM_DY, {1, 1002, 320, 1, 1002, 3, 4, 1, 0}, 1002 * 4},
+        /* the transposed weights, and the scales of forward */
+        {BLOCK "dX", GEMM_W, {4, 576, 320, 128, 5, 3, 1, 5, 15}, 60},
+        /* up to 1002 + 4 * 127 columns, whole blocks of 128 */
+        {BLOCK "dW", GEMM_X, {1, 576, 1408, 1, 576, 11, 1, 576, 0}, 11 * 576},
+        {BLOCK "dW", GEMM_DY, {1, 320, 1408, 1, 320, 11, 1, 320, 0}, 11 * 320},
+        {ROW "forward", GEMM_X, {1, 1002, 576, 1, 1002, 1, 1, 1004, 0}, 1004},
+        {ROW "forward permute_x=true", GEMM_X, {1, 501, 576, 1, 501, 1, 1, 1, 0}, 501},
+        {ROW "forward", GEMM_W, {4, 320, 576, 1, 320, 1, 1, 1, 320}, 4 * 320},
+        {ROW "dX", GEMM_W, {4, 576, 320, 1, 576, 1, 1, 576, 576}, 4 * 576},
+        /* a scale for each row of each expert's sum */
+        {ROW "dW", GEMM_DY, {1, 320, 1408, 1, 320, 4, 1, 320, 0}, 4 * 320},
+        {"gemm mode=forward M=3 N=8 K=16", GEMM_X, {1, 3, 16}, 0},
+        {"gemm mode=dX M=3 N=8 K=16", GEMM_W, {1, 8, 16}, 0},
+        {"gemm mode=dW M=3 N=8 K=16", GEMM_DY, {1, 3, 8}, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gemm v;
+        struct gemm_operand o;
+        view_of(&v, cases[i].problem);
+        gemm_operand_describe(&v, cases[i].which, v.m, &o);
+        if (memcmp(&o, &cases[i].lies, sizeof(o)) != 0) {
+            fail_msg("%s operand %d: %lld x %lld, scales %lld x %lld, strides %lld %lld %lld",
+                     cases[i].problem, cases[i].which, (long long)o.rows, (long long)o.cols,
+                     (long long)o.scale_rows, (long long)o.scale_blocks, (long long)o.scale_stride,
+                     (long long)o.scale_stride_block, (long long)o.scale_stride_expert);
+        }
+        assert_int_equal(gemm_operand_count_scales(&o), cases[i].scales);
+    }
+}
+
+/* The columns of dW hold every distribution of the rows, and some distribution fills them. */
+static void test_columns(void **state)
+{
+    (void)state;
+    struct gemm v = {.experts = 3};
+    for (int64_t rows = 0; rows < 300; rows++) {
+        int64_t most = 0;
+        for (int64_t a = 0; a <= rows; a++) {
+            for (int64_t b = 0; a + b <= rows; b++) {
+                const int64_t columns =
+                    gemm_columns_of(a) + gemm_columns_of(b) + gemm_columns_of(rows - a - b);
+                most = columns > most ? columns : most;
+            }
+        }
+        assert_int_equal(gemm_columns(&v, rows), most);
+    }
+}
+
+/* ---- args ------------------------------------------------------------------------------------ */
+
+static float numbers[64];
+
+static struct grouped_gemm_args args_of(void)
+{
+    return (struct grouped_gemm_args){.size = sizeof(struct grouped_gemm_args),
+                                      .x = numbers,
+                                      .w = numbers,
+                                      .dy = numbers,
+                                      .out = numbers,
+                                      .m_sizes = numbers,
+                                      .m_sizes_dtype = DTYPE_INT32,
+                                      .gather_indices = numbers,
+                                      .gather_dtype = DTYPE_INT32,
+                                      .rows = 1002,
+                                      .x_scale = numbers,
+                                      .w_scale = numbers,
+                                      .dy_scale = numbers};
+}
+
+static void test_dense_strides(void **state)
+{
+    (void)state;
+    struct gemm v;
+    struct grouped_gemm_args given = args_of(), a;
+    view_of(&v, BLOCK "dX");
+    assert_ok(gemm_args_read(&v, &given, 16, &a, err));
+    assert_int_equal(a.w_stride, 320);
+    assert_int_equal(a.w_stride_expert, 576 * 320);
+    assert_int_equal(a.w_scale_stride, 1);
+    assert_int_equal(a.w_scale_stride_block, 5);
+    assert_int_equal(a.w_scale_stride_expert, 15);
+    assert_int_equal(a.dy_scale_stride_block, 1004);
+    given.rows = 500; /* the launch's rows decide, not the problem's */
+    view_of(&v, BLOCK "dW");
+    assert_ok(gemm_args_read(&v, &given, 16, &a, err));
+    assert_int_equal(a.x_stride, 1008 / 128 * 128);
+    assert_int_equal(a.dy_stride, 1008 / 128 * 128);
+    assert_int_equal(a.x_scale_stride_block, 576);
+    given.rows = 0; /* dW writes zeros, and reads no operand */
+    given.x = given.dy = given.x_scale = given.dy_scale = NULL;
+    assert_ok(gemm_args_read(&v, &given, 16, &a, err));
+}
+
+static void refuse(const char *problem, const struct grouped_gemm_args *a, const char *part)
+{
+    struct gemm v;
+    struct grouped_gemm_args out;
+    view_of(&v, problem);
+    assert_fails(gemm_args_read(&v, a, 16, &out, err), ERROR_INVALID, part);
+}
+
+static void test_bad_scales(void **state)
+{
+    (void)state;
+    struct grouped_gemm_args a = args_of();
+    a.w_scale = NULL;
+    refuse(BLOCK "forward", &a, "args.w_scale is NULL, but quant=fp8_block needs it");
+    a = args_of();
+    refuse("grouped_gemm mode=forward M=1002 N=320 K=576 experts=4 topk=2", &a,
+           "args.x_scale is given, but the problem has quant=none");
+    a.dy_scale = (const char *)numbers + 2;
+    refuse(BLOCK "dX", &a, "align it to 4 bytes");
+    a = args_of();
+    a.x_scale_stride_block = -4;
+    refuse(ROW "forward", &a, "args.x_scale_stride_block is -4: use 1 to 2^40, or 0 for dense");
+    a.x_scale_stride_block = 1000;
+    refuse(BLOCK "forward", &a,
+           "args.x_scale_stride is 1 and args.x_scale_stride_block 1000: 1002 x 5 scales would "
+           "overlap");
+    a.x_scale_stride = 4;
+    a.x_scale_stride_block = 1;
+    refuse(BLOCK "forward", &a, "would overlap");
+    a.x_scale_stride = 5;
+    struct gemm v;
+    struct grouped_gemm_args out;
+    view_of(&v, BLOCK "forward"); /* [row][b], as other libraries have them */
+    assert_ok(gemm_args_read(&v, &a, 16, &out, err));
+    a = args_of();
+    a.x_stride = 1280;
+    refuse(BLOCK "dW", &a, "args.x_stride is 1280: rows would overlap, use 1408 or more");
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    families_register();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_dense_strides),
+        cmocka_unit_test(test_bad_scales),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
