@@ -397,7 +397,7 @@ ONE_ORDER = "wgmma, 16 by 16"
 def orders(d, *options):
     """{M: (order, key, config) of the answer}, as `get --json` shows it."""
     rows = d.ctl_json("get", "--m", "16,256,4096", *SPLIT, *options)
-    return {r["problem"]["M"]: (r["exact"]["order"], r["key"], r["config"]) for r in rows}
+    return {r["problem"]["M"]: (r["exactness"]["order"], r["key"], r["config"]) for r in rows}
 
 
 def test_a_batch_invariant_problem_has_answers_of_one_order(hopper):
