@@ -128,9 +128,9 @@ void start_limits(const struct config *c, struct session_limits *out);
 /* ---- wiring.c -------------------------------------------------------------------------------- */
 
 /* The wiring connects the parts. A part includes only the parts below it (docs/architecture.md);
- * the wiring sets each part's hooks to functions of the parts above. */
+ * hooks lead to functions of the parts above. */
 
-/* Initialises all parts but the server. Call when the loop and the cache exist. */
+/* Initialises loader, restore, tiers, tuning and leases. Call when the loop and the cache exist. */
 void wiring_init(struct daemon_parts *p);
 /* Passes a change by a daemon of the database, also by this one, to all parts that need to know. */
 void wiring_news(void *ctx, const struct ledger_news *n); /* ctx: the parts */

@@ -243,7 +243,7 @@ struct family {
     /* ERROR_NO_MEMORY; ERROR_CANCELLED (host_work_check). */
     int (*workload_init)(struct workload *w, const struct problem *p, uint64_t seed,
                          struct error *err);
-    /* Upper bound of the host memory that workload_init takes. NULL: negligible. */
+    /* Most bytes of free host memory that workload_init needs. NULL: negligible. */
     double (*workload_bytes)(const struct problem *p);
     void (*workload_deinit)(struct workload *w);
     /* Returns the seed of a workload that is harder than most, among the workloads that follow from

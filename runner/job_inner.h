@@ -111,7 +111,7 @@ struct job {
     /* Owned list: the trials that came before the reference's trial, the oldest first. They are
      * sent to gemmd when their ratios are known. */
     struct held_trial *held;
-    struct scatter scatter; /* how much the times of a config's launches differ (base/stats.h) */
+    struct scatter scatter; /* spread of each config's launch times, pooled (base/stats.h) */
     bool warm;              /* the device has been warmed up (measure.c) */
     /* true on a GPU: the device idles before each launch (measure.c) */
     bool idles;

@@ -36,7 +36,7 @@ enum { PID_LINE = 12, FILE_LINE = 44, NUMBER_LINE = 21, TEXT = PID_LINE + FILE_L
 
 /* ---- the file's text ------------------------------------------------------------------------- */
 
-/* Reads the lines of the lock file. A gemmd of before schema 4 has written lines of any length. */
+/* Reads the lines of the lock file. Before schema 4 line 2 was a path, so of any length. */
 static void commit_read_text(struct store *s)
 {
     char text[PATH_MAX + 64] = "";

@@ -157,8 +157,8 @@ int store_attach(struct store *s, struct error *err);
 int store_attach_again(struct store *s, struct error *err); /* after a fault the store is closed */
 void store_detach(struct store *s);
 /* Checks that s->path still leads to the open file, and to its log. Puts a removed file back,
- * unless a transaction is open. ERROR_STORE: another file has taken the place; or a fault of
- * writing. (restore.c) */
+ * or opens another gemmd's file, unless a transaction is open. ERROR_STORE: neither helps; or a
+ * fault of writing. (restore.c) */
 int store_in_place(struct store *s, struct error *err);
 /* 1: the path leads to the open file, and owner and mode are read again; 0: no file has the name;
  * -1: another file has the name. */

@@ -16,7 +16,7 @@ bool fused_moe_reference(const json_t *fields, const char *field, char name[RECO
                          int64_t *divisor)
 {
     const char *text = field_string(fields, field);
-    if (!text || field[1]) { /* only E, N and M refer to other fields */
+    if (!text || field[1]) { /* E, N, M name a field; others a value */
         return false;
     }
     const size_t n = strcspn(text, "/");

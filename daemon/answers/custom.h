@@ -36,7 +36,7 @@ int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error 
  * counts already, or when --max-keys and the user's share (--user-keys) leave room. This holds for
  * all ops, not only for custom ops. ERROR_DENIED. */
 int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err);
-/* Calls custom_check_room, then counts the key before its trials are written (cache/tried.c).
+/* Calls custom_check_room, then counts the key at once, so that the next check includes it.
  * *counted true: call custom_took_room when they are written; without a written trial (`kept`
  * false) the key no longer counts. Also ERROR_NO_MEMORY. */
 int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counted,

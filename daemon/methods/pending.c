@@ -87,8 +87,8 @@ struct wire_buf *pending_result(struct pending *p)
     return out;
 }
 
-/* Answers the client's `cancel`: fails the request. The user stays charged until the parked request
- * ends. */
+/* Answers the client's `cancel`: fails the request. The user stays charged until its rows are
+ * read. */
 static void parked_cancel(struct ticket *t, const struct error *e)
 {
     t->session->n_pending -= (unsigned)LIST_OF(t, struct pending, ticket)->asked.charged;

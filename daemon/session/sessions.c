@@ -103,7 +103,7 @@ int sessions_accept(struct sessions *x, int listener, struct error *err)
         x->n_refused++;
         session_refuse(s, &busy);
         if (x->n_refused > REFUSED_MAX) {
-            session_close(s); /* the answer is sent, and the client can still read it */
+            session_close(s); /* the client can read the sent answer after the close */
         }
     }
     return 0;

@@ -44,7 +44,7 @@ struct scheduler {
     unsigned n_queued;
     unsigned n_leased_out; /* jobs whose keys other daemons have leased (job_lease.c) */
     struct job *running;   /* owned; NULL: no job runs. daemon.tuning is true while a job runs */
-    uv_timer_t next;       /* starts the next job later, not from a callback of the last job */
+    uv_timer_t next;       /* starts the next job when the last job's callback has returned */
     uint64_t retry_ms;     /* how long tuning was off the last time; 0: a job has succeeded since */
     uint64_t retry_at_ms;  /* loop time at which tuning is tried again while `off`; 0: never */
     int64_t last_id;

@@ -288,7 +288,7 @@ int plan_open_strategy(const struct plan *p, const struct strategy_setup *rest,
     setup.effort = p->effort;
     setup.present = p->present;
     setup.grid = p->point ? &p->grid : NULL;
-    /* without a requested budget, the search compiles this share of all variants, at least 8 */
+    /* without a requested budget: most compile effort, in variants of mean effort */
     setup.variants = q->budget > 0 ? 0 : share > VARIANTS_LEAST ? share : VARIANTS_LEAST;
     setup.compilers = p->setup.compilers;
     setup.seed = (uint64_t)q->seed;

@@ -16,8 +16,8 @@ struct search_run {
         regret; /* us: the true time of the winner; regret 0.01: one per cent above the best */
     uint64_t config;
     double device_ms, compile_ms;
-    double
-        wall_ms; /* milliseconds that the search would take with compilers of the recorded speed */
+    double wall_ms; /* milliseconds of the search on the recorded host, which measures while it
+                       compiles */
     uint32_t measured, variants;
 };
 

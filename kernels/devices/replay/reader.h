@@ -27,7 +27,7 @@ struct table {
     /* n: tunables, the run-time ones last; n_settings: combinations of the run-time ones' values */
     uint32_t n, n_settings;
     struct tunable tunables[PARAMS_MAX];
-    uint32_t first_entry;    /* index of this problem's first entry */
+    uint32_t first_entry;    /* this problem's start in l->entries */
     struct record reference; /* empty: not given */
     double reference_us;
     double walked_ms; /* at_ms of the last variant; only the best configs are measured later */

@@ -158,7 +158,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 {
     const int blocks = blocks_of(p, 0); /* number of blocks of every tile */
     struct walk w = walk_begin(p, tiles);
-    u32 from = 0, ring = 0; /* of all tiles before this one: blocks multiplied; pieces of the output written */
+    u32 from = 0, ring = 0; /* blocks of earlier tiles; the next staging buffer */
     struct tile t = tile_at(p, s, w.id, tiles);
     struct kept k;
     float acc[MMAS][ACCUMULATORS];

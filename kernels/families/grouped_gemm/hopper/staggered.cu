@@ -123,7 +123,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
     const struct operands o = {shared, shared + consumer * ROWS_EACH * ROW_BYTES, shared + A_BYTES};
     struct walk w = walk_begin(p, tiles);
     struct work work = work_at(p, s, w.id, tiles, consumer);
-    u32 from = 0, ring = 0; /* blocks loaded, and pieces stored, of earlier tiles */
+    u32 from = 0, ring = 0; /* blocks of earlier tiles; the next staging buffer */
     float acc[MMAS][ACCUMULATORS];
     struct rows rows;
     const struct tile none = no_tile();
