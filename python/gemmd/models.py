@@ -70,9 +70,10 @@ def model_shape(config):
 
 
 def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[str, Sequence[str]] = MODES,
-                   dtype: str = "bf16") -> List[Problem]:
+                   dtype: str = "bf16", batch_invariant: bool = False) -> List[Problem]:
     """The layer's products for each number of tokens, in each mode: the first GEMM (W [experts, 2 *
-    inter, hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y)."""
+    inter, hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y). batch_invariant:
+    of forward and dX; dW sums over the batch."""
     modes = [modes] if isinstance(modes, str) else list(modes)
     tokens = list(tokens) if hasattr(tokens, "__iter__") else [operator.index(tokens)]
     if not set(modes) <= set(MODES):
@@ -83,7 +84,7 @@ def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[
     layers = (({"n": 2 * s["inter"], "k": s["hidden"], "permute_x": True}),
               ({"n": s["hidden"], "k": s["inter"], "permute_y": True}))
     return [Problem(m=t * s["topk"], mode=mode, dtype_in=dtype, experts=s["experts"],
-                    topk=s["topk"], **layer)
+                    topk=s["topk"], batch_invariant=batch_invariant and mode != "dW", **layer)
             for t in tokens
             for layer in layers for mode in modes]
 
@@ -174,7 +175,7 @@ def _device_of_torch():
 def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequence[str] = MODES,
              dtype: str = "bf16", deadline_s: Optional[float] = None,
              client: Optional[Client] = None, device: Optional[str] = None,
-             progress: Optional[OnProgress] = None, **query: Any) -> Rows:
+             progress: Optional[OnProgress] = None, batch_invariant: bool = False, **query: Any) -> Rows:
     """Tunes the unknown keys of a model's MoE layers, and returns the answers as Rows, in the order
     of model_problems().
 
@@ -185,13 +186,14 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
         does not wait for a key that the generation lacks: the answer is the analytic default.
     client: a Client; None: makes a Client for `device`. device: as for a Client; None: the current
         GPU of PyTorch, when PyTorch is imported and has a GPU. progress, budget, ...: as for
-        Client.get(); deadline_ms then applies to each key.
+        Client.get(); deadline_ms then applies to each key. batch_invariant: as in a job with
+        gemmd.torch.configure(batch_invariant=True).
     A missing daemon is a warning, no error: the job can go on. An impossible product is a warning
     too, and its row is the GemmdError. TypeError or Invalid for a query that is invalid for any
     problem.
     """
     make_query(**query)
-    problems = model_problems(model_config, tokens, modes, dtype)
+    problems = model_problems(model_config, tokens, modes, dtype, batch_invariant)
     until = None if deadline_s is None else time.monotonic() + deadline_s
     own = client is None
     client = client or Client(device=device or _device_of_torch(), lazy=True)

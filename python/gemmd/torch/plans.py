@@ -40,6 +40,7 @@ def _check_wait(wait):
 _KINDS = {"deadline_ms": (numbers.Real, "a number"),
           "retry_s": ((numbers.Real, type(None)), "a number"),
           "budget": (numbers.Integral, "a whole number"),
+          "batch_invariant": (bool, "True or False"),
           "socket": ((str, bytes, os.PathLike, type(None)), "a path"),
           "library": ((ffi.Library, type(None)), "a gemmd.ffi.Library")}
 
@@ -96,8 +97,9 @@ class Settings:
     key that the generation lacks runs the analytic default to the job's end.) `budget`: configs to
     measure for a key (0: the daemon's default). `socket`: the daemon's, as in gemmd.Client;
     `autostart`: starts a daemon for the device when no daemon answers (GEMMD_AUTOSTART=1).
-    `enabled`: False: always plain PyTorch. With $GEMMD_LOCK every product runs the kernel of the lock
-    file, or its call raises GemmdError."""
+    `enabled`: False: always plain PyTorch. `batch_invariant`: a row of forward and dX has the same bits
+    in every batch, and a call without such a kernel raises GemmdError. With $GEMMD_LOCK every product
+    runs the kernel of the lock file, or its call raises GemmdError."""
 
     def __init__(self):
         self.wait = _from_env("GEMMD_WAIT", "tuned", _check_wait)
@@ -108,6 +110,17 @@ class Settings:
         self.autostart = _from_env("GEMMD_AUTOSTART", False, _read_switch)
         self.library = None
         self.enabled = not _from_env("GEMMD_DISABLE", False, _read_switch)
+        self.batch_invariant = False
+
+
+def _check_batch_invariant(settings):
+    """PyTorch's own kernels promise nothing, so no setting may let these run."""
+    if settings["batch_invariant"] and not settings["enabled"]:
+        raise ValueError("batch_invariant is True and gemmd is switched off (enabled=False, GEMMD_DISABLE): "
+                         "switch gemmd on, or leave batch_invariant out")
+    if settings["batch_invariant"] and settings["wait"] == "boundary":
+        raise ValueError('batch_invariant is True and wait is "boundary", by which a job begins with '
+                         'PyTorch\'s own kernels: use "tuned", "now" or "cached"')
 
 
 def _is_locked():
@@ -177,8 +190,16 @@ class Plans:
                                 f'{", ".join(vars(self.settings))}')
         _check_wait(settings.get("wait", self.settings.wait))
         _check_kinds(settings)
+        _check_batch_invariant({**vars(self.settings), **settings})
         vars(self.settings).update(settings)
         self._forget()
+
+    def _problem(self, call):
+        return call.problem(self.settings.batch_invariant)
+
+    def _forbids_plain(self, call):
+        """True when PyTorch's own kernel may not run in place of a kernel of gemmd's."""
+        return _is_locked() or (self.settings.batch_invariant and call.mode != "dW")
 
     def rows(self):
         return Rows(p.row() for p in list(self._plans.values()))
@@ -226,7 +247,7 @@ class Plans:
         self._refused = ""
         try:
             wait = "boundary" if self.settings.wait == "boundary" else "now"
-            first = self._client(device).get_many([call.problem() for call in calls], wait=wait,
+            first = self._client(device).get_many([self._problem(call) for call in calls], wait=wait,
                                                   deadline_ms=max(1, deadline_ms))[0]
             if isinstance(first, GemmdError) or first.local:
                 self._refused = str(first) if isinstance(first, GemmdError) else first.note
@@ -251,7 +272,7 @@ class Plans:
 
     def _unplanned(self, call):
         reason = "it was first called while a CUDA graph was captured: run a step before capturing"
-        if _is_locked():
+        if self._forbids_plain(call):
             raise RuntimeError(f"gemmd: {call.mode} M={call.m} N={call.n} K={call.k}: {reason}")
         return Plan(call, reason=reason)
 
@@ -279,7 +300,7 @@ class Plans:
                 answer, reason = self._ask(call, self.settings.wait, self.settings.deadline_ms)
             plan = self._with_kernel(call, answer, reason)
         except (GemmdError, OSError) as e:  # OSError: no libgemmd
-            if _is_locked():
+            if self._forbids_plain(call):
                 raise
             plan = Plan(call, answer=answer, reason=str(e))
         expected = self.settings.wait == "boundary" and (plan.how == "gemmd" or plan.reason == COMPILED_LATER)
@@ -320,7 +341,7 @@ class Plans:
     def _take_new(self, device):
         """Loads kernels that are compiled or tuned by now."""
         plans = [p for p in self._plans.values() if not p.final and p.call.device == device]
-        answers = self._client(device).get_many([p.call.problem() for p in plans], wait="cached",
+        answers = self._client(device).get_many([self._problem(p.call) for p in plans], wait="cached",
                                                 deadline_ms=PAUSE_LATE_MS)
         for old, answer in zip(plans, answers):
             if isinstance(answer, GemmdError) or not answer.module:
@@ -334,7 +355,7 @@ class Plans:
     def _ask(self, call, wait, deadline_ms):
         """Returns (answer or None, the reason for a default answer). GemmdError: the call has no
         config."""
-        client, problem = self._client(call.device), call.problem()
+        client, problem = self._client(call.device), self._problem(call)
         if time.monotonic() < self._quiet_until.get(_device_name(call.device), 0.0):
             return client.get(problem, offline=True), "gemmd did not answer a moment ago"
         deadline_ms = int(min(max(1, deadline_ms), ffi.INT_MAX))
@@ -402,12 +423,12 @@ class Plans:
 
     def _load(self, call, answer):
         return self._shared(call, (answer.module, answer.config_text), lambda: self._client(
-            call.device).kernel(call.problem(), answer))
+            call.device).kernel(self._problem(call), answer))
 
     def _compile(self, call, answer):
         device = _device_name(call.device)  # named, since libgemmd would choose the CPU when it finds no driver
         config = answer.config_text if answer else self._default_config(call, device)
-        return self._shared(call, config, lambda: compile_kernel(call.problem(), config, device,
+        return self._shared(call, config, lambda: compile_kernel(self._problem(call), config, device,
                                                                  self._library()))
 
     def _default_config(self, call, device):
@@ -416,7 +437,7 @@ class Plans:
         if device not in self._unconnected:
             self._unconnected[device] = Client(device=device, lazy=True,
                                                library=self.settings.library)
-        return self._unconnected[device].get(call.problem(), offline=True).config_text
+        return self._unconnected[device].get(self._problem(call), offline=True).config_text
 
     def _library(self):
         return self.settings.library or ffi.shared_library()
@@ -424,7 +445,7 @@ class Plans:
     def give_up(self, plan, error):
         """Runs plain PyTorch after a refused launch (a config that does not take these strides,
         say), until gemmd is asked again (retry_s)."""
-        if _is_locked():
+        if self._forbids_plain(plan.call):
             raise error
         plain = self._plans[plan.call] = Plan(plan.call, answer=plan.answer, reason=str(error))
         plain.used = plan.used

@@ -34,12 +34,14 @@ class Call(NamedTuple):
     dtype_out: Optional[torch.dtype] = None  # dW: another type than the operands' (None: dtype)
     accumulate: bool = False  # dW: add to the output
 
-    def problem(self):
+    def problem(self, batch_invariant=False):
+        """batch_invariant: of forward and dX; dW sums over the batch."""
         f = self.flags
         return Problem(m=self.m, n=self.n, k=self.k, mode=self.mode, dtype_in=DTYPES[self.dtype],
                        experts=self.experts, topk=f.topk, permute_x=f.permute_x,
                        permute_y=f.permute_y, fuse_mul_post=self.mul,
-                       dtype_out=DTYPES.get(self.dtype_out), accumulate=self.accumulate)
+                       dtype_out=DTYPES.get(self.dtype_out), accumulate=self.accumulate,
+                       batch_invariant=batch_invariant and self.mode != "dW")
 
 
 def routed_rows(x, flags):

@@ -2,6 +2,8 @@
 """The sum over a token's experts."""
 import torch
 
+from gemmd.torch.plans import plans
+
 WRITTEN_OUT_MOST = 32  # a sum of more terms would make the kernel too long
 
 
@@ -16,11 +18,13 @@ def sum_of_slots(rows, topk):
     Under torch.compile the sum is written out: inductor then makes a kernel that reads whole
     vectors. Inductor's reduction over a middle dimension takes four times as long as the bytes need
     (tests/gpu/moe_layer.py --stages profile prints the times).
+
+    For settings.batch_invariant, too: PyTorch's reduction chooses its order by the number of rows.
     """
     if topk == 1:
         return rows
     slots = rows.view(-1, topk, rows.shape[1])
-    if not torch.compiler.is_compiling() or topk > WRITTEN_OUT_MOST:
+    if not plans.settings.batch_invariant and (not torch.compiler.is_compiling() or topk > WRITTEN_OUT_MOST):
         return slots.sum(1, dtype=rows.dtype)  # torch.autocast("cuda") would use fp32
     total = _to(slots[:, 0], torch.float32)
     for slot in range(1, topk):
