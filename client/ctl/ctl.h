@@ -450,6 +450,9 @@ json_t *listing_rows(struct subject *s, const char *what, json_t **baselines, in
 
 /* ---- every.c -------------------------------------------------------------------------------- */
 
+/* Lists the sockets of this host's daemons that this user can see, each socket once: [{"device",
+ * "socket"}]. NULL and *code after the error message. */
+json_t *every_list_sockets(int *code);
 /* --all. Connects to every daemon of the host and calls `ask` (or NULL), which adds to `daemon`, an
  * element of `all`: [{"device", "socket", "status"}], or "error" in place of "status" after the
  * error message. *code is of the first failure. NULL: no daemon was asked. */

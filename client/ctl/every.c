@@ -70,31 +70,40 @@ static void every_add_folder(json_t *found, const char *folder)
     }
 }
 
-/* Finds the sockets: [{"device", "socket"}]. NULL and *code after the error message. */
-static json_t *every_find(const struct ctl *c, int *code)
+json_t *every_list_sockets(int *code)
 {
     char folder[PATHS_MAX];
     struct error e;
     const char *named = getenv("GEMMD_SOCKET");
-    if (c->socket || c->named_device) {
-        *code = ctl_usage("--all is about every daemon of this host: leave out --socket and "
-                          "--device");
-        return NULL;
-    }
     if (paths_runtime_dir(folder, &e)) {
         *code = ctl_failed("%s", e.text);
         return NULL;
     }
     json_t *found = json_array();
     every_add_folder(found, folder);
-    every_add_folder(found, "/run/gemmd");
+    every_add_folder(found, SYSTEM_RUNTIME_DIR);
     if (named && *named) {
         every_add_socket(found, named);
     }
-    if (json_array_size(found) == 0) {
+    return found;
+}
+
+/* every_list_sockets() for --all, which needs a daemon. NULL and *code after the error message. */
+static json_t *every_find(const struct ctl *c, int *code)
+{
+    char folder[PATHS_MAX];
+    struct error e;
+    if (c->socket || c->named_device) {
+        *code = ctl_usage("--all is about every daemon of this host: leave out --socket and "
+                          "--device");
+        return NULL;
+    }
+    json_t *found = every_list_sockets(code);
+    if (found && json_array_size(found) == 0) {
+        paths_runtime_dir(folder, &e);
         ctl_name_error("unreachable");
-        ctl_failed("no daemon of this user's reach has a socket in %s or /run/gemmd; start one "
-                   "with `gemmctl start --device cpu` (or cuda:0)",
+        ctl_failed("no daemon of this user's reach has a socket in %s or " SYSTEM_RUNTIME_DIR
+                   "; start one with `gemmctl start --device cpu` (or cuda:0)",
                    folder);
         *code = UNREACHABLE;
         json_decref(found);

@@ -5,14 +5,12 @@
  * Each daemon gives its text, with labels that name its GPU. A family (all samples of a metric)
  * must stand in one piece, so the texts are merged family by family.
  */
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "client/ctl/formats.h"
-#include "proto/paths.h"
 
 enum { PATIENCE_MS = 2000 };
 
@@ -164,33 +162,9 @@ static void metrics_ask_daemon(struct gathered *x, const struct ctl *c, const ch
     gemmd_close(own.g);
 }
 
-/* Asks the daemons whose sockets are in the folder. The socket of an --offline daemon is private to
- * the program that has started the daemon. */
-static void metrics_ask_folder(struct gathered *x, const struct ctl *c, const char *folder)
-{
-    char *pattern = text_format("%s/*.sock", folder);
-    glob_t found = {0};
-    struct stat st;
-    if (pattern && glob(pattern, 0, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            const char *path = found.gl_pathv[i];
-            struct ctl one = *c;
-            one.socket = path;
-            one.device = NULL;
-            if (strncmp(strrchr(path, '/') + 1, "offline-", 8) != 0 && stat(path, &st) == 0 &&
-                S_ISSOCK(st.st_mode)) {
-                metrics_ask_daemon(x, &one, path);
-            }
-        }
-        globfree(&found);
-    }
-    free(pattern);
-}
-
 static int metrics_ask_all(struct gathered *x, const struct ctl *c)
 {
-    char folder[PATHS_MAX];
-    struct error err = ERROR_NULL;
+    int code = DONE;
     const char *given = c->socket ? c->socket : getenv("GEMMD_SOCKET");
     if (given && *given) {
         metrics_ask_daemon(x, c, given);
@@ -200,14 +174,16 @@ static int metrics_ask_all(struct gathered *x, const struct ctl *c)
         metrics_ask_daemon(x, c, c->device);
         return DONE;
     }
-    if (paths_runtime_dir(folder, &err)) {
-        return ctl_failed("%s", err.text);
+    json_t *found = every_list_sockets(&code), *daemon;
+    size_t i;
+    json_array_foreach(found, i, daemon) {
+        struct ctl one = *c;
+        one.socket = field_string(daemon, "socket");
+        one.device = NULL;
+        metrics_ask_daemon(x, &one, one.socket);
     }
-    metrics_ask_folder(x, c, folder);
-    if (strcmp(folder, SYSTEM_RUNTIME_DIR) != 0) {
-        metrics_ask_folder(x, c, SYSTEM_RUNTIME_DIR);
-    }
-    return DONE;
+    json_decref(found);
+    return code;
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
