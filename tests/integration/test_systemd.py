@@ -151,7 +151,9 @@ def test_the_units_fit_the_program():
     assert int(service["LimitNOFILE"][0]) > most + 40
     assert service["Type"] == ["notify"] and int(service["WatchdogSec"][0]) >= 10
     assert set(service["RestartPreventExitStatus"][0].split()) == {"2", "75"}
-    assert service["CapabilityBoundingSet"] == [""] and service["RestrictAddressFamilies"] == ["AF_UNIX"]
+    assert service["CapabilityBoundingSet"] == [""]
+    assert service["RestrictAddressFamilies"][0].split() == ["AF_UNIX", "AF_INET", "AF_INET6"], "--metrics-listen"
+    assert (service["IPAddressDeny"], service["IPAddressAllow"]) == (["any"], ["localhost"])
     assert "MemoryDenyWriteExecute" not in service and service["PrivateDevices"] == ["no"]
 
 
