@@ -479,10 +479,10 @@ GEMMD_API int gemmd_call(struct gemmd *g, const char *method, const char *params
 GEMMD_API void gemmd_free(void *p);
 
 /* All rows of a list (`what`: "best", "history", "trials", "modules", "quarantine", "runs",
- * "devices", "events", "portfolio"), as a single JSON array; free *rows_json with gemmd_free.
- * filter_json: {"column": value, ...} and more as in docs/protocol.md, or NULL. The rows are
- * fetched in pages. A list that the filter sorts, "modules" or "portfolio" may miss or repeat a row
- * when other clients add or remove rows meanwhile. */
+ * "devices", "events", "jobs", "served", "portfolio"), as a single JSON array; free *rows_json with
+ * gemmd_free. filter_json: {"column": value, ...} and more as in docs/protocol.md, or NULL. The
+ * rows are fetched in pages. A list that the filter sorts, "modules" or "portfolio" may miss or
+ * repeat a row when other clients add or remove rows meanwhile. */
 GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_json,
                          char **rows_json, struct gemmd_error *err);
 

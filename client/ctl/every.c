@@ -260,6 +260,8 @@ static int every_ask_rows(struct subject *s, json_t *all, json_t *daemon)
 {
     const char *what = listing_name(s);
     json_t *like = every_find_like(s, what, all, daemon), *baselines = NULL;
+    /* a daemon adds the counts that only it has before it lists them, so the last list has all */
+    const bool has_counts = list_has("jobs,served", what);
     int code = DONE;
     if (strcmp(what, "best") == 0 && !s->ctl.quiet) {
         unsaved_say(json_object_get(daemon, "status"), "this list");
@@ -268,6 +270,8 @@ static int every_ask_rows(struct subject *s, json_t *all, json_t *daemon)
         json_array_append_new(json_object_get(like, "others"),
                               json_pack("{sO, sO}", "device", json_object_get(daemon, "device"),
                                         "socket", json_object_get(daemon, "socket")));
+    }
+    if (like && !has_counts) {
         return DONE;
     }
     json_t *rows = listing_rows(s, what, &baselines, &code);
@@ -276,7 +280,9 @@ static int every_ask_rows(struct subject *s, json_t *all, json_t *daemon)
         if (!s->ctl.json) {
             rows_complete(&s->ctl, what, rows);
         }
-        json_object_set_new(daemon, "rows", rows);
+        json_object_set_new(like ? like : daemon, "rows", rows);
+    }
+    if (rows && !like) {
         json_object_set_new(daemon, "others", json_array());
     }
     json_decref(baselines);

@@ -11,28 +11,9 @@
 
 /* ---- jobs ----------------------------------------------------------------------------------- */
 
-/* Lets a daemon send its counts to the database, as each list of jobs does. */
-static int jobs_send_counts(struct subject *s, json_t *all, json_t *daemon)
-{
-    int code = DONE;
-    json_decref(ctl_list(&s->ctl, "jobs", json_pack("{si}", "limit", 1), &code));
-    return code;
-}
-
-/* With --all each daemon of the host sends its counts before the first list is read. */
-static int jobs_send_all(struct subject *s)
-{
-    int code = DONE;
-    if (s->given[OWN_ALL]) {
-        json_decref(every_ask(s, jobs_send_counts, &code));
-    }
-    return code;
-}
-
 static int jobs_run(struct subject *s)
 {
-    const int code = jobs_send_all(s);
-    return code ? code : listing_show_rows(s, "jobs");
+    return listing_show_rows(s, "jobs");
 }
 
 static const struct argp_option jobs_options[] = {
@@ -98,7 +79,8 @@ static void jobs_add_row(json_t *jobs, json_t *row)
     }
 }
 
-/* The rows of the daemon, or of every database of the host. */
+/* The rows of the daemon, or of every database of the host, also when *code is a failure of one of
+ * its daemons. NULL: no rows. */
 static json_t *jobs_rows(struct subject *s, int *code)
 {
     json_t *rows = NULL, *all, *daemon;
@@ -107,9 +89,8 @@ static json_t *jobs_rows(struct subject *s, int *code)
         *code = ctl_connect(&s->ctl);
         return *code ? NULL : ctl_list(&s->ctl, "served", json_incref(s->filter), code);
     }
-    *code = jobs_send_all(s);
-    all = *code ? NULL : every_rows(s, code);
-    rows = all ? json_array() : NULL;
+    all = every_rows(s, code);
+    rows = json_array();
     json_array_foreach(all, i, daemon) {
         json_array_extend(rows, json_object_get(daemon, "rows"));
     }
@@ -265,6 +246,7 @@ int jobs_explain_job(struct subject *s)
     }
     json_object_set_new(s->filter, "job", json_sprintf("~%s", id));
     json_t *rows = jobs_rows(s, &code);
+    const bool rows_came = json_array_size(rows) > 0 || code == DONE;
     rows_sort(rows, order);
     json_array_foreach(rows, i, row) {
         if (jobs_is_named(field_text(row, "job"), id)) {
@@ -276,10 +258,11 @@ int jobs_explain_job(struct subject *s)
         code = ctl_failed("no job \"%s\" got an answer here in the last 30 days; `gemmctl jobs` "
                           "lists the jobs",
                           id);
-    } else if (code == DONE && s->ctl.json) {
-        return ctl_print_json(jobs);
+    } else if (rows_came && s->ctl.json) {
+        const int printed = ctl_print_json(jobs);
+        return code ? code : printed;
     }
-    json_array_foreach(code == DONE ? jobs : NULL, i, job) {
+    json_array_foreach(jobs, i, job) {
         if (i > 0) {
             putchar('\n');
         }

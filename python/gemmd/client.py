@@ -386,7 +386,7 @@ class Client:
 
     def list(self, what: str, filter: Optional[Mapping[str, Any]] = None, **columns: Any) -> Rows:
         """All rows of "best", "history", "trials", "modules", "quarantine", "runs", "devices",
-        "events" or "portfolio", as Rows of dicts; keywords are filters (docs/protocol.md)."""
+        "events", "jobs", "served" or "portfolio", as Rows of dicts; keywords are filters (docs/protocol.md)."""
         out, filter = c_void_p(), {**(filter or {}), **columns}
         self._run("list", to_bytes(what), to_json(filter), byref(out), what=f"list {what}")
         return Rows(_from_json(self.library.take(out)))

@@ -3,10 +3,11 @@
 import contextlib
 import json
 import os
+import signal
 import sqlite3
 
 import pytest
-from conftest import RpcError, eventually, gemm
+from conftest import DATA, SYNTHETIC, Daemon, RpcError, eventually, gemm
 
 SMALL, LARGE = gemm(m=512), gemm(m=4096, k=512)
 
@@ -139,11 +140,28 @@ def test_counts_are_written_after_a_time(daemon):
     eventually(lambda: d.sql("SELECT defaults FROM job") == [(1,)])
 
 
-def test_jobs_of_every_daemon_of_the_host(daemon, folder):
-    d = daemon(env={"XDG_RUNTIME_DIR": str(folder)})
-    with client(d, "slurm:1") as c:
-        c.call("get", problem=SMALL, wait="cached")
-    [database] = json.loads(d.ctl("jobs", "--all", "--json").stdout)
-    assert [r["job"] for r in database["rows"]] == ["slurm:1"]
-    [job] = json.loads(d.ctl("why", "--job", "1", "--all", "--json").stdout)
-    assert job["default"] == 1 and "slurm:1" in d.ctl("jobs").stdout
+def test_jobs_of_every_daemon_of_the_host(folder, shared_cache):
+    """Two daemons of a database: each has counts of its own until a list asks it."""
+    (folder / "gemmd").mkdir(mode=0o750)
+    env, name = {"XDG_RUNTIME_DIR": str(folder), "GEMMD_SYSTEM": "0", "GEMMD_SOCKET": ""}, folder.name
+    with contextlib.ExitStack() as stack:
+        for socket, device in (("a", SYNTHETIC), ("b", f"replay:{DATA / 'synthetic-hopper.jsonl'}")):
+            d = Daemon(folder, device, cache=shared_cache)
+            d.socket = folder / "gemmd" / f"{socket}.sock"
+            stack.callback(lambda d=d: d.stop() == 0 or pytest.fail(d.text()))
+            d.start()
+            with client(d, f"slurm:{name}") as c:
+                c.call("get", problem=SMALL, wait="cached")
+        listed = json.loads(d.ctl("jobs", "--all", "--json", env=env).stdout)
+        [database] = [each for each in listed if each["database"] == str(d.database)]
+        assert [(r["job"], r["defaults"], r["keys"]) for r in database["rows"]] == [(f"slurm:{name}", 2, 2)]
+        assert len(database["others"]) == 1
+        [job] = json.loads(d.ctl("why", "--job", name, "--all", "--json", env=env).stdout)
+        assert job["default"] == 2 and len({r["key"] for r in job["products"]}) == 2
+        # a daemon that hangs is named, and the counts of the others are shown
+        d.process.send_signal(signal.SIGSTOP)
+        try:
+            said = d.ctl("why", "--job", name, "--all", check=False, env=env)
+        finally:
+            d.process.send_signal(signal.SIGCONT)
+        assert said.returncode == 3 and "2 default" in said.stdout and "`hello`" in said.stderr, said

@@ -71,10 +71,10 @@ def known(request, shared_cache):
 def test_no_line_is_wider_than_the_terminal(known):
     d, sizes = known
     keys = [row["key"] for row in d.ctl_json("list", "--where", "op=grouped_gemm")]
-    lists = "best history trials modules quarantine runs devices events portfolio"
+    lists = "best history trials modules quarantine runs devices events jobs served portfolio"
     commands = [["list", "--what", what] for what in lists.split()] + [
         ["get", *sizes], ["get", *sizes, "--wait", "cached"], ["tune", *sizes, "--budget", "2"], ["trials"],
-        ["trials", keys[0]], ["trials", "--failed"], ["show", keys[0]], ["show", keys[-1]]]
+        ["trials", keys[0]], ["trials", "--failed"], ["show", keys[0]], ["show", keys[-1]], ["jobs"]]
     for columns, some in ((100, commands), (80, commands[-2:] + commands[:4])):
         for command in some:
             wide = [line for line in terminal(d, columns, *command) if len(line) > columns]

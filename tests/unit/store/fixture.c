@@ -265,7 +265,7 @@ void fixture_served(struct served_row *row, int i)
     row->last_s = time(NULL);
 }
 
-static int fill_served(struct store *s, struct error *err)
+int fixture_fill_served(struct store *s, struct error *err)
 {
     WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
     struct wire_doc *doc = wire_doc_new();
@@ -276,7 +276,8 @@ static int fill_served(struct store *s, struct error *err)
         fixture_served(&row, i);
         schema_encode(&rows, &served_row_schema, &row);
     }
-    int r = wire_decode(doc, rows.data, rows.len, &list, err);
+    int r = doc && !rows.failed ? wire_decode(doc, rows.data, rows.len, &list, err)
+                                : error_set(err, ERROR_NO_MEMORY, "no memory for a fixture");
     r = r ? r : store_add_served(s, list, err);
     wire_doc_free(doc);
     return r;
@@ -323,7 +324,7 @@ void fixture_fill(struct store *s)
     fixture_best(b, 1, 2);
     TEXT(b->source, "manual");
     assert_ok(store_publish(s, b, &err));
-    assert_ok(fill_served(s, &err));
+    assert_ok(fixture_fill_served(s, &err));
     free(t);
     free(b);
 }

@@ -44,7 +44,8 @@ void fixture_best(struct best *b, int key, int i);
 void fixture_module(struct module *m, int i);
 void fixture_quarantine(struct quarantine *q, int i);
 void fixture_event(struct event *e, int i);
-void fixture_served(struct served_row *row, int i); /* 0: of the tier exact */
+void fixture_served(struct served_row *row, int i);          /* 0: of the tier exact */
+int fixture_fill_served(struct store *s, struct error *err); /* adds rows 0 to 2 */
 /* Puts some rows of each kind, as after a day of use. */
 void fixture_fill(struct store *s);
 

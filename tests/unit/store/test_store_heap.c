@@ -86,6 +86,8 @@ static void use(struct fixture *f, struct outcome *o, struct best *b, struct tri
     met(o, store_add_quarantine(s, &q, &err), &err);
     fixture_module(&m, 1);
     met(o, store_add_module(s, &m, &err), &err);
+    met(o, fixture_fill_served(s, &err), &err);
+    met(o, store_list(s, "served", NULL, RESPONSE_BYTES_MAX, &page, &total, &err), &err);
     met(o, store_trials_of(s, t->key, t->stamp, &trials, &n, &err), &err);
     free(trials);
     met(o, store_list(s, "trials", NULL, RESPONSE_BYTES_MAX, &page, &total, &err), &err);
