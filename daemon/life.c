@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/answers/learn.h"
@@ -219,6 +220,7 @@ static void init_handles(struct life *x)
     orphans_init(&x->orphans, loop);
     turns_init(&x->parts.daemon.turns, loop);
     x->parts.started_ms = uv_now(loop);
+    x->parts.started_s = time(NULL);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

@@ -8,11 +8,9 @@
  * rest is the same in both.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/methods.h"
@@ -98,7 +96,6 @@ static void page_put_gauge(struct page *p, const char *name, const char *help, d
 static void put_process(struct page *p, const struct daemon_parts *parts)
 {
     const struct daemon *d = &parts->daemon;
-    const double up_s = (double)(uv_now(&d->loop) - parts->started_ms) / 1000;
     char version[64], device[200];
     metrics_escape_label(version, sizeof(version), build_id);
     metrics_escape_label(device, sizeof(device), d->device.name);
@@ -106,7 +103,7 @@ static void put_process(struct page *p, const struct daemon_parts *parts)
                       "Version of gemmd and name of its device; always 1.");
     page_print(p, "%s{%s,version=\"%s\",device=\"%s\"} 1\n", p->name, p->labels, version, device);
     page_put_gauge(p, "start_time_seconds", "Unix time of gemmd's start.",
-                   round((double)time(NULL) - up_s));
+                   (double)parts->started_s);
     page_put_gauge(p, "resident_memory_bytes", "Memory of gemmd's process.",
                    (double)status_rss_bytes());
     page_put_gauge(p, "connections", "Open connections of clients.", parts->server.sessions.n);
@@ -132,9 +129,10 @@ static void put_requests(struct page *p, const struct daemon_parts *parts)
             }
         }
     }
+    /* Zeros, too: Prometheus sees no increase in the first sample of a series. */
     page_begin_family(p, "counter", "errors", "Error answers, by the name of the error.");
     for (int i = 1; i < ERROR_SLOTS; i++) {
-        if (parts->server.sessions.errors[i]) {
+        if (error_code_of(error_name(-i)) == -i) { /* the slot has an error */
             page_put(p, "error", error_name(-i), (double)parts->server.sessions.errors[i]);
         }
     }

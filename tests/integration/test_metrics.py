@@ -106,6 +106,7 @@ def test_hits_and_tunings_are_counted_with_the_time_that_they_save(daemon):
     assert seen["gemmd_requests_total", 'method="get",result="refused"'] == 1
     assert seen["gemmd_requests_total", 'method="tune",result="later"'] == 1
     assert seen["gemmd_errors_total", 'error="unknown_op"'] == 1
+    assert seen["gemmd_errors_total", 'error="crashed"'] == 0  # so that the first one is an increase
     assert seen["gemmd_jobs_total", 'result="done"'] == 1
     assert seen["gemmd_runner_starts_total", ""] == 1
     assert seen["gemmd_tuning_seconds_total", ""] > 0 and seen["gemmd_runner_up_seconds_total", ""] > 0
