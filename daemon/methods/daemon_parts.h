@@ -35,7 +35,7 @@ struct daemon_parts {
     struct generations generations;
     uint64_t requests[METHOD_SLOTS][REQUEST_ENDS]; /* by method (METHOD_AT_, methods.h) */
     uint64_t started_ms;
-    int64_t started_s; /* Unix time */
+    int64_t started_s;  /* Unix time */
     uint64_t served_ms; /* loop time at which counts of answers were sent to the database last; 0:
                            not yet */
     /* Ends the daemon (life.h). `why` NULL: the reason is in the log already. */
