@@ -10,10 +10,9 @@ import subprocess
 import time
 
 import pytest
-from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC
+from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, RUNNER, SYNTHETIC
 
 PROBLEM = {"op": "grouped_gemm", "mode": "forward", "M": 512, "N": 1024, "K": 1024, "experts": 32, "topk": 4}
-MONITORING = ROOT / "docs" / "monitoring"
 PROMTOOL = shutil.which("promtool")
 SAMPLE = re.compile(r'(\w+)\{([^}]*)\} (\S+)')
 
@@ -394,50 +393,3 @@ def test_a_public_address_needs_its_word(daemon):
     port = free_port()
     daemon(options=["--metrics-listen", f"public:0.0.0.0:{port}"])
     assert get(("127.0.0.1", port), "/health")[0] == 200
-
-
-# ---- docs/monitoring -------------------------------------------------------------------------------------------------
-
-def names_in(expressions):
-    return {name for e in expressions for name in re.findall(r"\bgemmd_\w+", e)}
-
-
-def test_alerts_and_dashboard_name_metrics_that_exist(daemon):
-    d = daemon()
-    d.call("tune", problem=PROBLEM)
-    text = d.ctl("metrics").stdout
-    known = {name for name, _ in samples(text)} | {
-        name + ("_total" if kind == "counter" else "") for name, kind in check_openmetrics(text).items()}
-    labels = {"instance", "file", "le", "socket"} | set(re.findall(r'[{,](\w+)="', text)) | {"error"}
-    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
-    queries = [t["expr"] for p in dashboard["panels"] for t in p["targets"]]
-    rules = re.findall(r"^ +expr: (.*)$", (MONITORING / "alerts.yml").read_text(), re.M)
-    assert len(queries) >= 12 and len(rules) >= 11
-    assert names_in(queries + rules) - known == set()
-    for e in queries + rules:
-        assert set(re.findall(r'[{,](\w+)=~?"', e)) <= labels, e
-        assert set(re.findall(r"by \(([^)]*)\)", e.replace(" ", "").replace("by(", "by ("))) is not None
-    if PROMTOOL:
-        promtool("check", "rules", MONITORING / "alerts.yml")
-
-
-@pytest.mark.skipif(not PROMTOOL, reason="no promtool")
-def test_alerts_fire_when_they_should(folder):
-    device = 'instance="h",gpu="0",uuid="GPU-1"'
-    series = {f'gemmd_jobs_queued{{{device}}}': "3x180", f'gemmd_jobs_total{{{device},result="done"}}': "5x180",
-              f'gemmd_unsaved_rows{{{device},table="best"}}': "1x180", 'gemmd_up{instance="h",socket="/s"}': "0x180",
-              f'gemmd_runner_deaths_total{{{device},reason="hung"}}': "0+1x180",
-              f'gemmd_hit_seconds_bucket{{{device},le="0.001"}}': "0+1x180",
-              f'gemmd_hit_seconds_bucket{{{device},le="+Inf"}}': "0+10x180"}
-    firing = {"GemmdQueueStuck", "GemmdUnsaved", "GemmdDown", "GemmdRunnerDies"}
-    quiet = {"GemmdTuningOff", "GemmdTrialsLost", "GemmdDatabaseSilent"}
-    checks = [{"eval_time": "170m", "alertname": name,
-               "exp_alerts": [{"exp_labels": {}}] if name in firing else []} for name in sorted(firing | quiet)]
-    # promtool compares all labels and annotations, so the count of firing alerts is asked for as a metric
-    tests = {"rule_files": [str(MONITORING / "alerts.yml")], "evaluation_interval": "1m", "tests": [{
-        "interval": "1m", "input_series": [{"series": k, "values": v} for k, v in series.items()],
-        "promql_expr_test": [{"expr": f'count(ALERTS{{alertname="{c["alertname"]}",alertstate="firing"}}) or vector(0)',
-                              "eval_time": c["eval_time"],
-                              "exp_samples": [{"labels": "{}", "value": len(c["exp_alerts"])}]} for c in checks]}]}
-    (folder / "tests.yml").write_text(json.dumps(tests))  # JSON is YAML
-    promtool("test", "rules", folder / "tests.yml")
