@@ -170,8 +170,8 @@ static int metrics_ask_all(struct gathered *x, const struct ctl *c)
         metrics_ask_daemon(x, c, given);
         return DONE;
     }
-    if (c->device && strcmp(c->device, "any") != 0) {
-        metrics_ask_daemon(x, c, c->device);
+    if (c->named_device && strcmp(c->named_device, "any") != 0) {
+        metrics_ask_daemon(x, c, c->named_device);
         return DONE;
     }
     json_t *found = every_list_sockets(&code), *daemon;
