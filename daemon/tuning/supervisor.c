@@ -427,7 +427,7 @@ static void supervisor_on_ended(struct runner_link *l)
         return;
     }
     if (!s->said_bye && (s->failure.code || l->exit_status || l->exit_signal || sent)) {
-        s->deaths++;
+        s->deaths += !s->foreign; /* a runner of another build was refused; no kernel crashed */
         s->hung += s->killed_hung;
         log_warning("%s", s->failure.code ? s->failure.text : why.reason);
     }

@@ -561,6 +561,7 @@ time.sleep(30)
     status = d.status()
     assert status["tuning"] == e.value.message and status["runner"]["state"] == "none"
     assert status["runner"]["starts"] == 1, "the next one would be no better"
+    assert status["runner"]["deaths"] == 0, "no kernel crashed"
     assert "restart gemmd" in d.ctl("status").stdout
     fake.unlink()
     fake.symlink_to(RUNNER)
