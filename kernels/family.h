@@ -96,19 +96,25 @@ struct launch_plan {
     struct launch steps[LAUNCH_STEPS_MAX];
 };
 
-enum buffer_init { BUFFER_RANDOM, BUFFER_HOST, BUFFER_OUTPUT, BUFFER_SCRATCH };
+/* BUFFER_SCALES: positive numbers over four octaves around `scale`, all about equally likely. Data
+ * with equal scales would hide a kernel that uses another block's scale. */
+enum buffer_init { BUFFER_RANDOM, BUFFER_SCALES, BUFFER_HOST, BUFFER_OUTPUT, BUFFER_SCRATCH };
 
 struct buffer {
     const char *name;
     enum dtype dtype;
     enum buffer_init init;
     int64_t count;    /* elements */
-    double scale;     /* standard deviation of random values (BUFFER_RANDOM, accumulate) */
+    double scale;     /* standard deviation of random values (BUFFER_RANDOM, accumulate); the middle
+                         of BUFFER_SCALES */
     const void *host; /* BUFFER_HOST: the content; owned by the workload */
     bool accumulate;  /* BUFFER_OUTPUT: the kernel adds to the output. The buffer begins with random
                          values of `scale` instead of NaNs, so unwritten elements show only in the
                          check rows */
     bool rotate;      /* several copies, so that each timed launch finds L2 cold */
+    /* BUFFER_RANDOM: 0, or 1 + the index of an earlier buffer of bytes, one for each column of this
+     * matrix: columns whose byte is 0 hold zeros */
+    uint32_t columns;
 };
 
 /* A problem made concrete: sizes of all buffers, drawn routing, rows to check. Host only. */
@@ -125,6 +131,9 @@ struct workload {
     int64_t check_length;
     /* number of terms of the longest sum in these runs, with which rounding grows; 0: no sums */
     int64_t check_terms;
+    /* Largest relative norm of a check row's error, where the device allows more; 0: the device
+     * decides. For queries without a tolerance. */
+    double rel_norm;
     int64_t *check_at; /* owned */
     void *state;       /* owned by the family */
 };

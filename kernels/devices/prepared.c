@@ -71,8 +71,11 @@ int prepared_fill(struct device *d, const struct prepared *w, uint32_t i, void *
     const struct buffer *b = &w->workload.buffers[i];
     uint64_t state = w->workload.seed + i; /* the same seed on every device */
     const int64_t bytes = prepared_buffer_bytes(b);
-    if (b->init == BUFFER_RANDOM || b->accumulate) {
-        return w->ops->fill(d, b, random_next(&state), to, err);
+    if (b->init == BUFFER_RANDOM || b->init == BUFFER_SCALES || b->accumulate) {
+        const struct buffer *columns = b->columns ? &w->workload.buffers[b->columns - 1] : NULL;
+        return w->ops->fill(d, b, random_next(&state),
+                            columns ? w->buffers[0][b->columns - 1] : NULL,
+                            columns ? columns->count : 0, to, err);
     }
     return b->init == BUFFER_HOST ? w->ops->upload(d, to, b->host, bytes, b->name, err)
                                   : w->ops->set(d, to, 0, bytes, b->name, err);
@@ -292,7 +295,10 @@ static void prepared_judge_rows(const struct prepared *w, const struct tolerance
                                 const struct row_error *rows, struct verdict *out)
 {
     const struct workload *load = &w->workload;
-    const double limit = tol->rel_norm > 0 ? tol->rel_norm : w->ops->rel_norm(load);
+    const double usual = w->ops->rel_norm(load);
+    const double limit = tol->rel_norm > 0                              ? tol->rel_norm
+                         : load->rel_norm > 0 && load->rel_norm < usual ? load->rel_norm
+                                                                        : usual;
     uint32_t worst = 0, worst_norm = 0;
     char name[160];
     for (uint32_t i = 0; i < load->n_checks; i++) {

@@ -80,8 +80,10 @@ struct prepared_ops {
                   struct error *err);
     int (*copy)(struct device *d, void *to, const void *from, int64_t bytes, const char *what,
                 struct error *err);
-    int (*fill)(struct device *d, const struct buffer *b, uint64_t seed, void *to,
-                struct error *err); /* fills a buffer with random values */
+    /* Fills a buffer with random values. `columns`: the content of the buffer of that name, with
+     * n_columns bytes; NULL: all columns have values. */
+    int (*fill)(struct device *d, const struct buffer *b, uint64_t seed, const void *columns,
+                int64_t n_columns, void *to, struct error *err);
     int (*wait)(struct device *d, const char *what, struct error *err);
     int (*reference)(struct device *d, const struct family_target *t, const struct launch *l,
                      struct error *err);

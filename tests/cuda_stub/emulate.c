@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/fp8.h"
 #include "tests/unit/cuda/emulate_launch.h"
 
 struct emulated {
@@ -71,7 +72,7 @@ void emulated_unload(struct emulated *e)
 
 /* ---- kernels of tools.cu and tests/gpu, in C, with the same structs of parameters ------------ */
 
-enum { BF16 = 1, FP16 = 2, FP32 = 3 };
+enum { BF16 = 1, FP16 = 2, FP32 = 3, FP8 = 6 };
 
 static float bits_to_float(uint32_t bits)
 {
@@ -116,8 +117,10 @@ static void fill(const void *params)
     const struct {
         void *to;
         uint64_t count, seed;
+        const uint8_t *columns;
+        uint64_t n_columns;
         float scale;
-        int dtype;
+        int dtype, scales, reserved;
     } *p = params;
     for (uint64_t i = 0; i < p->count; i++) {
         uint64_t z = p->seed + (i + 1) * 0x9e3779b97f4a7c15u;
@@ -126,9 +129,13 @@ static void fill(const void *params)
         z ^= z >> 31;
         int sum =
             (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) + (int)(z >> 48);
-        float v = (float)(sum - 2 * 0xffff) * (1.7320508f / 65536.0f) * p->scale;
+        float v = (float)(sum - 2 * 0xffff) * (1.7320508f / 65536.0f);
+        v = p->scales ? ldexpf(1 + (float)(z >> 41) * 0x1p-23f, (int)(z & 3) - 2) : v;
+        v = p->columns && !p->columns[i % p->n_columns] ? 0 : v * p->scale;
         if (p->dtype == FP32) {
             ((float *)p->to)[i] = v;
+        } else if (p->dtype == FP8) {
+            ((uint8_t *)p->to)[i] = fp8_encode(v);
         } else {
             ((uint16_t *)p->to)[i] = encode(p->dtype, v);
         }

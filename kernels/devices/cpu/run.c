@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "kernels/devices/cpu/cpu.h"
+#include "kernels/fp8.h"
 
 static struct pool *pool_of(struct device *d)
 {
@@ -69,7 +70,8 @@ static int cpu_wait(struct device *d, const char *what, struct error *err)
     return 0;
 }
 
-/* ---- elements: floats to bf16, fp16 or fp32, and back ---------------------------------------- */
+/* ---- elements: floats to bf16, fp16, fp32 or fp8, and back
+ * ---------------------------------------- */
 
 static uint16_t element_to_bf16(float v)
 {
@@ -100,6 +102,8 @@ static void element_write(enum dtype t, void *data, int64_t i, float v)
 {
     if (t == DTYPE_FP32) {
         ((float *)data)[i] = v;
+    } else if (t == DTYPE_FP8_E4M3) {
+        ((uint8_t *)data)[i] = fp8_encode(v);
     } else {
         ((uint16_t *)data)[i] = t == DTYPE_BF16 ? element_to_bf16(v) : element_to_fp16(v);
     }
@@ -109,6 +113,9 @@ static double element_read(enum dtype t, const void *data, int64_t i)
 {
     if (t == DTYPE_FP32) {
         return ((const float *)data)[i];
+    }
+    if (t == DTYPE_FP8_E4M3) {
+        return fp8_decode(((const uint8_t *)data)[i]);
     }
     uint16_t half = ((const uint16_t *)data)[i];
     if (t == DTYPE_BF16) {
@@ -126,13 +133,23 @@ static double element_read(enum dtype t, const void *data, int64_t i)
 
 /* ---- filling --------------------------------------------------------------------------------- */
 
-/* Nearly normal, mean 0, deviation 1: the sum of four 16-bit uniform numbers (at most 3.5). */
-static float random_value(uint64_t seed, uint64_t i)
+static uint64_t random_bits(uint64_t seed, uint64_t i)
 {
     uint64_t state = seed + i * UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = random_next(&state);
+    return random_next(&state);
+}
+
+/* Nearly normal, mean 0, deviation 1: the sum of four 16-bit uniform numbers (at most 3.5). */
+static float random_value(uint64_t z)
+{
     int64_t sum = (int64_t)(z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48);
     return (float)(sum - 2 * 0xffff) * (1.7320508f / 65536.0f);
+}
+
+/* An octave from 2^-2 to 2^1, and a place within the octave: the same bits on every device. */
+static float random_scale(uint64_t z)
+{
+    return ldexpf(1 + (float)(z >> 41) * 0x1p-23f, (int)(z & 3) - 2);
 }
 
 enum { CHUNK = 1 << 16 }; /* elements per piece of work */
@@ -152,6 +169,8 @@ struct fill {
     const struct buffer *buffer;
     void *to;
     uint64_t seed;
+    const uint8_t *columns;
+    int64_t n_columns;
 };
 
 static void fill_random(void *ctx, uint32_t piece)
@@ -160,15 +179,18 @@ static void fill_random(void *ctx, uint32_t piece)
     const float scale = (float)f->buffer->scale;
     const int64_t end = piece_end(f->buffer, piece);
     for (int64_t i = (int64_t)piece * CHUNK; i < end; i++) {
-        float v = random_value(f->seed, (uint64_t)i) * scale;
+        const uint64_t z = random_bits(f->seed, (uint64_t)i);
+        float v = f->buffer->init == BUFFER_SCALES ? random_scale(z) : random_value(z);
+        v = f->columns && !f->columns[i % f->n_columns] ? 0 : v * scale;
         element_write(f->buffer->dtype, f->to, i, v);
     }
 }
 
-static int cpu_fill(struct device *d, const struct buffer *b, uint64_t seed, void *to,
-                    struct error *err)
+static int cpu_fill(struct device *d, const struct buffer *b, uint64_t seed, const void *columns,
+                    int64_t n_columns, void *to, struct error *err)
 {
-    struct fill f = {.buffer = b, .to = to, .seed = seed};
+    struct fill f = {
+        .buffer = b, .to = to, .seed = seed, .columns = columns, .n_columns = n_columns};
     pool_run(pool_of(d), fill_random, &f, pieces_of(b));
     return 0;
 }

@@ -129,16 +129,19 @@ static uint32_t blocks_for(const struct cuda_device *d, int64_t count)
     return (uint32_t)(wanted < 1 ? 1 : wanted < most ? wanted : most);
 }
 
-static int cuda_fill(struct device *base, const struct buffer *b, uint64_t seed, void *to,
-                     struct error *err)
+static int cuda_fill(struct device *base, const struct buffer *b, uint64_t seed,
+                     const void *columns, int64_t n_columns, void *to, struct error *err)
 {
     struct cuda_device *d = cuda_of(base);
     const struct {
         void *to;
         uint64_t count, seed;
+        const void *columns;
+        uint64_t n_columns;
         float scale;
-        int32_t dtype;
-    } p = {to, (uint64_t)b->count, seed, (float)b->scale, b->dtype};
+        int32_t dtype, scales, reserved;
+    } p = {to,       (uint64_t)b->count,       seed, columns, (uint64_t)n_columns, (float)b->scale,
+           b->dtype, b->init == BUFFER_SCALES, 0};
     return cuda_launch_tool(d, "cuda_fill", blocks_for(d, b->count), &p, sizeof(p), err);
 }
 

@@ -10,7 +10,7 @@ typedef unsigned short u16;
 
 #define GLOBAL extern "C" __global__ void __launch_bounds__(256)
 
-enum { BF16 = 1, FP16 = 2, FP32 = 3 }; /* enum dtype */
+enum { BF16 = 1, FP16 = 2, FP32 = 3, FP8 = 6 }; /* enum dtype */
 
 static __device__ __forceinline__ u64 first_index(void)
 {
@@ -22,32 +22,63 @@ static __device__ __forceinline__ u64 all_threads(void)
     return (u64)gridDim.x * blockDim.x;
 }
 
-/* Draws as random_next() of kernels/vocabulary.c and as the cpu device do: nearly normal, mean
- * 0, deviation 1, the sum of four 16-bit uniform numbers. Depends on seed and position only. */
-static __device__ __forceinline__ float random_value(u64 seed, u64 i)
+/* Draws as random_next() of kernels/vocabulary.c and as the cpu device do. Depends on seed and
+ * position only. */
+static __device__ __forceinline__ u64 random_bits(u64 seed, u64 i)
 {
     u64 z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    z ^= z >> 31;
+    return z ^ (z >> 31);
+}
+
+/* Nearly normal, mean 0, deviation 1: the sum of four 16-bit uniform numbers. */
+static __device__ __forceinline__ float random_value(u64 z)
+{
     const int sum = (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) +
                     (int)(z >> 48);
     return (float)(sum - 2 * 0xffff) * (1.7320508f / 65536.0f);
 }
 
+/* An octave from 2^-2 to 2^1, and a place within the octave. */
+static __device__ __forceinline__ float random_scale(u64 z)
+{
+    return (1 + (float)(u32)(z >> 41) / 8388608.0f) * (0.25f * (float)(1 << (int)(z & 3)));
+}
+
+/* The bits of fp8_encode() of kernels/fp8.c, for finite v. sm_80 lacks the instruction. */
+static __device__ __forceinline__ unsigned char fp8_code(float v)
+{
+    const u32 sign = __float_as_uint(v) >> 24 & 0x80;
+    const float size = fabsf(v);
+    if (size >= 448.0f)
+        return (unsigned char)(sign | 0x7e);
+    if (size < 0.015625f) /* adding 2^14 rounds to a multiple of 2^-9 */
+        return (unsigned char)(sign | (u32)(__fadd_rn(__fadd_rn(size, 16384.0f), -16384.0f) * 512.0f));
+    const u32 bits = __float_as_uint(size);
+    return (unsigned char)(sign | (((bits + 0x7ffffu + (bits >> 20 & 1)) >> 20) - (120 << 3)));
+}
+
 struct fill_params {
     void *to;
     u64 count, seed;
+    const unsigned char *columns; /* NULL, or a byte for each column: columns of 0 hold zeros */
+    u64 n_columns;
     float scale;
-    int dtype;
+    int dtype, scales, reserved;
 };
 
 GLOBAL cuda_fill(const struct fill_params p)
 {
     for (u64 i = first_index(); i < p.count; i += all_threads()) {
-        const float v = random_value(p.seed, i) * p.scale;
+        const u64 z = random_bits(p.seed, i);
+        float v = (p.scales ? random_scale(z) : random_value(z)) * p.scale;
+        if (p.columns && !p.columns[i % p.n_columns])
+            v = 0;
         if (p.dtype == FP32) {
             ((float *)p.to)[i] = v;
+        } else if (p.dtype == FP8) {
+            ((unsigned char *)p.to)[i] = fp8_code(v);
         } else if (p.dtype == BF16) {
             u16 r;
             asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));

@@ -183,6 +183,10 @@ struct gemm_state {   /* workload.state */
     int64_t *start;   /* owned, [experts + 1]: first row of each expert, then m */
     int32_t *gather;  /* owned, [m], a permutation of 0..m-1; always there */
     float *weights;   /* owned, [m] in token order, DTYPE_FP32; NULL without fuse_mul_post */
+    /* dW of scaled operands, else NULL: the first column of each expert, and for each column
+     * whether the column is a routed row */
+    int64_t *column; /* owned, [experts] */
+    uint8_t *routed; /* owned, [gemm_columns(m)] */
     /* Position of check i of the workload: a row in expert order (forward, dX), or e * N + n
      * (dW). */
     int64_t *check_row;    /* owned, [n_checks] */

@@ -79,6 +79,58 @@ static void test_columns(void **state)
     }
 }
 
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static double bytes_of(const char *problem)
+{
+    struct problem p;
+    double flops, bytes;
+    problem_of(&p, problem);
+    gemm_work(&p, &flops, &bytes);
+    assert_true(flops == 2.0 * 1002 * 320 * 576);
+    return bytes;
+}
+
+/* A byte for each number, four for each scale, and the output. */
+static void test_work(void **state)
+{
+    (void)state;
+    const double x = 1002 * 576.0, dy = 1002 * 320.0, w = 4 * 320 * 576.0;
+    assert_true(bytes_of(BLOCK "forward") == x * (1 + 4 / 128.0) + w * (1 + 4 / 16384.0) + 2 * dy);
+    assert_true(bytes_of(BLOCK "forward permute_x=true") ==
+                x / 2 * (1 + 4 / 128.0) + w * (1 + 4 / 16384.0) + 2 * dy);
+    assert_true(bytes_of(BLOCK "dX") == dy * (1 + 4 / 128.0) + w * (1 + 4 / 16384.0) + 2 * x);
+    assert_true(bytes_of(BLOCK "dW dtype_out=fp32 accumulate=true") ==
+                (x + dy) * (1 + 4 / 128.0) + 8 * w);
+    assert_true(bytes_of(ROW "forward") == x + 4 * 1002 + w + 4 * 4 * 320 + 2 * dy);
+    assert_true(bytes_of(ROW "dW") == x + dy + 4 * 4 * (320 + 576) + 2 * w);
+}
+
+/* The family's limit of a row's error holds where rounding to bf16 leaves room: in long rows. */
+static void test_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *problem;
+        double limit;
+    } cases[] = {
+        {"gemm mode=forward M=8 N=512 K=1024 quant=fp8_block", 2.5e-3},
+        {"gemm mode=forward M=8 N=504 K=1024 quant=fp8_block", 0},
+        {"gemm mode=forward M=8 N=512 K=1008 quant=fp8_block", 0},
+        {"gemm mode=dW M=8 N=64 K=512 quant=fp8_row", 2.5e-3},
+        {"gemm mode=dW M=8 N=64 K=64 quant=fp8_row dtype_out=fp32", 8e-4},
+        {"gemm mode=forward M=8 N=512 K=1024", 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct problem p;
+        struct workload w;
+        problem_of(&p, cases[i].problem);
+        assert_ok(gemm_workload_init(&w, &p, 1, err));
+        assert_true(w.rel_norm == cases[i].limit);
+        gemm_workload_deinit(&w);
+    }
+}
+
 /* ---- args ------------------------------------------------------------------------------------ */
 
 static float numbers[64];
@@ -173,10 +225,9 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operands),
-        cmocka_unit_test(test_columns),
-        cmocka_unit_test(test_dense_strides),
-        cmocka_unit_test(test_bad_scales),
+        cmocka_unit_test(test_operands),      cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_work),          cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_dense_strides), cmocka_unit_test(test_bad_scales),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

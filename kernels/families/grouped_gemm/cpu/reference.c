@@ -9,11 +9,13 @@
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "kernels/fp8.h"
 
 struct reference {
     const struct workload *workload;
     const struct gemm_state *state;
     const void *x, *w, *dy;
+    const float *x_scale, *w_scale, *dy_scale;
     double *out;
 };
 
@@ -73,6 +75,86 @@ static int64_t dy_row(const struct gemm_state *s, int64_t i)
     return s->view.gather_dy ? s->gather[i] : i;
 }
 
+/* Multiplies the results of row i by its routing weight. */
+static void reference_weigh_row(const struct reference *r, int64_t i, double *out)
+{
+    const struct gemm *v = &r->state->view;
+    for (int64_t n = 0; v->fuse_mul_post && n < v->n; n++) {
+        double weight = round_in(v->out, r->state->weights[r->state->gather[i]]);
+        out[n] = round_in(v->out, out[n]) * weight;
+    }
+}
+
+/* ---- scaled operands ------------------------------------------------------------------------- */
+
+/* A row of an operand that is summed over `length` columns from `first` on. */
+struct scaled {
+    const struct gemm_quant *quant;
+    struct gemm_operand lies;
+    const uint8_t *data; /* of the expert */
+    const float *scales; /* of the expert */
+    int64_t first, length;
+    int64_t sum; /* number of the row's scale where the whole sum shares one */
+};
+
+static struct scaled scaled_of(const struct reference *r, enum gemm_buffer which, int64_t e)
+{
+    const struct gemm_state *s = r->state;
+    const struct gemm *v = &s->view;
+    const bool dw = v->mode == GEMM_DW;
+    struct scaled o = {.quant = v->quant,
+                       .data = which == GEMM_X   ? r->x
+                               : which == GEMM_W ? r->w
+                                                 : r->dy,
+                       .scales = which == GEMM_X   ? r->x_scale
+                                 : which == GEMM_W ? r->w_scale
+                                                   : r->dy_scale,
+                       .first = dw ? s->column[e] : 0,
+                       .sum = dw ? e : 0};
+    gemm_operand_describe(v, which, v->m, &o.lies);
+    o.length = dw ? s->m_sizes[e] : o.lies.cols;
+    if (which == GEMM_W) {
+        o.data += e * o.lies.rows * o.lies.cols;
+        o.scales += e * o.lies.scale_stride_expert;
+    }
+    return o;
+}
+
+static void scaled_read_row(const struct scaled *o, int64_t row, double *out)
+{
+    const uint8_t *data = o->data + row * o->lies.cols;
+    const float *scales = o->scales + row / o->lies.scale_row_block * o->lies.scale_stride;
+    for (int64_t i = 0; i < o->length; i++) {
+        const int64_t at = o->first + i, sum = o->quant->sum_block;
+        out[i] = (double)fp8_decode(data[at]) *
+                 scales[(sum ? at / sum : o->sum) * o->lies.scale_stride_block];
+    }
+}
+
+/* The check row `row` of expert e: with scaled operands every mode is a sum over a row of each. */
+static void reference_row_scaled(const struct reference *r, int64_t row, int64_t e, double *a,
+                                 double *b, double *out)
+{
+    const struct gemm_state *s = r->state;
+    const enum gemm_mode mode = s->view.mode;
+    const struct scaled left = scaled_of(r, mode == GEMM_FORWARD ? GEMM_X : GEMM_DY, e);
+    const struct scaled right = scaled_of(r, mode == GEMM_DW ? GEMM_X : GEMM_W, e);
+    scaled_read_row(&left,
+                    mode == GEMM_FORWARD ? x_row(s, row)
+                    : mode == GEMM_DX    ? dy_row(s, row)
+                                         : row - e * s->view.n,
+                    a);
+    for (int64_t c = 0; c < s->view.out_cols; c++) {
+        scaled_read_row(&right, c, b);
+        for (int64_t i = 0; i < right.length; i++) {
+            out[c] += a[i] * b[i];
+        }
+    }
+    reference_weigh_row(r, row, out);
+}
+
+/* ---- other operands -------------------------------------------------------------------------- */
+
 static void reference_row_forward(const struct reference *r, int64_t i, int64_t e, double *x,
                                   double *w, double *out)
 {
@@ -86,10 +168,7 @@ static void reference_row_forward(const struct reference *r, int64_t i, int64_t 
         }
         out[n] = sum;
     }
-    for (int64_t n = 0; v->fuse_mul_post && n < v->n; n++) {
-        double weight = round_in(v->in, r->state->weights[r->state->gather[i]]);
-        out[n] = round_in(v->in, out[n]) * weight;
-    }
+    reference_weigh_row(r, i, out);
 }
 
 static void reference_row_dx(const struct reference *r, int64_t i, int64_t e, double *dy, double *w,
@@ -127,12 +206,18 @@ static void check_row(const void *params, uint32_t check)
     const struct gemm *v = &s->view;
     int64_t row = s->check_row[check], e = s->check_expert[check];
     int64_t length = r.workload->check_length, longest = v->n > v->k ? v->n : v->k;
+    longest = longest > s->m_sizes[e] ? longest : s->m_sizes[e]; /* dW of scaled operands */
     double *out = r.out + check * length;
     double *a = malloc(2 * (size_t)longest * sizeof(*a)), *b = a + longest;
     for (int64_t c = 0; c < length; c++) {
         out[c] = a ? 0 : NAN; /* out of memory: no result can be right */
     }
     if (!a) {
+        return;
+    }
+    if (v->quant->is_scaled) {
+        reference_row_scaled(&r, row, e, a, b, out);
+        free(a);
         return;
     }
     switch (v->mode) {
@@ -160,6 +245,9 @@ int grouped_gemm_cpu_reference(const struct workload *w, void *const buffers[],
         .x = gemm_buffer(w, buffers, GEMM_X),
         .w = gemm_buffer(w, buffers, GEMM_W),
         .dy = gemm_buffer(w, buffers, GEMM_DY),
+        .x_scale = gemm_buffer(w, buffers, GEMM_X_SCALE),
+        .w_scale = gemm_buffer(w, buffers, GEMM_W_SCALE),
+        .dy_scale = gemm_buffer(w, buffers, GEMM_DY_SCALE),
         .out = out,
     };
     *launch = (struct launch){.grid = {w->n_checks, 1, 1}, .cpu_entry = check_row};

@@ -53,6 +53,21 @@ static const struct {
 };
 enum { TUNABLES = sizeof(tunables) / sizeof(tunables[0]) };
 
+/* True when the rows of both operands lie along the sum: then transpose_w is a tunable. */
+static bool has_contiguous_sums(const struct gemm *v)
+{
+    return v->mode == GEMM_FORWARD || v->quant->is_scaled;
+}
+
+/* Cuts the steps of the sum to the block of terms that share their scales. */
+static void cut_steps(const struct gemm *v, struct param *p)
+{
+    const int64_t most = v->quant->sum_block;
+    for (uint32_t i = 0; most && i < p->n; i++) {
+        p->values[i].integer = p->values[i].integer < most ? p->values[i].integer : most;
+    }
+}
+
 static uint32_t gemm_cpu_list_params(const struct problem *p, const struct device_info *info,
                                      struct param out[PARAMS_MAX])
 {
@@ -60,14 +75,17 @@ static uint32_t gemm_cpu_list_params(const struct problem *p, const struct devic
     gemm_view(p, &v);
     uint32_t n = 0;
     for (int i = 0; i < TUNABLES; i++) {
-        if (tunables[i].run_time && v.mode == GEMM_FORWARD) {
+        if (tunables[i].run_time && has_contiguous_sums(&v)) {
             struct param *t =
-                gemm_add_param(out, &n, "transpose_w", false, "lanes along N, not along K");
+                gemm_add_param(out, &n, "transpose_w", false, "lanes along columns, not the sum");
             t->values[t->n++] = VALUE_OF_BOOL(false);
             t->values[t->n++] = VALUE_OF_BOOL(true);
         }
         gemm_add_ints(out, &n, tunables[i].name, tunables[i].run_time, tunables[i].values,
                       tunables[i].help);
+        if (i < GEMM_ROLES && gemm_roles[v.mode][i] == GEMM_SUM) {
+            cut_steps(&v, &out[n - 1]);
+        }
     }
     return n;
 }
@@ -81,6 +99,8 @@ struct cpu_tunables {
     /* Derived: the tile, rows by columns, and the step of the reduction. */
     int64_t tile_r, tile_c, tile_l;
     bool lanes_on_cols;
+    bool is_scaled;
+    int64_t promote_every; /* terms of a sum between promotions, where is_scaled */
 };
 
 /* Reads a config for a problem; absent parameters get their defaults. Values are not checked. */
@@ -95,18 +115,21 @@ static void cpu_tunables_read(const struct gemm *v, const struct record *config,
         .unroll_rows = record_int(config, "unroll_rows", 4),
         .unroll_cols = record_int(config, "unroll_cols", 1),
         .group_m = record_int(config, "GROUP_SIZE_M", 8),
-        .transpose_w = record_bool(config, "transpose_w", true) && v->mode == GEMM_FORWARD,
+        .transpose_w = record_bool(config, "transpose_w", true) && has_contiguous_sums(v),
+        .is_scaled = v->quant->is_scaled,
+        .promote_every = v->quant->sum_block ? v->quant->sum_block : INT64_MAX,
     };
     t->tile_r = v->mode == GEMM_DW ? t->block_n : t->block_m;
     t->tile_c = v->mode == GEMM_FORWARD ? t->block_n : t->block_k;
     t->tile_l = v->mode == GEMM_FORWARD ? t->block_k : v->mode == GEMM_DX ? t->block_n : t->block_m;
-    t->lanes_on_cols = v->mode != GEMM_FORWARD || t->transpose_w;
+    t->lanes_on_cols = !has_contiguous_sums(v) || t->transpose_w;
 }
 
-/* Bytes of the tile buffers of a block. */
+/* Bytes of the tile buffers of a block; with scaled operands the tile has sums and parts. */
 static int64_t cpu_tunables_bytes(const struct cpu_tunables *t)
 {
-    return 4 * (t->tile_r * t->tile_l + t->tile_l * t->tile_c + t->tile_r * t->tile_c);
+    return 4 * (t->tile_r * t->tile_l + t->tile_l * t->tile_c +
+                t->tile_r * t->tile_c * (t->is_scaled ? 2 : 1));
 }
 
 /* ---- check ----------------------------------------------------------------------------------- */
@@ -127,10 +150,10 @@ static int gemm_cpu_check_values(const struct gemm *v, const struct record *conf
             return rejection_set(why, ERROR_INVALID, "flag_type",
                                  "transpose_w must be true or false");
         }
-        if (v->mode != GEMM_FORWARD) {
+        if (!has_contiguous_sums(v)) {
             return rejection_set(why, ERROR_INVALID, "transpose_w_forward",
-                                 "transpose_w is a parameter of mode forward: leave it out in mode "
-                                 "%s",
+                                 "transpose_w is a parameter of mode forward and of scaled "
+                                 "operands: leave it out in mode %s",
                                  gemm_mode_name(v->mode));
         }
     }
@@ -153,10 +176,15 @@ static int gemm_cpu_check_tile(const struct gemm *v, const struct cpu_tunables *
                              "%s is %lld, not a multiple of the %lld columns held in registers",
                              cols, (long long)t->tile_c, (long long)step);
     }
+    const int64_t block = v->quant->sum_block;
     const int64_t bytes = cpu_tunables_bytes(t), accumulators = t->unroll_rows * t->unroll_cols;
     const struct rule rules[] = {
         {!t->lanes_on_cols && t->tile_l % t->vector_width != 0, "vector_width_divides",
-         "BLOCK_SIZE_K is #, not a multiple of vector_width #", t->tile_l, t->vector_width},
+         "steps of # terms of a sum are not a multiple of vector_width #", t->tile_l,
+         t->vector_width},
+        {block && block % t->tile_l != 0, "scale_block",
+         "steps of # terms of a sum do not divide the # terms that share their scales", t->tile_l,
+         block},
         {accumulators > ACCUMULATORS_MAX, "registers",
          "unroll_rows * unroll_cols is # vectors of accumulators: at most # fit the registers",
          accumulators, ACCUMULATORS_MAX, .required = accumulators, .limit = ACCUMULATORS_MAX},
@@ -174,10 +202,6 @@ static int gemm_cpu_check(const struct problem *p, const struct record *config,
     struct gemm v;
     struct cpu_tunables t;
     gemm_view(p, &v);
-    if (v.quant->is_scaled) {
-        return rejection_set(why, ERROR_INVALID, "quant", "quant is %s: the cpu kernel takes none",
-                             v.quant->name);
-    }
     int r = gemm_rules_check(&v, config, known, "cpu", why);
     r = r ? r : gemm_cpu_check_values(&v, config, why);
     if (r) {
@@ -223,13 +247,14 @@ static int gemm_cpu_choose(const struct problem *p, const struct device_info *in
     gemm_view(p, &v);
     int64_t rows = v.m / v.experts;
     bool few = rows < 32;
+    const int64_t most = v.mode == GEMM_FORWARD && v.quant->sum_block ? v.quant->sum_block : 256;
     record_init(config);
-    set_tile(config, few ? 16 : rows < 96 ? 64 : 128, 64, v.mode == GEMM_DW ? 64 : 256);
+    set_tile(config, few ? 16 : rows < 96 ? 64 : 128, 64, v.mode == GEMM_DW ? 64 : most);
     record_put_int(config, "vector_width", 16);
     record_put_int(config, "unroll_rows", few ? 4 : 8);
     record_put_int(config, "unroll_cols", 2);
     record_put_int(config, "GROUP_SIZE_M", 8);
-    if (v.mode == GEMM_FORWARD) {
+    if (has_contiguous_sums(&v)) {
         record_put_bool(config, "transpose_w", !few || v.batch_invariant);
     }
     struct rejection why;
@@ -256,6 +281,8 @@ static const double FMA_PER_CYCLE = 2, LOADS_PER_CYCLE = 2, FMA_LATENCY = 4;
 /* Cycles per element: to convert along rows; to convert and scatter to columns; to load and
  * store a result. */
 static const double CONVERT = 0.2, CONVERT_TRANSPOSED = 1.6, STORE = 0.5;
+/* of an fp8 number by a table; of a sum that is scaled and added */
+static const double CONVERT_FP8 = 1, PROMOTE = 0.3;
 static const double TILE_OVERHEAD = 500;
 
 static double ceil_div(double a, double b)
@@ -281,9 +308,13 @@ static double tile_cycles(const struct cpu_tunables *t, double rows, double cols
     double deep = t->lanes_on_cols ? length : ceil_div(length, lanes);
     double multiply = pieces * (deep * step_cycles(t) + steps * unroll_r * (double)t->unroll_cols *
                                                             (t->lanes_on_cols ? 2 : lanes));
+    double each = t->is_scaled ? CONVERT_FP8 : CONVERT;
     double convert =
-        length * (rows * CONVERT + cols * (t->transpose_w ? CONVERT_TRANSPOSED : CONVERT));
-    return multiply + convert + rows * cols * STORE + TILE_OVERHEAD;
+        length *
+        (rows * each + cols * (t->transpose_w ? CONVERT_TRANSPOSED + each - CONVERT : each));
+    double promote =
+        t->is_scaled ? rows * cols * PROMOTE * ceil_div(length, (double)t->promote_every) : 0;
+    return multiply + convert + promote + rows * cols * STORE + TILE_OVERHEAD;
 }
 
 struct sum {
@@ -340,6 +371,9 @@ struct params {
     const void *m_sizes, *gather, *weights;
     uint32_t m_sizes_64, gather_64, weights_fp32, group;
     int64_t rows, n, k, experts, topk;
+    const float *x_scale, *w_scale, *dy_scale;
+    int64_t x_scale_stride, x_scale_block, w_scale_stride, w_scale_block, w_scale_expert;
+    int64_t dy_scale_stride, dy_scale_block;
 };
 _Static_assert(sizeof(struct params) <= LAUNCH_PARAMS_MAX, "too large a launch argument");
 
@@ -357,10 +391,16 @@ static int gemm_cpu_make_variant(const struct problem *p, const struct record *c
                      "-DMODE=%d -DDTYPE_IN=%d -DDTYPE_OUT=%d -DGATHER_X=%d -DGATHER_DY=%d "
                      "-DSCATTER=%d -DFUSE_MUL_POST=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d "
                      "-DBLOCK_SIZE_K=%d -DVECTOR_WIDTH=%d -DUNROLL_ROWS=%d -DUNROLL_COLS=%d "
-                     "-DTRANSPOSE_W=%d -DPARAMS_SIZE=%zu",
+                     "-DTRANSPOSE_W=%d -DPARAMS_SIZE=%zu -DSCALED=%d",
                      v.mode, v.in, v.out, v.gather_x, v.gather_dy, v.scatter, v.fuse_mul_post,
                      (int)t.block_m, (int)t.block_n, (int)t.block_k, (int)t.vector_width,
-                     (int)t.unroll_rows, (int)t.unroll_cols, t.transpose_w, sizeof(struct params));
+                     (int)t.unroll_rows, (int)t.unroll_cols, t.transpose_w, sizeof(struct params),
+                     t.is_scaled);
+    if (t.is_scaled) {
+        n += snprintf(out->options + n, sizeof(out->options) - (size_t)n,
+                      " -DSCALE_SUM=%d -DSCALE_W=%d -DCOLUMN_ALIGN=%d", (int)v.quant->sum_block,
+                      (int)v.quant->w_block, GEMM_COLUMN_ALIGN);
+    }
     if (n < 0 || n >= (int)sizeof(out->options)) {
         return error_set(err, ERROR_INTERNAL, "the options of a variant do not fit");
     }
@@ -426,6 +466,16 @@ static int gemm_cpu_plan(const struct problem *p, const struct record *config,
         .k = v.k,
         .experts = v.experts,
         .topk = v.topk,
+        .x_scale = a.x_scale,
+        .w_scale = a.w_scale,
+        .dy_scale = a.dy_scale,
+        .x_scale_stride = a.x_scale_stride,
+        .x_scale_block = a.x_scale_stride_block,
+        .w_scale_stride = a.w_scale_stride,
+        .w_scale_block = a.w_scale_stride_block,
+        .w_scale_expert = a.w_scale_stride_expert,
+        .dy_scale_stride = a.dy_scale_stride,
+        .dy_scale_block = a.dy_scale_stride_block,
     };
     out->n = n > 0;
     out->steps[0] = (struct launch){.entry = "grouped_gemm_block",

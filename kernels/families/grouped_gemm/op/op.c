@@ -328,22 +328,37 @@ static double active_experts(const struct gemm *v)
     return active;
 }
 
+/* Bytes of an operand of `rows` that are summed over `length`, and of its scales: `share` rows have
+ * one in common, and each row has `sums` sums. */
+static double operand_bytes(const struct gemm *v, double rows, double length, int64_t share,
+                            double sums)
+{
+    const struct gemm_quant *q = v->quant;
+    const double blocks = q->sum_block ? length / (double)q->sum_block : sums;
+    return rows * length * (double)dtype_size(v->in) +
+           (q->is_scaled ? 4 * rows * blocks / (double)share : 0);
+}
+
 void gemm_work(const struct problem *p, double *flops, double *bytes)
 {
     struct gemm v;
     gemm_view(p, &v);
-    double in = (double)dtype_size(v.in), out = (double)dtype_size(v.out);
-    double m = (double)v.m, n = (double)v.n, k = (double)v.k, x = (double)v.x_rows;
+    const double out = (double)dtype_size(v.out), experts = (double)v.experts;
+    const double m = (double)v.m, n = (double)v.n, k = (double)v.k, x = (double)v.x_rows;
+    const int64_t share = v.quant->w_block;
     *flops = 2 * m * n * k;
     switch (v.mode) {
     case GEMM_FORWARD:
-        *bytes = in * (x * k + active_experts(&v) * n * k) + out * m * n;
+        *bytes = operand_bytes(&v, x, k, 1, 1) +
+                 operand_bytes(&v, active_experts(&v) * n, k, share, 1) + out * m * n;
         break;
     case GEMM_DX:
-        *bytes = in * (m * n + active_experts(&v) * n * k) + out * m * k;
+        *bytes = operand_bytes(&v, m, n, 1, 1) +
+                 operand_bytes(&v, active_experts(&v) * k, n, share, 1) + out * m * k;
         break;
     case GEMM_DW:
-        *bytes = in * (m * n + x * k) + out * (double)v.experts * n * k * (v.accumulate ? 2 : 1);
+        *bytes = operand_bytes(&v, n, m, 1, experts) + operand_bytes(&v, k, x, 1, experts) +
+                 out * experts * n * k * (v.accumulate ? 2 : 1);
         break;
     }
 }

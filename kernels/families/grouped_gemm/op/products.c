@@ -68,6 +68,9 @@ uint32_t gemm_products(const struct workload *w, void *const buffers[], struct d
     const struct gemm_state *s = w->state;
     const struct gemm *v = &s->view;
     uint32_t n = 0;
+    if (v->quant->is_scaled) {
+        return 0; /* a dense product has no scales */
+    }
     *exact = !v->gather_x && !v->gather_dy && !v->scatter && !v->fuse_mul_post;
     for (int64_t e = 0; e < v->experts; e++) {
         if (v->gather_x && s->m_sizes[e] > v->x_rows) {

@@ -198,6 +198,11 @@ static int workload_draw_rows(struct gemm_state *s, uint64_t *random, struct err
     for (int64_t i = 0; s->weights && i < v->m; i++) {
         s->weights[i] = (float)(0.05 + 0.95 * random_unit(random));
     }
+    for (int64_t e = 0, column = 0; s->column && e < v->experts; e++) {
+        s->column[e] = column;
+        memset(s->routed + column, 1, (size_t)s->m_sizes[e]);
+        column += gemm_columns_of(s->m_sizes[e]);
+    }
     return 0;
 }
 
@@ -298,6 +303,20 @@ static void choose_rows(struct checks *c, uint64_t *random)
     c->n = unique;
 }
 
+/* Scaled operands: rounding to bf16 leaves rows of many terms and columns below 2.1e-3, where the
+ * wrong scale of a single block shows. Short rows may lie almost wholly in a few elements, whose
+ * rounding is up to 3.9e-3: there the device's own limit holds. */
+static double workload_rel_norm(const struct workload *w, const struct gemm *v)
+{
+    enum { COLUMNS = 512, TERMS = 1024 };
+    static const double ROUNDED = 2.5e-3, FP32 = 8e-4;
+    const bool is_long = v->mode == GEMM_DW || w->check_terms >= TERMS;
+    if (!v->quant->is_scaled) {
+        return 0;
+    }
+    return v->out == DTYPE_FP32 ? FP32 : v->out_cols >= COLUMNS && is_long ? ROUNDED : 0;
+}
+
 static int64_t checks_wanted(const struct gemm *v)
 {
     double reduction = v->mode == GEMM_FORWARD ? (double)v->k
@@ -337,6 +356,7 @@ static int choose_checks(struct workload *w, struct gemm_state *s, uint64_t *ran
     w->n_checks = (uint32_t)c.n;
     w->check_length = v->out_cols;
     w->check_terms = most_terms(s);
+    w->rel_norm = workload_rel_norm(w, v);
     for (int64_t i = 0, e = 0; i < c.n; i++) {
         int64_t row = c.row[i];
         while (row >= first_of(s, e) + workload_rows_of_expert(s, e)) {
@@ -361,14 +381,35 @@ static struct buffer *add_buffer(struct workload *w, enum gemm_buffer which, con
     return b;
 }
 
-static void add_operand(struct workload *w, enum gemm_buffer which, const char *name, int64_t count,
-                        double scale)
+static struct buffer *add_random(struct workload *w, enum gemm_buffer which, const char *name,
+                                 enum dtype dtype, int64_t count, double scale)
 {
-    const struct gemm_state *s = w->state;
-    struct buffer *b = add_buffer(w, which, name, s->view.in, count);
+    struct buffer *b = add_buffer(w, which, name, dtype, count);
     b->init = BUFFER_RANDOM;
     b->scale = scale;
     b->rotate = true;
+    return b;
+}
+
+/* Adds an operand of standard deviation `scale`, and its scales. The numbers of a scaled operand
+ * are spread as by a quantiser: about one of 128 is the largest, 448. The scales do not depend on
+ * the numbers: a kernel that takes another block's scale is wrong. */
+static void add_operand(struct workload *w, enum gemm_buffer which, const char *name,
+                        const char *scale_name, double scale)
+{
+    /* SPREAD: the root of the mean square of BUFFER_SCALES around 1 */
+    static const double DEVIATION = 170, SPREAD = 1.76;
+    const struct gemm_state *s = w->state;
+    struct gemm_operand o;
+    gemm_operand_describe(&s->view, which, s->view.m, &o);
+    const int64_t count = o.experts * o.rows * o.cols, scales = gemm_operand_count_scales(&o);
+    struct buffer *b = add_random(w, which, name, s->view.in, count, scales ? DEVIATION : scale);
+    b->columns = (uint32_t)(s->index[GEMM_COLUMNS] + 1);
+    if (scales) {
+        b = add_random(w, GEMM_X_SCALE + (which - GEMM_X), scale_name, DTYPE_FP32, scales,
+                       scale / (DEVIATION * SPREAD));
+        b->init = BUFFER_SCALES;
+    }
 }
 
 static void add_list(struct workload *w, enum gemm_buffer which, const char *name, enum dtype dtype,
@@ -386,14 +427,17 @@ static void add_buffers(struct workload *w, const struct gemm_state *s)
     const struct gemm *v = &s->view;
     const double reduction = v->mode == GEMM_DX ? (double)v->n : (double)v->k;
     const double mean_rows = fmax(1, (double)v->m / (double)v->experts);
+    if (s->routed) {
+        add_list(w, GEMM_COLUMNS, "columns", DTYPE_FP8_E4M3, gemm_columns(v, v->m), s->routed);
+    }
     if (v->mode != GEMM_DX) {
-        add_operand(w, GEMM_X, "x", v->x_rows * v->k, 1);
+        add_operand(w, GEMM_X, "x", "x_scale", 1);
     }
     if (v->mode != GEMM_DW) {
-        add_operand(w, GEMM_W, "w", v->experts * v->n * v->k, 1 / sqrt(reduction));
+        add_operand(w, GEMM_W, "w", "w_scale", 1 / sqrt(reduction));
     }
     if (v->mode != GEMM_FORWARD) {
-        add_operand(w, GEMM_DY, "dy", v->m * v->n, v->mode == GEMM_DW ? 1 / sqrt(mean_rows) : 1);
+        add_operand(w, GEMM_DY, "dy", "dy_scale", v->mode == GEMM_DW ? 1 / sqrt(mean_rows) : 1);
     }
     w->output = w->n_buffers;
     struct buffer *out = add_buffer(w, GEMM_OUT, "out", v->out, v->out_rows * v->out_cols);
@@ -445,7 +489,11 @@ static int make_state(struct workload *w, struct error *err)
     s->start = calloc(experts + 1, sizeof(*s->start));
     s->gather = calloc(rows, sizeof(*s->gather));
     s->weights = s->view.fuse_mul_post ? calloc(rows, sizeof(*s->weights)) : NULL;
-    if (!s->m_sizes || !s->start || !s->gather || (s->view.fuse_mul_post && !s->weights)) {
+    const bool columns = s->view.quant->is_scaled && s->view.mode == GEMM_DW;
+    s->column = columns ? calloc(experts, sizeof(*s->column)) : NULL;
+    s->routed = columns ? calloc((size_t)gemm_columns(&s->view, s->view.m), 1) : NULL;
+    if (!s->m_sizes || !s->start || !s->gather || (s->view.fuse_mul_post && !s->weights) ||
+        (columns && (!s->column || !s->routed))) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a workload of %zu rows", rows);
     }
     return 0;
@@ -457,7 +505,8 @@ double gemm_workload_bytes(const struct problem *p)
     gemm_view(p, &v);
     /* Bytes for each row: its expert while rows are sorted, its place in the sorted rows, and
      * its weight. */
-    return (double)v.m * (2 * sizeof(int32_t) + (v.fuse_mul_post ? sizeof(float) : 0));
+    return (double)v.m * (2 * sizeof(int32_t) + (v.fuse_mul_post ? sizeof(float) : 0)) +
+           (v.quant->is_scaled && v.mode == GEMM_DW ? (double)gemm_columns(&v, v.m) : 0);
 }
 
 int gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
@@ -485,6 +534,8 @@ void gemm_workload_deinit(struct workload *w)
         free(s->start);
         free(s->gather);
         free(s->weights);
+        free(s->column);
+        free(s->routed);
         free(s->check_row);
         free(s->check_expert);
         free(s);
@@ -515,6 +566,9 @@ void gemm_bind(const struct workload *w, void *const buffers[], void *workspace,
         .workspace = workspace,
         .workspace_bytes = workspace_bytes,
         .stream = stream,
+        .x_scale = gemm_buffer(w, buffers, GEMM_X_SCALE),
+        .w_scale = gemm_buffer(w, buffers, GEMM_W_SCALE),
+        .dy_scale = gemm_buffer(w, buffers, GEMM_DY_SCALE),
     };
     _Static_assert(sizeof(a) <= ARGS_MAX, "ARGS_MAX is too small");
     memcpy(args, &a, sizeof(a));
