@@ -7,7 +7,7 @@ _gemmctl() {
         landscape check export import bundle lock backup restore report events jobs models status metrics devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
-        --fuse-mul-post --accumulate --batch-invariant --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
+        --fuse-mul-post --accumulate --batch-invariant --dtype --out-dtype --quant --routing --rows-per-expert --op --shapes --moe --model --layer
         --permutes"
     local measuring="--budget-ms --wall-ms --iters --warmup --seed"
     local search="$measuring --budget --strategy --again"
@@ -22,6 +22,7 @@ _gemmctl() {
     case $prev in
     --mode) COMPREPLY=($(compgen -W "forward dX dW" -- "$cur")); return ;;
     --dtype|--out-dtype) COMPREPLY=($(compgen -W "bf16 fp16 fp32" -- "$cur")); return ;;
+    --quant) COMPREPLY=($(compgen -W "none fp8_block fp8_row" -- "$cur")); return ;;
     --wait)
         local ways="tuned now"
         [ "${COMP_WORDS[1]}" = get ] && ways+=" cached"
@@ -29,7 +30,7 @@ _gemmctl() {
         return ;;
     --strategy) COMPREPLY=($(compgen -W "ranked exhaustive random genetic given" -- "$cur")); return ;;
     --bucket) COMPREPLY=($(compgen -W "sqrt2 pow2 exact" -- "$cur")); return ;;
-    --op) COMPREPLY=($(compgen -W "grouped_gemm gemm custom:" -- "$cur")); return ;;
+    --op) COMPREPLY=($(compgen -W "grouped_gemm gemm gemm_a8w8_blockscale custom:" -- "$cur")); return ;;
     --routing) COMPREPLY=($(compgen -W "uniform zipf: rows:" -- "$cur")); return ;;
     --moe) COMPREPLY=($(compgen -W "experts=" -- "$cur")); return ;;
     --layer) COMPREPLY=($(compgen -W "gate_up down" -- "$cur")); return ;;

@@ -27,6 +27,7 @@ static const struct {
     [PROBLEM_MODE] = {"mode", "mode", WORDS, BESIDE_TABLES | BESIDE_MODE},
     [PROBLEM_DTYPE] = {"dtype", "dtype_in", WORDS, BESIDE_TABLES},
     [PROBLEM_OUT_DTYPE] = {"out-dtype", "dtype_out", WORDS, BESIDE_TABLES},
+    [PROBLEM_QUANT] = {"quant", "quant", WORDS, BESIDE_TABLES},
     [PROBLEM_EXPERTS] = {"experts", "experts", NUMBERS, BESIDE_NONE},
     [PROBLEM_TOPK] = {"topk", "topk", NUMBERS, BESIDE_NONE},
     [PROBLEM_TOKENS] = {"tokens", "tokens", NUMBERS, BESIDE_TABLES},
@@ -73,13 +74,16 @@ static const struct argp_option options[] = {
      0},
     {"dtype", KEY_FIRST + PROBLEM_DTYPE, "LIST", 0, "bf16 (default), fp16, fp32", 0},
     {"out-dtype", KEY_FIRST + PROBLEM_OUT_DTYPE, "LIST", 0, "default: as --dtype", 0},
+    {"quant", KEY_FIRST + PROBLEM_QUANT, "LIST", 0,
+     "none (default), fp8_block, fp8_row: fp8 operands with scales", 0},
     {"routing", KEY_FIRST + PROBLEM_ROUTING, "PROFILE", 0,
      "uniform (default), zipf:<s>, rows:<a>,<b>,...", 0},
     {"rows-per-expert", KEY_FIRST + PROBLEM_ROWS, "LIST|FILE", 0,
      "a measured routing: rows of each expert, 5,0,3 or a file of numbers; gives --m and "
      "--experts",
      0},
-    {"op", KEY_FIRST + PROBLEM_OP, "OP", 0, "grouped_gemm (default), gemm, custom:<name>", 0},
+    {"op", KEY_FIRST + PROBLEM_OP, "OP", 0,
+     "grouped_gemm (default), gemm, gemm_a8w8_blockscale, custom:<name>", 0},
     {"shapes", KEY_FIRST + PROBLEM_SHAPES, "FILE", 0,
      "a CSV file with columns model,layer,tokens,mode,experts,topk,M,N,K; --model, --layer, "
      "--tokens and --mode then choose rows; or TunableOp's list of shapes",
@@ -296,9 +300,10 @@ static int problems_combine(struct problems *p, const json_t *row, const enum pr
 
 static int add_combinations(struct problems *p)
 {
-    static const enum problem_option lists[] = {
-        PROBLEM_MODE,   PROBLEM_DTYPE, PROBLEM_OUT_DTYPE, PROBLEM_EXPERTS, PROBLEM_TOPK,
-        PROBLEM_TOKENS, PROBLEM_M,     PROBLEM_N,         PROBLEM_K,       PROBLEM_LISTS};
+    static const enum problem_option lists[] = {PROBLEM_MODE,   PROBLEM_DTYPE,   PROBLEM_OUT_DTYPE,
+                                                PROBLEM_QUANT,  PROBLEM_EXPERTS, PROBLEM_TOPK,
+                                                PROBLEM_TOKENS, PROBLEM_M,       PROBLEM_N,
+                                                PROBLEM_K,      PROBLEM_LISTS};
     size_t total = 1;
     for (size_t i = 0; i < PROBLEM_LISTS; i++) {
         total *= list_length(p->given[i]);
@@ -353,10 +358,11 @@ static int add_text(struct problems *p)
     return DONE;
 }
 
-/* Adds each row of a table for each pair of types, with the fields that the options set. */
+/* Adds each row of a table for each combination of types, with the fields that the options set. */
 static int add_table(struct problems *p)
 {
-    static const enum problem_option types[] = {PROBLEM_DTYPE, PROBLEM_OUT_DTYPE, PROBLEM_LISTS};
+    static const enum problem_option types[] = {PROBLEM_DTYPE, PROBLEM_OUT_DTYPE, PROBLEM_QUANT,
+                                                PROBLEM_LISTS};
     json_t *rows = p->given[PROBLEM_MOE] ? moe_problems(p) : shapes_read(p), *row;
     json_t *common = common_fields(p);
     int code = rows ? DONE : USAGE;

@@ -57,8 +57,12 @@ static json_t *results_list_flags(const json_t *problem)
 {
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate",
                                         "batch_invariant"};
-    static const char *const texts[][2] = {{"dtype_in", "bf16"}, {"routing", "uniform"}};
-    const char *in = field_text(problem, "dtype_in"), *to = field_text(problem, "dtype_out");
+    const char *quant = field_text(problem, "quant");
+    const bool scaled = *quant && strcmp(quant, "none") != 0; /* then quant says dtype_in, too */
+    const char *const texts[][2] = {{scaled ? "quant" : "dtype_in", "bf16"},
+                                    {"routing", "uniform"}};
+    const char *in = scaled ? "" : field_text(problem, "dtype_in");
+    const char *to = field_text(problem, "dtype_out");
     char *out = strdup("");
     for (size_t i = 0; i < COUNT(flags); i++) {
         if (field_is_true(problem, flags[i])) {
@@ -102,7 +106,7 @@ void result_target(json_t *row)
 
 bool result_is_product(const char *op)
 {
-    return !op || strcmp(op, "grouped_gemm") == 0 || strcmp(op, "gemm") == 0;
+    return !op || strcmp(op, "grouped_gemm") == 0 || strncmp(op, "gemm", 4) == 0;
 }
 
 void result_derive(json_t *row)

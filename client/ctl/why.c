@@ -50,10 +50,19 @@ char *why_shorten_problem(const json_t *problem)
     static const char *const usual[][2] = {{"dtype_in", "bf16"},       {"dtype_acc", "fp32"},
                                            {"family", "grouped_gemm"}, {"routing", "uniform"},
                                            {"quant", "none"},          {"scale_block", "none"}};
+    static const char *const of_quant[] = {"dtype_in", "dtype_acc", "scale_block", "scale_type"};
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
     json_t *p = json_copy((json_t *)(uintptr_t)problem);
     if (strcmp(field_text(p, "dtype_in"), field_text(p, "dtype_out")) == 0) {
         json_object_del(p, "dtype_out");
+    }
+    if (json_object_get(p, "scale_type")) { /* quant and the mode say these */
+        for (size_t i = 0; i < COUNT(of_quant); i++) {
+            json_object_del(p, of_quant[i]);
+        }
+        if (strcmp(field_text(p, "dtype_out"), "bf16") == 0) {
+            json_object_del(p, "dtype_out");
+        }
     }
     for (size_t i = 0; i < COUNT(usual); i++) {
         if (strcmp(field_text(p, usual[i][0]), usual[i][1]) == 0) {

@@ -68,8 +68,9 @@ def test_the_protocol_lists_every_field_of_a_problem(daemon_of_module):
         known = e.value.message.split("it takes ")[1].split(", ")
         plain = c.call("why", problem={"op": "gemm", "mode": "dW", "M": 64.0, "N": 64, "K": 64,
                                        "dtype_out": None, "routing": [64]})["problem"]
-    assert listed == {"op", *known}
-    assert set(plain) == listed and plain["op"] == "grouped_gemm"
+        scaled = c.call("why", problem=gemm(quant="fp8_row"))["problem"]
+    assert listed == {"op", *known} == set(scaled)
+    assert set(plain) == listed - {"scale_type"} and plain["op"] == "grouped_gemm"
     assert (plain["experts"], plain["topk"], plain["dtype_out"]) == (1, 1, "bf16")
 
 
