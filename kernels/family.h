@@ -104,14 +104,17 @@ struct buffer {
     const char *name;
     enum dtype dtype;
     enum buffer_init init;
-    int64_t count;    /* elements */
-    double scale;     /* standard deviation of random values (BUFFER_RANDOM, accumulate); the middle
-                         of BUFFER_SCALES */
-    const void *host; /* BUFFER_HOST: the content; owned by the workload */
-    bool accumulate;  /* BUFFER_OUTPUT: the kernel adds to the output. The buffer begins with random
-                         values of `scale` instead of NaNs, so unwritten elements show only in the
-                         check rows */
-    bool rotate;      /* several copies, so that each timed launch finds L2 cold */
+    int64_t count; /* elements */
+    double scale;  /* standard deviation of random values (BUFFER_RANDOM, accumulate); the middle of
+                      BUFFER_SCALES */
+    /* BUFFER_HOST: the content; BUFFER_RANDOM: the first host_count elements, which special values
+     * need. Owned by the workload */
+    const void *host;
+    int64_t host_count;
+    bool accumulate; /* BUFFER_OUTPUT: the kernel adds to the output. The buffer begins with random
+                        values of `scale` instead of NaNs, so unwritten elements show only in the
+                        check rows */
+    bool rotate;     /* several copies, so that each timed launch finds L2 cold */
     /* BUFFER_RANDOM: 0, or 1 + the index of an earlier buffer of bytes, one for each column of this
      * matrix: columns whose byte is 0 hold zeros */
     uint32_t columns;

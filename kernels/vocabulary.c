@@ -58,9 +58,9 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[] = {
-    [DTYPE_NONE] = {"none", 0},         [DTYPE_BF16] = {"bf16", 2},   [DTYPE_FP16] = {"fp16", 2},
-    [DTYPE_FP32] = {"fp32", 4},         [DTYPE_INT32] = {"int32", 4}, [DTYPE_INT64] = {"int64", 8},
-    [DTYPE_FP8_E4M3] = {"fp8_e4m3", 1},
+    [DTYPE_NONE] = {"none", 0},   [DTYPE_BF16] = {"bf16", 2},   [DTYPE_FP16] = {"fp16", 2},
+    [DTYPE_FP32] = {"fp32", 4},   [DTYPE_INT32] = {"int32", 4}, [DTYPE_INT64] = {"int64", 8},
+    [DTYPE_UINT8] = {"uint8", 1},
 };
 enum { DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
 
@@ -77,7 +77,7 @@ const char *dtype_name(enum dtype t)
 enum dtype dtype_find(const char *name)
 {
     unsigned t = DTYPE_BF16;
-    while (t < DTYPES && strcmp(dtypes[t].name, name) != 0) {
+    while (t < DTYPES && (!dtypes[t].name || strcmp(dtypes[t].name, name) != 0)) {
         t++;
     }
     return t < DTYPES ? (enum dtype)t : DTYPE_NONE;

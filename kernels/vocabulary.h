@@ -35,7 +35,8 @@ size_t dtype_size(enum dtype t); /* bytes; 0 for DTYPE_NONE */
 /* Half of the distance between the type's smallest values: the largest rounding error of a value
  * near zero. A tolerance below this would reject correct results of tiny values. */
 double dtype_grain(enum dtype t);
-const char *dtype_name(enum dtype t); /* "bf16" ... "int64" "fp8_e4m3", else "none" */
+const char *
+dtype_name(enum dtype t); /* "bf16" "fp16" "fp32" "int32" "int64" "uint8", else "none" */
 enum dtype dtype_find(const char *name);
 
 /* A deterministic generator (splitmix64 steps) for routing and seeds; equal on all machines. */

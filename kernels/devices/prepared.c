@@ -73,9 +73,11 @@ int prepared_fill(struct device *d, const struct prepared *w, uint32_t i, void *
     const int64_t bytes = prepared_buffer_bytes(b);
     if (b->init == BUFFER_RANDOM || b->init == BUFFER_SCALES || b->accumulate) {
         const struct buffer *columns = b->columns ? &w->workload.buffers[b->columns - 1] : NULL;
-        return w->ops->fill(d, b, random_next(&state),
-                            columns ? w->buffers[0][b->columns - 1] : NULL,
-                            columns ? columns->count : 0, to, err);
+        const int64_t drawn = b->host_count * (int64_t)dtype_size(b->dtype);
+        int r = w->ops->fill(d, b, random_next(&state),
+                             columns ? w->buffers[0][b->columns - 1] : NULL,
+                             columns ? columns->count : 0, to, err);
+        return r || !drawn ? r : w->ops->upload(d, to, b->host, drawn, b->name, err);
     }
     return b->init == BUFFER_HOST ? w->ops->upload(d, to, b->host, bytes, b->name, err)
                                   : w->ops->set(d, to, 0, bytes, b->name, err);
@@ -295,8 +297,10 @@ static void prepared_judge_rows(const struct prepared *w, const struct tolerance
                                 const struct row_error *rows, struct verdict *out)
 {
     const struct workload *load = &w->workload;
-    const double usual = w->ops->rel_norm(load);
-    const double limit = tol->rel_norm > 0                              ? tol->rel_norm
+    const bool exact = load->buffers[load->output].dtype == DTYPE_UINT8;
+    const double usual = exact ? 0 : w->ops->rel_norm(load);
+    const double limit = exact                                          ? 0
+                         : tol->rel_norm > 0                            ? tol->rel_norm
                          : load->rel_norm > 0 && load->rel_norm < usual ? load->rel_norm
                                                                         : usual;
     uint32_t worst = 0, worst_norm = 0;
@@ -328,8 +332,10 @@ static void prepared_judge_rows(const struct prepared *w, const struct tolerance
 int prepared_judge(struct device *d, const struct prepared *w, const struct tolerance *tol,
                    struct verdict *out, struct error *err)
 {
+    static const struct tolerance exact = {0};
     const struct workload *load = &w->workload;
     struct prepared_findings f = {.rows = calloc(load->n_checks + 1, sizeof(*f.rows))};
+    tol = load->buffers[load->output].dtype == DTYPE_UINT8 ? &exact : tol;
     int r = f.rows ? w->ops->inspect(d, w, tol, &f, err)
                    : error_set(err, ERROR_NO_MEMORY, "no memory for the results of %u rows",
                                load->n_checks);

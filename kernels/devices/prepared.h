@@ -12,6 +12,7 @@
  * - every byte of the guards has the pattern
  * - each element of the check rows is within atol + rtol * |reference| of the reference
  * - each check row is within its relative norm
+ * Bytes (DTYPE_UINT8) are compared exactly, whatever the tolerance.
  *
  * An output that the kernel adds to begins with random values, which the expected result includes:
  * a kernel that overwrites them is wrong.

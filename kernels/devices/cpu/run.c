@@ -117,6 +117,9 @@ static double element_read(enum dtype t, const void *data, int64_t i)
     if (t == DTYPE_FP8_E4M3) {
         return fp8_decode(((const uint8_t *)data)[i]);
     }
+    if (t == DTYPE_UINT8) {
+        return ((const uint8_t *)data)[i];
+    }
     uint16_t half = ((const uint16_t *)data)[i];
     if (t == DTYPE_BF16) {
         uint32_t bits = (uint32_t)half << 16;

@@ -10,7 +10,7 @@ typedef unsigned short u16;
 
 #define GLOBAL extern "C" __global__ void __launch_bounds__(256)
 
-enum { BF16 = 1, FP16 = 2, FP32 = 3, FP8 = 6 }; /* enum dtype */
+enum { BF16 = 1, FP16 = 2, FP32 = 3, FP8 = 6, UINT8 = 7 }; /* enum dtype */
 
 static __device__ __forceinline__ u64 first_index(void)
 {
@@ -147,6 +147,8 @@ static __device__ __forceinline__ double element(const void *data, u64 i, int dt
         v = ((const float *)data)[i];
     else if (dtype == BF16)
         v = __uint_as_float((u32)((const u16 *)data)[i] << 16);
+    else if (dtype == UINT8)
+        v = (float)((const unsigned char *)data)[i];
     else
         asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(((const u16 *)data)[i]));
     return v;
