@@ -104,4 +104,48 @@ struct grouped_gemm_args {
     int64_t dy_scale_stride, dy_scale_stride_block;
 };
 
+/* As GROUPED_GEMM_ENDS, for quantise. */
+enum { QUANTISE_ENDS = 1u << 0 };
+
+/*
+ * quantise. bf16 to e4m3 bytes and fp32 scales, in blocks of 128; the definition is in
+ * kernels/families/quantise/quantise.h. T = routed rows, E experts. Strides in elements; 0 means
+ * dense.
+ *
+ *   mode     reads                    writes
+ *   rows     x [T or tokens, K]       q [T, K], scales
+ *   columns  x [T or tokens, K]       q_t [K, padded], scales_t [padded / 128, K]
+ *   both     x [T or tokens, K]       as rows and as columns
+ *   weights  x [E, N, K], T = E * N   q [E, N, K], q_t [E, K, N], scales [E * ceil(N / 128),
+ * blocks]
+ *
+ * In q_t each expert begins at a multiple of 128 columns, and its last block is filled up with
+ * zeros. Not written: the columns behind the last expert's block; in modes columns and both, rows
+ * beyond the sum of m_sizes, and rows of blocks that `padded` has no place for.
+ */
+struct quantise_args {
+    uint32_t size;  /* sizeof(struct quantise_args): later ABIs add fields at the end */
+    uint32_t flags; /* QUANTISE_* */
+    const void *x;  /* borrowed; 16-byte aligned as q and q_t are; NULL where the mode has none */
+    void *q, *scales, *q_t, *scales_t;
+    int64_t x_stride; /* between rows; 0: K; a multiple of 8 */
+    int64_t q_stride; /* 0: K; a multiple of 16 */
+    /* of the scale of (row, K block); both 0: 1 and T rounded up to 4, or with weights, where a row
+     * is a block of 128 rows of an expert, the K blocks and 1 */
+    int64_t scales_row_stride, scales_block_stride;
+    int64_t q_t_stride;      /* between columns of x; 0: padded, weights: N; a multiple of 16 */
+    int64_t scales_t_stride; /* between blocks of 128 tokens; 0: K */
+    int64_t padded;          /* columns of q_t, a multiple of 128; 0: (T + 127 * E) / 128 * 128 */
+    const void *m_sizes;     /* [E] on the device; not read when experts = 1, weights or rows */
+    const void *gather_indices; /* [T] on the device, token * topk + slot; needed by permute_x */
+    uint32_t m_sizes_dtype;     /* DTYPE_INT32 | DTYPE_INT64 */
+    uint32_t gather_dtype;      /* DTYPE_INT32 | DTYPE_INT64 */
+    float eps;                  /* the least amax of a block, 0 or more; usually 1e-12 */
+    uint32_t reserved;
+    int64_t rows;    /* T */
+    void *workspace; /* no kernel needs it today */
+    int64_t workspace_bytes;
+    void *stream; /* CUstream; NULL: the legacy default stream; ignored on the CPU */
+};
+
 #endif

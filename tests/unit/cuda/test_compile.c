@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A seeded sample of legal variants through the real NVRTC, for every supported architecture: each
- * mode with each of its flags and types. No variant may spill more than a few bytes, or need more
- * registers than its launch bounds leave. Needs no GPU and no driver. GEMMD_TEST_VARIANTS: variants
- * per architecture and target (default 8, hopper 4: compile_space has one of each kind); 0: all.
- * GEMMD_TEST_ARCHS names the architectures, GEMMD_TEST_SEED draws another sample.
+ * mode with each of its flags and types, of every family. No variant may spill more than a few
+ * bytes, or need more registers than its launch bounds leave. Needs no GPU and no driver.
+ * GEMMD_TEST_VARIANTS: variants per architecture and target (default 8, hopper 4: compile_space has
+ * one of each kind); 0: all. GEMMD_TEST_ARCHS names the architectures, GEMMD_TEST_SEED draws
+ * another sample.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,17 +55,25 @@ static const char *const flags[] = {
 };
 enum { N_FLAGS = sizeof(flags) / sizeof(flags[0]) };
 
-static void make_problem(struct problem *p, uint32_t which, const char *dtype)
+/* The problems of a family: each is compiled when all variants are wanted. */
+static uint32_t gemm_problem(uint32_t which, char *text, size_t size)
 {
-    char text[256];
-    struct error err = ERROR_NULL;
-    snprintf(text, sizeof(text),
-             "grouped_gemm M=4096 N=1536 K=2048 experts=128 topk=8 dtype_in=%s %s", dtype,
-             flags[which]);
-    if (problem_parse(p, text, &err)) {
-        fail_msg("%s", err.text);
-    }
+    snprintf(text, size, "grouped_gemm M=4096 N=1536 K=2048 experts=128 topk=8 dtype_in=%s %s",
+             which % 2 ? "fp16" : "bf16", flags[which / 2 % N_FLAGS]);
+    return 2 * N_FLAGS;
 }
+
+static uint32_t quantise_problem(uint32_t which, char *text, size_t size)
+{
+    static const char *const modes[] = {"rows", "columns", "both", "weights"};
+    snprintf(text, size,
+             "quantise M=4096 K=2048 experts=8 topk=8 mode=%s permute_x=%s scale_type=%s",
+             modes[which % 4], which % 4 < 3 && which / 4 % 2 ? "true" : "false",
+             which / 8 ? "pow2" : "fp32");
+    return 16;
+}
+
+typedef uint32_t problem_fn(uint32_t which, char *text, size_t size); /* returns their number */
 
 static bool known(const struct variant *v, int from)
 {
@@ -94,12 +103,16 @@ static void add_point(const struct family_target *t, const struct problem *p, co
 
 /* Adds all of a problem's variants, or a random sample. */
 static void add_problem(const struct family_target *t, const struct device_info *info,
-                        uint32_t which, long wanted, uint64_t *random)
+                        problem_fn *problem, uint32_t which, long wanted, uint64_t *random)
 {
     struct problem p;
     struct space s;
     struct error err = ERROR_NULL;
-    make_problem(&p, which / 2, which % 2 ? "fp16" : "bf16");
+    char text[256];
+    problem(which, text, sizeof(text));
+    if (problem_parse(&p, text, &err)) {
+        fail_msg("%s", err.text);
+    }
     assert_int_equal(space_build(&s, t, &p, info, NULL, &err), 0);
     assert_true(s.n > 0);
     int from = n_jobs;
@@ -112,23 +125,24 @@ static void add_problem(const struct family_target *t, const struct device_info 
     space_deinit(&s);
 }
 
-static void add_jobs(const char *arch, const char *label, long wanted, uint64_t *random)
+static void add_jobs(const char *arch, const char *family, const char *label, problem_fn *problem,
+                     long wanted, uint64_t *random)
 {
-    char spec[32];
+    char spec[32], text[256];
     struct device_info info;
     struct error err = ERROR_NULL;
     snprintf(spec, sizeof(spec), "cuda:%s", arch);
     if (device_probe(spec, &info, &err)) {
         fail_msg("%s", err.text);
     }
-    const struct family_target *t = family_target_find(family_find("grouped_gemm"), &info, label);
+    const struct family_target *t = family_target_find(family_find(family), &info, label);
     assert_non_null(t);
-    uint32_t n = 2 * N_FLAGS, first = (uint32_t)(random_next(random) % n);
+    uint32_t n = problem(0, text, sizeof(text)), first = (uint32_t)(random_next(random) % n);
     for (uint32_t i = 0; i < n && wanted == 0; i++) {
-        add_problem(t, &info, i, 0, random);
+        add_problem(t, &info, problem, i, 0, random);
     }
     for (long i = 0; i < wanted; i++) {
-        add_problem(t, &info, (first + (uint32_t)(i * n / wanted)) % n, 1, random);
+        add_problem(t, &info, problem, (first + (uint32_t)(i * n / wanted)) % n, 1, random);
     }
 }
 
@@ -177,10 +191,18 @@ static int64_t register_limit(const struct variant *v)
         assert_int_equal(sscanf(at, "-DCONSUMERS=%d", &consumers), 1);
         return consumers == 1 ? 255 : 168;
     }
-    assert_int_equal(
-        sscanf(strstr(v->options, "-DWARPS_R="), "-DWARPS_R=%d -DWARPS_C=%d", &rows, &cols), 2);
     assert_int_equal(sscanf(strstr(v->options, "-DMIN_BLOCKS="), "-DMIN_BLOCKS=%d", &blocks), 1);
-    int64_t limit = 65536 / (rows * cols * 32 * blocks) / 8 * 8;
+    int threads = 0;
+    if (strcmp(v->family, "quantise") == 0) {
+        at = strstr(v->options, "-DTILE_ROWS=");
+        assert_int_equal(sscanf(at, "-DTILE_ROWS=%d -DROWS_PER_THREAD=%d", &rows, &cols), 2);
+        threads = rows / cols * 16;
+    } else {
+        at = strstr(v->options, "-DWARPS_R=");
+        assert_int_equal(sscanf(at, "-DWARPS_R=%d -DWARPS_C=%d", &rows, &cols), 2);
+        threads = rows * cols * 32;
+    }
+    int64_t limit = 65536 / (threads * blocks) / 8 * 8;
     return limit < 255 ? limit : 255;
 }
 
@@ -292,9 +314,11 @@ int main(void)
     char list[256], *rest = NULL;
     snprintf(list, sizeof(list), "%s", archs ? archs : "sm_80 sm_86 sm_89 sm_90a sm_120");
     for (char *arch = strtok_r(list, " ", &rest); arch; arch = strtok_r(NULL, " ", &rest)) {
-        add_jobs(arch, "portable", wanted ? atol(wanted) : 8, &random);
+        const long n = wanted ? atol(wanted) : 8;
+        add_jobs(arch, "grouped_gemm", "portable", gemm_problem, n, &random);
+        add_jobs(arch, "quantise", "portable", quantise_problem, wanted ? n : 4, &random);
         if (strcmp(arch, "sm_90a") == 0) {
-            add_jobs(arch, "hopper", wanted ? atol(wanted) : 4, &random);
+            add_jobs(arch, "grouped_gemm", "hopper", gemm_problem, wanted ? n : 4, &random);
         }
     }
     int r = cmocka_run_group_tests(tests, NULL, NULL);

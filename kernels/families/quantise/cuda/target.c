@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "portable" of the cuda device: tunables, legal configs, model. cuda/launch.c compiles
+ * and launches them.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/families/quantise/cuda/cuda.h"
+
+static bool quantise_cuda_supports(const struct device_info *info)
+{
+    return strcmp(info->kind, "cuda") == 0 && info->cc_major >= 8;
+}
+
+/* ---- tunables -------------------------------------------------------------------------------- */
+
+static const struct quantise_tunable tunables[] = {
+    {"TILE_ROWS", "rows of a tile", false, false, {128, -1}, {16, 32, 64, 128, -1}},
+    {"ROWS_PER_THREAD",
+     "rows that a thread holds in registers",
+     false,
+     false,
+     {4, 8, 16, -1},
+     {1, 2, 4, 8, -1}},
+    {"MIN_BLOCKS",
+     "thread blocks of an SM that registers allow",
+     false,
+     false,
+     {1, 2, 3, 4, -1},
+     {1, 2, 4, 8, -1}},
+    {"stream", "marks loads and stores as used once", false, true, {0, 1, -1}, {0}},
+    {"prefetch", "persistent blocks load the next tile early", false, true, {0, 1, -1}, {0}},
+    {"GROUP_SIZE_M",
+     "row tiles before the next columns",
+     true,
+     false,
+     {1, 4, 16, 64, -1},
+     {1, 8, -1}},
+};
+enum { TUNABLES = sizeof(tunables) / sizeof(tunables[0]) };
+
+static uint32_t quantise_cuda_params(const struct problem *p, const struct device_info *info,
+                                     struct param out[PARAMS_MAX])
+{
+    struct quantise v;
+    (void)info;
+    quantise_view(p, &v);
+    return quantise_list_params(tunables, TUNABLES, &v, out);
+}
+
+void quantise_tile_make(const struct quantise *v, const struct record *config,
+                        const struct device_info *info, struct quantise_tile *t)
+{
+    enum { OTHER_REGISTERS = 32, RESERVED = 1024 };
+    *t = (struct quantise_tile){
+        .rows = (int)record_int(config, "TILE_ROWS", 128),
+        .rows_per_thread = (int)record_int(config, "ROWS_PER_THREAD", 8),
+        .min_blocks = (int)record_int(config, "MIN_BLOCKS", 1),
+        .group = (int)record_int(config, "GROUP_SIZE_M", 1),
+        .stream = record_bool(config, "stream", false),
+        .prefetch = record_bool(config, "prefetch", false),
+    };
+    t->threads = t->rows / t->rows_per_thread * QUANTISE_LANES;
+    t->registers = 4 * t->rows_per_thread * (t->prefetch ? 2 : 1) + OTHER_REGISTERS;
+    t->smem = v->column_side
+                  ? QUANTISE_BLOCK * (QUANTISE_BLOCK + 4) + t->threads / 32 * QUANTISE_BLOCK * 2
+                  : 0;
+    const int by_registers = 65536 / (t->threads * t->registers);
+    const int by_threads = QUANTISE_SM_THREADS / t->threads;
+    const int by_smem = (int)(info->smem_per_sm / (t->smem + RESERVED));
+    t->blocks = by_registers < by_threads ? by_registers : by_threads;
+    t->blocks = by_smem < t->blocks ? by_smem : t->blocks;
+    t->blocks = t->blocks < t->min_blocks ? t->min_blocks : t->blocks;
+}
+
+static int quantise_cuda_check(const struct problem *p, const struct record *config,
+                               const struct device_info *info, struct rejection *why)
+{
+    struct quantise v;
+    struct quantise_tile t;
+    quantise_view(p, &v);
+    int r = quantise_check_config(tunables, TUNABLES, &v, config, "portable", why);
+    if (r) {
+        return r;
+    }
+    quantise_tile_make(&v, config, info, &t);
+    if (t.threads < 32 || t.threads > 1024) {
+        return rejection_set(
+            why, ERROR_INVALID, "threads",
+            "TILE_ROWS=%d with ROWS_PER_THREAD=%d makes %d threads: a thread block "
+            "has 32 to 1024; change the rows of a thread",
+            t.rows, t.rows_per_thread, t.threads);
+    }
+    if (t.threads * t.min_blocks > QUANTISE_SM_THREADS) {
+        return rejection_resource(why, "threads", t.threads * t.min_blocks, QUANTISE_SM_THREADS,
+                                  "%d blocks of %d threads need %d threads, an SM has %d: take "
+                                  "fewer MIN_BLOCKS",
+                                  t.min_blocks, t.threads, t.threads * t.min_blocks,
+                                  QUANTISE_SM_THREADS);
+    }
+    const int64_t limit = 65536 / (t.threads * t.min_blocks);
+    if (t.registers > limit) {
+        return rejection_resource(why, "registers", t.registers, limit,
+                                  "%d rows of a thread need about %d registers, %d blocks of %d "
+                                  "threads leave %lld: take fewer MIN_BLOCKS or rows of a thread",
+                                  t.rows_per_thread, t.registers, t.min_blocks, t.threads,
+                                  (long long)limit);
+    }
+    return 0;
+}
+
+static int quantise_cuda_choose(const struct problem *p, const struct device_info *info,
+                                struct record *config, struct error *err)
+{
+    struct quantise v;
+    (void)info;
+    (void)err;
+    quantise_view(p, &v);
+    record_init(config);
+    record_put_int(config, "TILE_ROWS", v.column_side ? 128 : 32);
+    record_put_int(config, "ROWS_PER_THREAD", v.column_side ? 8 : 4);
+    record_put_int(config, "MIN_BLOCKS", v.column_side ? 3 : 4);
+    record_put_bool(config, "stream", false);
+    record_put_bool(config, "prefetch", false);
+    record_put_int(config, "GROUP_SIZE_M", v.column_side ? 4 : 1);
+    return 0;
+}
+
+/* ---- model -----------------------------------------------------------------------------------
+ *
+ * The time of all bytes at the memory's rate. A few loads in flight do not reach this rate: half of
+ * it with HALF_BYTES per SM. A thread block without prefetch has loads in flight for part of its
+ * time. Round numbers: no GPU has measured them. */
+
+static const double HALF_BYTES = 10e3, BUSY_SHARE = 0.6, LAUNCH_US = 2, TILE_US = 1.5;
+
+static double quantise_cuda_predict(const struct problem *p, const struct record *config,
+                                    const struct device_info *info, const struct workload *w)
+{
+    struct quantise v;
+    struct quantise_tile t;
+    double flops, bytes;
+    (void)w;
+    quantise_view(p, &v);
+    quantise_tile_make(&v, config, info, &t);
+    quantise_work(p, &flops, &bytes);
+    const double gbps = info->peak_gbps > 0 ? info->peak_gbps : 1000;
+    const double sms = info->sm_count > 0 ? (double)info->sm_count : 1;
+    const double flight =
+        t.blocks * t.threads * t.rows_per_thread * 16.0 * (t.prefetch ? 1 : BUSY_SHARE);
+    const double narrow = v.column_side && t.group == 1 ? 1.05 : 1;
+    const double tiles = ceil((double)v.m / t.rows) * ceil((double)v.k / QUANTISE_BLOCK);
+    const double waves = ceil(tiles / (sms * t.blocks));
+    const double memory = bytes / (gbps * 1e3) * (1 + HALF_BYTES / flight) * narrow;
+    return LAUNCH_US + fmax(memory, waves * TILE_US);
+}
+
+const struct family_target quantise_cuda = {
+    .kind = "cuda",
+    .label = "portable",
+    .source = quantise_cuda_source,
+    .supports = quantise_cuda_supports,
+    .params = quantise_cuda_params,
+    .check = quantise_cuda_check,
+    .choose = quantise_cuda_choose,
+    .predict = quantise_cuda_predict,
+    .variant = quantise_cuda_variant,
+    .plan = quantise_cuda_plan,
+    .reference_source = quantise_reference_source,
+    .reference = quantise_cuda_reference,
+};

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The family quantise on the CPU: the op's sentences, and kernels against the reference, which must
+ * agree in every bit, special values included.
+ */
+#include <math.h>
+
+#include "kernels/families/quantise/quantise.h"
+#include "kernels/space.h"
+#include "tests/unit/kernels/common.h"
+
+static struct device *device;
+static struct compiler *compiler;
+
+/* ---- the op ---------------------------------------------------------------------------------- */
+
+static void test_op(void **state)
+{
+    (void)state;
+    struct problem p, same;
+    assert_fails(problem_parse(&p, "quantise mode=rows M=8 K=40", err), ERROR_INVALID,
+                 "multiple of 16");
+    assert_fails(problem_parse(&p, "quantise mode=turn M=8 K=48", err), ERROR_INVALID,
+                 "rows, columns, both or weights");
+    assert_fails(problem_parse(&p, "quantise mode=weights M=96 K=48 experts=4", err), ERROR_INVALID,
+                 "M = experts * N");
+    assert_fails(problem_parse(&p, "quantise mode=weights M=64 K=48 permute_x=true", err),
+                 ERROR_CONFLICT, "only rows of tokens");
+    assert_fails(problem_parse(&p, "quantise mode=both M=9 K=48 topk=2 permute_x=true", err),
+                 ERROR_INVALID, "tokens * topk");
+    assert_fails(problem_parse(&p, "quantise mode=rows M=1073741824 K=2048", err), ERROR_INVALID,
+                 "2^40");
+    problem_of(&p, "quantise mode=rows M=9 K=48 experts=7 topk=2");
+    problem_of(&same, "quantise mode=rows M=9 K=48");
+    assert_true(record_equal(&p.fields, &same.fields));
+}
+
+static void test_buckets(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "quantise mode=both M=1000 K=1040 experts=8 topk=4 permute_x=true",
+        "quantise mode=weights M=1008 K=1040 experts=3",
+        "quantise mode=rows M=1073741824 K=1024",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        for (int scheme = BUCKET_EXACT; scheme <= BUCKET_SQRT2; scheme++) {
+            struct problem p, bucket, again, made;
+            problem_of(&p, texts[i]);
+            problem_bucket(&p, (enum bucket_scheme)scheme, &bucket);
+            assert_ok(problem_make(&made, "quantise", &bucket.fields, err));
+            assert_true(record_equal(&bucket.fields, &made.fields));
+            problem_bucket(&bucket, (enum bucket_scheme)scheme, &again);
+            assert_true(record_equal(&bucket.fields, &again.fields));
+            assert_true(record_int(&bucket.fields, "M", 0) >= record_int(&p.fields, "M", 0));
+        }
+    }
+}
+
+/* ---- verified kernels ------------------------------------------------------------------------ */
+
+static const struct family_target *target_of(const struct problem *p)
+{
+    const struct family_target *t;
+    assert_ok(family_target_choose(family_of_problem(p), p, &device->info, NULL, &t, err));
+    return t;
+}
+
+/* Compiles a variant, from another source unless `source` is NULL, and verifies it. */
+static void verify(const struct problem *p, const struct record *config, const char *source,
+                   struct verdict *out)
+{
+    struct variant v;
+    struct image image;
+    struct kernel *k;
+    struct prepared *w;
+    struct rejection why;
+    struct tolerance generous = {.atol = 100, .rtol = 1, .rel_norm = 10}; /* must not matter */
+    assert_ok(target_of(p)->variant(p, config, device->info.arch, &v, err));
+    struct variant other = v;
+    other.source = source ? source : v.source;
+    assert_ok(compiler->ops->compile(compiler, &other, &image, err));
+    assert_ok(device->ops->load(device, &image, &v, &k, &why, err));
+    assert_ok(device->ops->prepare(device, family_of_problem(p), p, 7, &w, err));
+    assert_ok(device->ops->verify(device, w, k, config, &generous, out, err));
+    device->ops->release(device, w);
+    device->ops->unload(device, k);
+    image_deinit(&image);
+}
+
+static void test_bitwise(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *problem, *config; /* config NULL: the default */
+    } cases[] = {
+        {"mode=rows M=300 K=1200", NULL},
+        {"mode=rows M=300 K=1200 scale_type=pow2 topk=3 permute_x=true",
+         "TILE_ROWS=1 TILE_COLS=128"},
+        {"mode=rows M=1 K=16", NULL},
+        {"mode=columns M=700 K=1040 experts=5 scale_type=pow2", NULL},
+        {"mode=columns M=384 K=144", "TILE_ROWS=128 TILE_COLS=512"},
+        {"mode=both M=1201 K=1040 experts=4", NULL},
+        {"mode=both M=2000 K=272 experts=9 topk=2 permute_x=true", "TILE_ROWS=128 TILE_COLS=2048"},
+        {"mode=both M=3 K=16 experts=8 scale_type=pow2", NULL},
+        {"mode=weights M=816 K=1040 experts=3", NULL},
+        {"mode=weights M=16 K=16 scale_type=pow2", "TILE_ROWS=128 TILE_COLS=512"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[160];
+        struct problem p;
+        struct record config;
+        struct verdict verdict;
+        snprintf(text, sizeof(text), "quantise %s", cases[i].problem);
+        problem_of(&p, text);
+        if (cases[i].config) {
+            config_of(&config, cases[i].config);
+        } else {
+            assert_ok(target_of(&p)->choose(&p, &device->info, &config, err));
+        }
+        verify(&p, &config, NULL, &verdict);
+        if (!verdict.right || verdict.max_error != 0) {
+            fail_msg("%s: %s", cases[i].problem, verdict.text);
+        }
+    }
+}
+
+/* Replaces the first `from` of the kernel's source. Owned by the caller. */
+static char *broken_source(const char *from, const char *to)
+{
+    const char *at = strstr(quantise_cpu_source, from);
+    if (!at) {
+        fail_msg("the source has no \"%s\"", from);
+    }
+    const size_t before = (size_t)(at - quantise_cpu_source), size = strlen(quantise_cpu_source);
+    char *out = malloc(size + strlen(to) + 1);
+    memcpy(out, quantise_cpu_source, before);
+    sprintf(out + before, "%s%s", to, at + strlen(from));
+    return out;
+}
+
+static void test_faults_are_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *problem, *said;
+    } faults[] = {
+        {"size < 0x7f80", "size <= 0x7f80", "mode=rows M=256 K=1200", "(scales, "},
+        {"size >= 0x43e00000u ? 0x7eu : normal", "normal", "mode=rows M=256 K=1200", "(q, "},
+        {"size > 0x7f800000u ? 0x7fu", "size > 0x7f800000u ? 0xffu", "mode=rows M=256 K=1200",
+         "not written"},
+        {"+ 0x7fffffu)", "+ 0x800000u)", "mode=rows M=256 K=1200 scale_type=pow2", "(scales, "},
+        {"/ 448.0f", "* (1 / 448.0f)", "mode=rows M=256 K=1200", "(scales, "},
+        {"turned[c][r] : 0", "turned[c][r] : 1", "mode=columns M=700 K=160 experts=5", "(q_t, "},
+        {"(mantissa >> by & 1u)", "1", "mode=rows M=256 K=1200", "(q, "},
+        {"t->at / BLOCK * p->scales_t_stride", "0", "mode=both M=700 K=160 experts=5",
+         "not written"},
+    };
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        char text[160], *source = broken_source(faults[i].from, faults[i].to);
+        struct problem p;
+        struct record config;
+        struct verdict verdict;
+        snprintf(text, sizeof(text), "quantise %s", faults[i].problem);
+        problem_of(&p, text);
+        assert_ok(target_of(&p)->choose(&p, &device->info, &config, err));
+        verify(&p, &config, source, &verdict);
+        if (verdict.right || !strstr(verdict.text, faults[i].said)) {
+            fail_msg("%s: \"%s\"", faults[i].to, verdict.text);
+        }
+        free(source);
+    }
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+static void open_launcher(const char *text, struct launcher **out)
+{
+    struct problem p;
+    struct record config;
+    struct variant v;
+    struct image image;
+    problem_of(&p, text);
+    assert_ok(target_of(&p)->choose(&p, &device->info, &config, err));
+    assert_ok(target_of(&p)->variant(&p, &config, device->info.arch, &v, err));
+    assert_ok(compiler->ops->compile(compiler, &v, &image, err));
+    assert_ok(launcher_new(&quantise_family, &p, &config, image.data, image.size, NULL, out, err));
+    image_deinit(&image);
+}
+
+static uint16_t bf16(double value)
+{
+    float f = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof(bits));
+    return (uint16_t)(bits >> 16);
+}
+
+/* Values whose bytes are known by hand; gaps between rows stay as they are. */
+static void test_known_values(void **state)
+{
+    (void)state;
+    static const struct {
+        double x;
+        float eps, scale;
+        uint8_t q;
+    } known[] = {
+        {448, 1e-12f, 1, 0x7e},
+        {-448, 1e-12f, 1, 0xfe},
+        {0, 448, 1, 0},
+        {-0.0, 448, 1, 0x80},
+        {NAN, 448, 1, 0x7f},
+        {-INFINITY, 448, 1, 0xfe},
+        {INFINITY, 0, 1, 0x7e},
+        {0, 0, 1, 0},
+        {0x1p-110, 0, 0x1p-110f / 448, 0x7e},
+        {0x1p-133, 0, 1, 0},
+        {1e-28, 1e-12f, 1e-12f / 448, 0},
+        {0x1.fep127, 1e-12f, 0x1.fep127f / 448, 0x7e},
+        {1, 448, 1, 0x38},
+        {0x1p-9, 448, 1, 1},
+        {0x1.8p-10, 448, 1, 1},
+        {0x1p-10, 448, 1, 0},
+    };
+    struct launcher *l;
+    open_launcher("quantise mode=rows M=2 K=16", &l);
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        _Alignas(16) uint16_t x[2][24] = {{0}};
+        _Alignas(16) uint8_t q[2][32];
+        float scales[2] = {-1, -1};
+        memset(q, 0x55, sizeof(q));
+        x[1][3] = bf16(known[i].x);
+        struct quantise_args a = {.size = sizeof(a),
+                                  .x = x,
+                                  .q = q,
+                                  .scales = scales,
+                                  .x_stride = 24,
+                                  .q_stride = 32,
+                                  .eps = known[i].eps,
+                                  .rows = 2};
+        assert_ok(launcher_launch(l, &a, err));
+        if (q[1][3] != known[i].q || scales[1] != known[i].scale) {
+            fail_msg("%g: q %02x, scale %g", known[i].x, q[1][3], (double)scales[1]);
+        }
+        assert_int_equal(q[1][16], 0x55);
+        assert_int_equal(q[1][4], 0);
+    }
+    launcher_free(l);
+}
+
+static void test_args(void **state)
+{
+    (void)state;
+    static _Alignas(16) uint16_t x[256][16];
+    static _Alignas(16) uint8_t q[256 * 16], q_t[16][512];
+    static float scales[256], scales_t[4][16];
+    static int64_t ends[2] = {130, 256};
+    struct launcher *l;
+    open_launcher("quantise mode=both M=256 K=16 experts=2", &l);
+    const struct quantise_args good = {.size = sizeof(good),
+                                       .flags = QUANTISE_ENDS,
+                                       .x = x,
+                                       .q = q,
+                                       .scales = scales,
+                                       .q_t = q_t,
+                                       .scales_t = scales_t,
+                                       .padded = 384,
+                                       .q_t_stride = 512,
+                                       .m_sizes = ends,
+                                       .m_sizes_dtype = DTYPE_INT64,
+                                       .gather_dtype = DTYPE_INT32,
+                                       .rows = 256};
+    struct quantise_args a = good;
+    for (int i = 0; i < 256; i++) {
+        x[i][2] = bf16(i == 129 ? 448 : 1);
+    }
+    memset(q_t, 0x55, sizeof(q_t));
+    assert_ok(launcher_launch(l, &a, err));
+    assert_int_equal(q_t[2][128], 0x38); /* row 128: the expert's second block has 448 in row 129 */
+    assert_int_equal(q_t[2][129], 0x7e);
+    assert_int_equal(q_t[2][130], 0);
+    assert_int_equal(q_t[2][256], 0x7e); /* row 130, the second expert's first */
+    assert_int_equal(q_t[2][384], 0x55);
+    assert_true(scales_t[1][2] == 1);
+#define REFUSED(change, code, text)                                                                \
+    do {                                                                                           \
+        a = good;                                                                                  \
+        change;                                                                                    \
+        assert_fails(launcher_launch(l, &a, err), code, text);                                     \
+    } while (0)
+    REFUSED(a.size = 8, ERROR_INVALID, "args.size is 8");
+    REFUSED(a.flags = 6, ERROR_INVALID, "args.flags");
+    REFUSED(a.x = NULL, ERROR_INVALID, "args.x is NULL");
+    REFUSED(a.q = q + 8, ERROR_INVALID, "args.q is");
+    REFUSED(a.q_t = NULL, ERROR_INVALID, "args.q_t is NULL");
+    REFUSED(a.m_sizes_dtype = DTYPE_FP32, ERROR_INVALID, "args.m_sizes");
+    REFUSED(a.padded = 300, ERROR_INVALID, "multiple of 128");
+    REFUSED(a.x_stride = 12, ERROR_INVALID, "args.x_stride is 12");
+    REFUSED(a.q_t_stride = 256, ERROR_INVALID, "args.q_t_stride is 256");
+    REFUSED(a.scales_row_stride = 1, ERROR_INVALID, "overlap");
+    REFUSED(a.eps = NAN, ERROR_INVALID, "args.eps");
+    REFUSED(a.rows = -1, ERROR_INVALID, "args.rows is -1");
+    REFUSED(a.eps = -1, ERROR_INVALID, "args.eps");
+    a = good;
+    a.rows = 0;
+    a.x = NULL;
+    assert_ok(launcher_launch(l, &a, err));
+    launcher_free(l);
+}
+
+/* ---- configs --------------------------------------------------------------------------------- */
+
+static void test_configs(void **state)
+{
+    (void)state;
+    struct problem p;
+    struct space s;
+    struct record config;
+    struct rejection why;
+    problem_of(&p, "quantise mode=rows M=64 K=256");
+    const struct family_target *t = target_of(&p);
+    assert_ok(space_build(&s, t, &p, &device->info, NULL, err));
+    assert_int_equal(s.n, 12);
+    space_deinit(&s);
+    static const char *const bad[][2] = {
+        {"TILE_ROWS=8", "TILE_COLS is missing"},
+        {"TILE_ROWS=9 TILE_COLS=128", "TILE_ROWS=9: the cpu kernel takes 1 8 32 128"},
+        {"TILE_ROWS=8 TILE_COLS=128 warps=2", "unknown parameter \"warps\"; known: TILE_ROWS"},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        config_of(&config, bad[i][0]);
+        assert_int_equal(t->check(&p, &config, &device->info, &why), 1);
+        assert_non_null(strstr(why.text, bad[i][1]));
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    families_register();
+    assert_ok(device_open("cpu:2", &device, err));
+    assert_ok(compiler_open("cpu:2", &compiler, err));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    compiler->ops->close(compiler);
+    device->ops->close(device);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_op),           cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_bitwise),      cmocka_unit_test(test_faults_are_found),
+        cmocka_unit_test(test_known_values), cmocka_unit_test(test_args),
+        cmocka_unit_test(test_configs),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
