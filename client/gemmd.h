@@ -588,18 +588,57 @@ struct gemmd_grouped_gemm_args {
             NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0        \
     }
 
+/* Arguments of a launch of a kernel for "quantise mode=... M=<T> K=..." (gemmd_problem.text): bf16
+ * to e4m3 bytes and fp32 scales, by blocks of 128. Strides in elements, 0 = dense. mode     reads
+ * writes rows     x [T, K] (permute_x: [T / topk, K])    q [T, K], scales: for (row, block of K)
+ *   columns  x as rows                              q_t [K, padded], scales_t [padded / 128, K]
+ *   both     x as rows                              as rows and as columns
+ *   weights  x [experts, N, K], T = experts * N     q as x, q_t [experts, K, N],
+ *                                                   scales [experts, N / 128, K / 128], rounded up
+ * A block's scale is max(amax, eps) / 448, or the next power of two (scale_type=pow2); below 2^-126
+ * it becomes 1. q is x * (1 / scale) rounded to the nearest e4m3, at most 448. NaN stays NaN;
+ * infinities become 448; neither counts for amax.
+ * In q_t each expert begins at a multiple of 128 columns, and its last block is filled with zeros.
+ * Columns behind the last expert's block are not written. */
+struct gemmd_quantise_args {
+    uint32_t size;
+    uint32_t flags; /* GEMMD_ENDS */
+    const void *x;  /* x, q, q_t: multiples of 16 bytes; NULL where the mode has none */
+    void *q, *scales, *q_t, *scales_t;
+    int64_t x_stride, q_stride; /* from row to row; multiples of 8 and of 16 */
+    /* of the scale of (row, block); both 0: 1, and T rounded up to a multiple of 4; weights: a row
+     * is 128 rows of an expert, and the scales are dense */
+    int64_t scales_row_stride, scales_block_stride;
+    int64_t q_t_stride, scales_t_stride; /* from row to row of q_t (multiple of 16) and scales_t */
+    int64_t padded; /* columns of q_t, a multiple of 128; 0: (T + 127 * experts) / 128 * 128. A
+                       block of tokens beyond `padded` is not quantised at all */
+    const void *m_sizes, *gather_indices; /* as in gemmd_grouped_gemm_args */
+    uint32_t m_sizes_dtype, gather_dtype; /* enum gemmd_dtype: INT32 or INT64 */
+    float eps;                            /* the least amax, 0 or more; usually 1e-12 */
+    uint32_t reserved;                    /* 0 */
+    int64_t rows;                         /* T */
+    void *workspace;                      /* as in gemmd_grouped_gemm_args */
+    int64_t workspace_bytes;
+    void *stream; /* CUstream; NULL: the default stream; ignored on the CPU */
+};
+#define GEMMD_QUANTISE_ARGS_INIT                                                                   \
+    {                                                                                              \
+        sizeof(struct gemmd_quantise_args), 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0,  \
+            NULL, NULL, 0, 0, 1e-12f, 0, 0, NULL, 0, NULL                                          \
+    }
+
+/* `args` is the struct of the kernel's op: gemmd_grouped_gemm_args or gemmd_quantise_args. */
+
 /* *bytes: size of the device memory that a launch with these args needs as `workspace`. The caller
  * owns the workspace; launches on different streams need different ones. args->workspace may be
  * NULL. */
-GEMMD_API int gemmd_kernel_workspace(struct gemmd_kernel *k,
-                                     const struct gemmd_grouped_gemm_args *args, int64_t *bytes,
+GEMMD_API int gemmd_kernel_workspace(struct gemmd_kernel *k, const void *args, int64_t *bytes,
                                      struct gemmd_error *err);
 /* Launches asynchronously on args->stream, in the calling thread's current CUDA context, without
  * allocation or synchronisation. CUDA graphs can capture the launch. GEMMD_INVALID: a missing or
  * misaligned operand, overlapping strides, a workspace that is too small. On the CPU, returns when
  * the result is complete. */
-GEMMD_API int gemmd_kernel_launch(struct gemmd_kernel *k,
-                                  const struct gemmd_grouped_gemm_args *args,
+GEMMD_API int gemmd_kernel_launch(struct gemmd_kernel *k, const void *args,
                                   struct gemmd_error *err);
 
 #ifdef __cplusplus

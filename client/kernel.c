@@ -164,8 +164,7 @@ struct gemmd_kernel *gemmd_kernel_free(struct gemmd_kernel *k)
     return NULL;
 }
 
-static int check_launch(const struct gemmd_kernel *k, const struct gemmd_grouped_gemm_args *args,
-                        struct error *err)
+static int check_launch(const struct gemmd_kernel *k, const void *args, struct error *err)
 {
     if (!k || !args) {
         return error_set(err, ERROR_INVALID, "there is no %s (NULL)", k ? "args" : "kernel");
@@ -173,8 +172,8 @@ static int check_launch(const struct gemmd_kernel *k, const struct gemmd_grouped
     return 0;
 }
 
-int gemmd_kernel_workspace(struct gemmd_kernel *k, const struct gemmd_grouped_gemm_args *args,
-                           int64_t *bytes, struct gemmd_error *err)
+int gemmd_kernel_workspace(struct gemmd_kernel *k, const void *args, int64_t *bytes,
+                           struct gemmd_error *err)
 {
     struct error e;
     int r = check_launch(k, args, &e);
@@ -185,8 +184,7 @@ int gemmd_kernel_workspace(struct gemmd_kernel *k, const struct gemmd_grouped_ge
     return handle_result(r, &e, err);
 }
 
-int gemmd_kernel_launch(struct gemmd_kernel *k, const struct gemmd_grouped_gemm_args *args,
-                        struct gemmd_error *err)
+int gemmd_kernel_launch(struct gemmd_kernel *k, const void *args, struct gemmd_error *err)
 {
     struct error e;
     int r = check_launch(k, args, &e);

@@ -104,8 +104,7 @@ struct grouped_gemm_args {
     int64_t dy_scale_stride, dy_scale_stride_block;
 };
 
-/* As GROUPED_GEMM_ENDS, for quantise. */
-enum { QUANTISE_ENDS = 1u << 0 };
+enum { QUANTISE_ENDS = GROUPED_GEMM_ENDS };
 
 /*
  * quantise. bf16 to e4m3 bytes and fp32 scales, in blocks of 128; the definition is in

@@ -8,7 +8,7 @@ the device is done with it.
 """
 import ctypes
 import os
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int,
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int,
                     c_int64, c_size_t, c_uint, c_uint32, c_void_p, sizeof)
 from operator import index
 
@@ -86,10 +86,26 @@ class Acquire(Structure):
                 ("lease_ms", c_int), ("now", c_bool)]
 
 
-class Args(Structure):
-    """struct gemmd_grouped_gemm_args; pointers are None or numbers. The constructor checks all
-    values. A later assignment checks only the name, because launches assign fields."""
+class LaunchArgs(Structure):
+    """Arguments of a launch; pointers are None or numbers. The constructor checks all values. A later
+    assignment checks only the name, because launches assign fields."""
     __slots__ = ()  # so that an assignment to an unknown name raises AttributeError
+
+    def __init__(self, **fields):
+        super().__init__(size=sizeof(self))
+        kinds = _KINDS[type(self)]
+        for name, value in fields.items():
+            if name not in kinds or name == "size":
+                raise TypeError(f"{type(self).__name__} has no field {name!r} to give: there are "
+                                f"{', '.join(n for n in kinds if n != 'size')}")
+            kind = kinds[name]
+            setattr(self, name,
+                    value if isinstance(value, kind) else convert("launch", name, kind, value))
+
+
+class Args(LaunchArgs):
+    """struct gemmd_grouped_gemm_args."""
+    __slots__ = ()
     c_name = "gemmd_grouped_gemm_args"
     _fields_ = [("size", c_uint32), ("flags", c_uint32), ("x", c_void_p), ("w", c_void_p),
                 ("dy", c_void_p), ("out", c_void_p), ("x_stride", c_int64), ("w_stride", c_int64),
@@ -105,19 +121,21 @@ class Args(Structure):
                 ("w_scale_stride_expert", c_int64),
                 ("dy_scale_stride", c_int64), ("dy_scale_stride_block", c_int64)]
 
-    def __init__(self, **fields):
-        super().__init__(size=sizeof(Args))
-        kinds = _KINDS[Args]
-        for name, value in fields.items():
-            if name not in kinds or name == "size":
-                raise TypeError(f"Args has no field {name!r} to give: there are "
-                                f"{', '.join(n for n in kinds if n != 'size')}")
-            kind = kinds[name]
-            setattr(self, name,
-                    value if isinstance(value, kind) else convert("launch", name, kind, value))
+
+class QuantiseArgs(LaunchArgs):
+    """struct gemmd_quantise_args. eps is 0 unless given."""
+    __slots__ = ()
+    c_name = "gemmd_quantise_args"
+    _fields_ = [("size", c_uint32), ("flags", c_uint32), ("x", c_void_p), ("q", c_void_p),
+                ("scales", c_void_p), ("q_t", c_void_p), ("scales_t", c_void_p), ("x_stride", c_int64),
+                ("q_stride", c_int64), ("scales_row_stride", c_int64), ("scales_block_stride", c_int64),
+                ("q_t_stride", c_int64), ("scales_t_stride", c_int64), ("padded", c_int64),
+                ("m_sizes", c_void_p), ("gather_indices", c_void_p), ("m_sizes_dtype", c_uint32),
+                ("gather_dtype", c_uint32), ("eps", c_float), ("reserved", c_uint32), ("rows", c_int64),
+                ("workspace", c_void_p), ("workspace_bytes", c_int64), ("stream", c_void_p)]
 
 
-_WANTED = {c_char_p: "text", c_bool: "true or false", c_double: "a number",
+_WANTED = {c_char_p: "text", c_bool: "true or false", c_double: "a number", c_float: "a number",
            c_void_p: "None or an address"}
 INT_MAX = 2 ** 31 - 1
 # Minimum and maximum of each type: ctypes would silently keep the low bits of a larger number.
@@ -139,7 +157,7 @@ def _convert(kind, value):
         return value if value is None else os.fsencode(value)
     if kind is c_bool:  # takes numpy's bool, refuses text, which Python calls true
         return {0: False, 1: True}[index(value.item() if hasattr(value, "item") else value)]
-    return float(value) if kind is c_double else index(value)
+    return float(value) if kind in (c_double, c_float) else index(value)
 
 
 def convert(what, name, kind, value):
@@ -164,7 +182,7 @@ def set_field(struct, name, value):
     setattr(struct, name, convert(struct.c_name, name, _KINDS[type(struct)][name], value))
 
 
-STRUCTS = [Error, Options, Problem, Progress, Query, Answer, Exactness, Acquire, Args]
+STRUCTS = [Error, Options, Problem, Progress, Query, Answer, Exactness, Acquire, Args, QuantiseArgs]
 _KINDS = {s: dict(s._fields_) for s in STRUCTS}
 
 
@@ -191,8 +209,8 @@ _CALLS = {  # functions that return a code; their last argument, after these, is
     "module": [c_void_p, c_char_p, _OUT, POINTER(c_size_t)],
     "kernel_load": [c_void_p, _PROBLEM, _ANSWER, _OUT],
     "kernel_compile": [c_char_p, _PROBLEM, c_char_p, _OUT],
-    "kernel_workspace": [c_void_p, POINTER(Args), POINTER(c_int64)],
-    "kernel_launch": [c_void_p, POINTER(Args)],
+    "kernel_workspace": [c_void_p, POINTER(LaunchArgs), POINTER(c_int64)],
+    "kernel_launch": [c_void_p, POINTER(LaunchArgs)],
 }
 _FUNCTIONS = {
     "gemmd_error_name": (c_char_p, [c_int]),

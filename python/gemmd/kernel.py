@@ -13,13 +13,13 @@ class Kernel:
         self.library, self._handle = library, handle
         self._launch = library.dll.gemmd_kernel_launch
 
-    def workspace(self, args: ffi.Args) -> int:
-        """Number of bytes that a launch with these arguments (ffi.Args) needs."""
+    def workspace(self, args: ffi.LaunchArgs) -> int:
+        """Number of bytes that a launch with these arguments (of the kernel's op) needs."""
         out = c_int64()
         self.library.run("kernel_workspace", self._handle, byref(args), byref(out))
         return out.value
 
-    def launch(self, args: ffi.Args) -> None:
+    def launch(self, args: ffi.LaunchArgs) -> None:
         """Launches asynchronously on args.stream. Keep the tensors' memory until the kernel has run."""
         err = ffi.Error()
         code = self._launch(self._handle, byref(args), byref(err))

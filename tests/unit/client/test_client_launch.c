@@ -61,52 +61,78 @@ _Static_assert((0 ERROR_LIST(COUNT)) == 31, "gemmd.h lacks a code of proto/error
 
 _Static_assert(sizeof(((struct gemmd_error *)0)->text) == ERROR_TEXT_MAX, "gemmd.h: error text");
 
-#define SAME_FIELD(f)                                                                              \
-    _Static_assert(offsetof(struct gemmd_grouped_gemm_args, f) ==                                  \
-                           offsetof(struct grouped_gemm_args, f) &&                                \
-                       sizeof(((struct gemmd_grouped_gemm_args *)0)->f) ==                         \
-                           sizeof(((struct grouped_gemm_args *)0)->f),                             \
-                   "gemmd.h: struct gemmd_grouped_gemm_args." #f)
-SAME_FIELD(size);
-SAME_FIELD(flags);
-SAME_FIELD(x);
-SAME_FIELD(w);
-SAME_FIELD(dy);
-SAME_FIELD(out);
-SAME_FIELD(x_stride);
-SAME_FIELD(w_stride);
-SAME_FIELD(w_stride_expert);
-SAME_FIELD(dy_stride);
-SAME_FIELD(out_stride);
-SAME_FIELD(out_stride_expert);
-SAME_FIELD(m_sizes);
-SAME_FIELD(gather_indices);
-SAME_FIELD(topk_weights);
-SAME_FIELD(m_sizes_dtype);
-SAME_FIELD(gather_dtype);
-SAME_FIELD(weights_dtype);
-SAME_FIELD(reserved);
-SAME_FIELD(rows);
-SAME_FIELD(workspace);
-SAME_FIELD(workspace_bytes);
-SAME_FIELD(stream);
-SAME_FIELD(x_scale);
-SAME_FIELD(w_scale);
-SAME_FIELD(dy_scale);
-SAME_FIELD(x_scale_stride);
-SAME_FIELD(x_scale_stride_block);
-SAME_FIELD(w_scale_stride);
-SAME_FIELD(w_scale_stride_block);
-SAME_FIELD(w_scale_stride_expert);
-SAME_FIELD(dy_scale_stride);
-SAME_FIELD(dy_scale_stride_block);
+#define SAME_FIELD(s, f)                                                                           \
+    _Static_assert(offsetof(struct gemmd_##s, f) == offsetof(struct s, f) &&                       \
+                       sizeof(((struct gemmd_##s *)0)->f) == sizeof(((struct s *)0)->f),           \
+                   "gemmd.h: struct gemmd_" #s "." #f)
+SAME_FIELD(grouped_gemm_args, size);
+SAME_FIELD(grouped_gemm_args, flags);
+SAME_FIELD(grouped_gemm_args, x);
+SAME_FIELD(grouped_gemm_args, w);
+SAME_FIELD(grouped_gemm_args, dy);
+SAME_FIELD(grouped_gemm_args, out);
+SAME_FIELD(grouped_gemm_args, x_stride);
+SAME_FIELD(grouped_gemm_args, w_stride);
+SAME_FIELD(grouped_gemm_args, w_stride_expert);
+SAME_FIELD(grouped_gemm_args, dy_stride);
+SAME_FIELD(grouped_gemm_args, out_stride);
+SAME_FIELD(grouped_gemm_args, out_stride_expert);
+SAME_FIELD(grouped_gemm_args, m_sizes);
+SAME_FIELD(grouped_gemm_args, gather_indices);
+SAME_FIELD(grouped_gemm_args, topk_weights);
+SAME_FIELD(grouped_gemm_args, m_sizes_dtype);
+SAME_FIELD(grouped_gemm_args, gather_dtype);
+SAME_FIELD(grouped_gemm_args, weights_dtype);
+SAME_FIELD(grouped_gemm_args, reserved);
+SAME_FIELD(grouped_gemm_args, rows);
+SAME_FIELD(grouped_gemm_args, workspace);
+SAME_FIELD(grouped_gemm_args, workspace_bytes);
+SAME_FIELD(grouped_gemm_args, stream);
+SAME_FIELD(grouped_gemm_args, x_scale);
+SAME_FIELD(grouped_gemm_args, w_scale);
+SAME_FIELD(grouped_gemm_args, dy_scale);
+SAME_FIELD(grouped_gemm_args, x_scale_stride);
+SAME_FIELD(grouped_gemm_args, x_scale_stride_block);
+SAME_FIELD(grouped_gemm_args, w_scale_stride);
+SAME_FIELD(grouped_gemm_args, w_scale_stride_block);
+SAME_FIELD(grouped_gemm_args, w_scale_stride_expert);
+SAME_FIELD(grouped_gemm_args, dy_scale_stride);
+SAME_FIELD(grouped_gemm_args, dy_scale_stride_block);
 _Static_assert(sizeof(struct gemmd_grouped_gemm_args) == sizeof(struct grouped_gemm_args),
                "gemmd.h: struct gemmd_grouped_gemm_args");
+SAME_FIELD(quantise_args, size);
+SAME_FIELD(quantise_args, flags);
+SAME_FIELD(quantise_args, x);
+SAME_FIELD(quantise_args, q);
+SAME_FIELD(quantise_args, scales);
+SAME_FIELD(quantise_args, q_t);
+SAME_FIELD(quantise_args, scales_t);
+SAME_FIELD(quantise_args, x_stride);
+SAME_FIELD(quantise_args, q_stride);
+SAME_FIELD(quantise_args, scales_row_stride);
+SAME_FIELD(quantise_args, scales_block_stride);
+SAME_FIELD(quantise_args, q_t_stride);
+SAME_FIELD(quantise_args, scales_t_stride);
+SAME_FIELD(quantise_args, padded);
+SAME_FIELD(quantise_args, m_sizes);
+SAME_FIELD(quantise_args, gather_indices);
+SAME_FIELD(quantise_args, m_sizes_dtype);
+SAME_FIELD(quantise_args, gather_dtype);
+SAME_FIELD(quantise_args, eps);
+SAME_FIELD(quantise_args, reserved);
+SAME_FIELD(quantise_args, rows);
+SAME_FIELD(quantise_args, workspace);
+SAME_FIELD(quantise_args, workspace_bytes);
+SAME_FIELD(quantise_args, stream);
+_Static_assert(sizeof(struct gemmd_quantise_args) == sizeof(struct quantise_args),
+               "gemmd.h: struct gemmd_quantise_args");
 _Static_assert((int)GEMMD_BF16 == (int)DTYPE_BF16 && (int)GEMMD_FP16 == (int)DTYPE_FP16 &&
                    (int)GEMMD_FP32 == (int)DTYPE_FP32 && (int)GEMMD_INT32 == (int)DTYPE_INT32 &&
                    (int)GEMMD_INT64 == (int)DTYPE_INT64,
                "gemmd.h: enum gemmd_dtype");
 _Static_assert((int)GEMMD_ACCUMULATE == (int)GROUPED_GEMM_ACCUMULATE, "gemmd.h: GEMMD_ACCUMULATE");
+_Static_assert((int)GEMMD_ENDS == (int)GROUPED_GEMM_ENDS && (int)GEMMD_ENDS == (int)QUANTISE_ENDS,
+               "gemmd.h: GEMMD_ENDS");
 
 enum { M = 32, N = 16, K = 64 };
 

@@ -44,6 +44,7 @@ static int asks(void)
     struct gemmd_query q = GEMMD_QUERY_INIT;
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
     struct gemmd_grouped_gemm_args args = GEMMD_GROUPED_GEMM_ARGS_INIT;
+    struct gemmd_quantise_args other = GEMMD_QUANTISE_ARGS_INIT;
     struct gemmd_error e;
     struct gemmd *g = NULL;
     o.socket = "/nonexistent/gemmd.sock";
@@ -51,7 +52,7 @@ static int asks(void)
     p.m = 64;
     p.n = p.k = 128;
     q.wait = GEMMD_WAIT_CACHED;
-    if (args.size != sizeof(args) || gemmd_open_lazy(&g, &o, &e)) {
+    if (args.size != sizeof(args) || other.size != sizeof(other) || gemmd_open_lazy(&g, &o, &e)) {
         return 1;
     }
     int r = gemmd_get(g, &p, &q, &a, &e);
