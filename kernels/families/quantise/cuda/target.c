@@ -62,7 +62,9 @@ void quantise_tile_make(const struct quantise *v, const struct record *config,
         .prefetch = record_bool(config, "prefetch", false),
     };
     t->threads = t->rows / t->rows_per_thread * QUANTISE_LANES;
-    t->registers = 4 * t->rows_per_thread * (t->prefetch ? 2 : 1) + OTHER_REGISTERS;
+    t->registers =
+        t->rows_per_thread * ((v->mode == QUANTISE_WEIGHTS ? 6 : 4) + (t->prefetch ? 5 : 0)) +
+        OTHER_REGISTERS;
     t->smem = v->column_side
                   ? QUANTISE_BLOCK * (QUANTISE_BLOCK + 4) + t->threads / 32 * QUANTISE_BLOCK * 2
                   : 0;
