@@ -45,8 +45,7 @@ struct daemon {
     const struct config *config; /* borrowed: the settings, with defaults filled in (life.h) */
     struct device_info device;
     enum bucket_scheme scheme;
-    /* stamp of the first target of the family grouped_gemm that supports the device; "": none
-     * does */
+    /* stamp of the first family's first target that supports the device; "": none does */
     char stamp[STAMP_MAX];
     struct {
         const struct family_target *target;

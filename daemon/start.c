@@ -277,10 +277,9 @@ int start_prepare(struct daemon_parts *p, struct config *c, struct config_source
     if (status < 0) {
         return status;
     }
-    const struct family *f = family_find("grouped_gemm");
-    const struct family_target *t = f ? family_target_find(f, &d->device, NULL) : NULL;
+    const struct family_target *t = family_target_find(families[0], &d->device, NULL);
     if (t) {
-        family_stamp(f, t, &d->device, d->stamp);
+        family_stamp(families[0], t, &d->device, d->stamp);
     }
     /* Only measurements on a real GPU disturb each other, so only a real GPU is locked. `device` is
      * the setting (cuda:0): a replayed GPU also has the kind cuda. */

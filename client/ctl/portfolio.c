@@ -74,16 +74,18 @@ static json_t *make_groups(const json_t *rows)
     return groups;
 }
 
-/* True when the group was measured with another kernel version. `now` is the stamp (version) of
- * gemmd's own kernels. For another op, whose target may have the same name, `now` decides
- * nothing. */
-static bool portfolio_is_old(const json_t *group, const char *now)
+/* True when the group was measured with another kernel version. The daemon's hello has the stamp
+ * (version) of its kernels for the op `stamp_op`. For another op, whose target may have the same
+ * name, this stamp decides nothing. */
+static bool portfolio_is_old(const json_t *group, const json_t *hello)
 {
+    const char *now = field_string(hello, "stamp");
     const char *stamp = field_string(group, "stamp");
     const char *target = field_string(group, "target");
     char word[64];
     snprintf(word, sizeof(word), "target=%s ", target ? target : "");
-    if (!now || !stamp || !strstr(now, word) || !result_is_product(field_string(group, "op"))) {
+    if (!now || !stamp || !strstr(now, word) ||
+        strcmp(field_text(group, "op"), field_text(hello, "stamp_op")) != 0) {
         return false;
     }
     const char *tolerances = strstr(stamp, " atol=");
@@ -93,7 +95,8 @@ static bool portfolio_is_old(const json_t *group, const char *now)
 
 /* Prints a group's summary to stderr. The summary names a group that is not served because of
  * another kernel version. */
-static void portfolio_print_remark(const struct subject *s, const json_t *group, const char *now)
+static void portfolio_print_remark(const struct subject *s, const json_t *group,
+                                   const json_t *hello)
 {
     const char *stamp = field_string(group, "stamp");
     const char *mode = field_string(group, "mode");     /* some ops have no mode */
@@ -103,14 +106,14 @@ static void portfolio_print_remark(const struct subject *s, const json_t *group,
                 field_string(group, "op"), mode && *mode ? " " : "", mode ? mode : "",
                 json_array_size(json_object_get(group, "configs")), field_int(group, "shapes"),
                 field_number(group, "max_regret_percent"),
-                portfolio_is_old(group, now)
+                portfolio_is_old(group, hello)
                     ? "; measured with other kernels or another compiler: not served"
                 : tolerances ? "; verified with other tolerances than the usual"
                              : "");
     }
 }
 
-static int write_groups(struct subject *s, json_t *groups, const char *now)
+static int write_groups(struct subject *s, json_t *groups, const json_t *hello)
 {
     size_t i;
     json_t *group;
@@ -118,7 +121,7 @@ static int write_groups(struct subject *s, json_t *groups, const char *now)
         return ctl_failed("nothing was written: no shape that is asked for has been measured");
     }
     json_array_foreach(groups, i, group) {
-        portfolio_print_remark(s, group, now);
+        portfolio_print_remark(s, group, hello);
     }
     json_t *document =
         json_pack("{si, sO}", "gemmd_portfolio", PORTFOLIO_VERSION, "groups", groups);
@@ -143,7 +146,7 @@ int portfolio_export(struct subject *s)
     json_t *rows = hello ? ctl_list(&s->ctl, "portfolio", json_incref(s->filter), &code) : NULL;
     if (rows) {
         json_t *groups = make_groups(rows);
-        code = write_groups(s, groups, field_string(hello, "stamp"));
+        code = write_groups(s, groups, hello);
         json_decref(groups);
     }
     json_decref(rows);

@@ -7,6 +7,7 @@
 #include "daemon/methods/methods.h"
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/pending.h"
+#include "kernels/family.h"
 #include "proto/build.h"
 #include "proto/limits.h"
 
@@ -25,7 +26,7 @@ static void put_capabilities(struct wire_buf *b)
 
 static void put_hello(struct wire_buf *b, const struct daemon *d, const struct session *s)
 {
-    wire_put_map(b, 9);
+    wire_put_map(b, 10);
     wire_put_str(b, "pinned");
     if (s->pinned >= 0) {
         wire_put_int(b, s->pinned);
@@ -40,6 +41,7 @@ static void put_hello(struct wire_buf *b, const struct daemon *d, const struct s
     wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
     wire_put_kv_int(b, "generation", d->generation);
     wire_put_kv_str(b, "stamp", d->stamp);
+    wire_put_kv_str(b, "stamp_op", families[0]->op->name);
     wire_put_kv_int(b, "owner", (int64_t)geteuid());
 }
 

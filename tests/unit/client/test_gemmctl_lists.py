@@ -124,7 +124,7 @@ STAMP = "src=1 abi=1 target=cpu compiler=x"
      "transpose: 1 configs for 1 shapes, at most 0.00 % behind the best")])
 def test_what_a_portfolio_says_of_other_kernels(fake, row, stamp, said):
     """The daemon's own stamp names the product's kernels: it does not apply to another op."""
-    fake.answers["hello"] = {"version": 1, "stamp": STAMP, "device": {"class": "c"}}
+    fake.answers["hello"] = {"version": 1, "stamp": STAMP, "stamp_op": "grouped_gemm", "device": {"class": "c"}}
     fake.answers["list"] = rows_of([{**BEST[0], "mode": "dX", "shapes": 1, "bound_percent": 5,
                                      "regret_percent": 0.0, **row, "stamp": stamp}])
     assert ctl(fake, "export", "--format", "portfolio").stderr == said + "\n"
