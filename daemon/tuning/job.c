@@ -30,10 +30,18 @@ void job_name(const struct job *j, char *out, size_t size)
         snprintf(out, size, "%s", j->key);
         return;
     }
-    int n = snprintf(out, size, "%s %lldx%lldx%lld", mode, (long long)record_int(f, "M", 0),
-                     (long long)record_int(f, "N", 0), (long long)record_int(f, "K", 0));
-    if (experts > 1 && n >= 0 && (size_t)n < size) {
-        snprintf(out + n, size - (size_t)n, " e%lld", experts);
+    static const char *const sizes[] = {"M", "N", "K"};
+    const char *between = " ";
+    size_t n = (size_t)snprintf(out, size, "%s", mode);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && n < size; i++) {
+        const long long value = record_int(f, sizes[i], 0);
+        if (value > 0) { /* some ops have no N */
+            n += (size_t)snprintf(out + n, size - n, "%s%lld", between, value);
+            between = "x";
+        }
+    }
+    if (experts > 1 && n < size) {
+        snprintf(out + n, size - n, " e%lld", experts);
     }
 }
 
