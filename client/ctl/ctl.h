@@ -425,9 +425,10 @@ json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a);
 json_t *result_of_error(const json_t *problem, const struct gemmd_error *e);
 /* Adds the columns shape, flags, percentage of the floor, speedup, target to a row. */
 void result_derive(json_t *row);
-/* True when the op (NULL: the default op) is a matrix product, which has mode, M, N and K. gemmctl
- * knows no fields of other ops. */
-bool result_is_product(const char *op);
+/* True for an op custom:<name>, which gemmd cannot tune. */
+bool result_is_custom(const char *op);
+/* True when the problem is a matrix product: one of gemmd's ops (NULL: the default op) with N. */
+bool result_is_product(const char *op, const json_t *problem);
 /* Adds the target in the row's stamp as a column. */
 void result_target(json_t *row);
 void results_print(const struct ctl *c, const json_t *rows);

@@ -37,8 +37,8 @@ static bool known_is_stale(struct ctl *c, json_t *row, json_t *judged, int *code
 {
     const char *stamp = field_text(row, "stamp");
     json_t *reason = json_object_get(judged, stamp);
-    if (!result_is_product(field_string(row, "op"))) {
-        return false; /* gemmd only keeps rows of other ops; their stamps are not gemmd's */
+    if (result_is_custom(field_string(row, "op"))) {
+        return false; /* gemmd only keeps the rows of other ops: no stamp of gemmd's is theirs */
     }
     if (!reason) {
         result_target(row);
@@ -127,7 +127,7 @@ int known_problems(struct subject *s)
     size_t i;
     s->problems.all = json_array();
     json_array_foreach(rows, i, row) {
-        if (!result_is_product(field_string(row, "op"))) {
+        if (result_is_custom(field_string(row, "op"))) {
             continue; /* gemmd cannot tune this op */
         }
         json_t *problem = json_copy(json_object_get(row, "problem"));

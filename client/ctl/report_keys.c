@@ -186,7 +186,7 @@ static void keys_print_title(struct report *r, const json_t *row)
     const json_t *problem = json_object_get(row, "problem");
     char *fields = show_config(problem), *config = show_config(json_object_get(row, "config"));
     const double us = field_number(row, "time_us"), speedup = field_number(row, "speedup");
-    if (result_is_product(field_string(row, "op"))) {
+    if (result_is_product(field_string(row, "op"), problem)) {
         const char *flags = field_text(row, "flags");
         page_print(p, "<h3>%s, %s, M %lld</h3>\n<p>", field_text(row, "name"),
                    field_text(row, "mode"), field_int(problem, "M"));

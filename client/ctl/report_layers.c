@@ -112,7 +112,7 @@ bool layers_add_row(struct layers *l, const json_t *row)
 {
     const json_t *problem = json_object_get(row, "problem");
     const char *op = field_text(row, "op");
-    const bool product = result_is_product(op);
+    const bool product = result_is_product(op, problem);
     const long long m = product ? field_int(problem, "M") : 0;
     struct layer like = {.class = field_text(row, "class"),
                          .op = op,
@@ -163,7 +163,7 @@ void layers_name_row(const json_t *models, json_t *row)
     const struct layer l = {.op = op,
                             .experts = field_int(problem, "experts"),
                             .topk = field_int(problem, "topk"),
-                            .N = result_is_product(op) ? field_int(problem, "N") : 0,
+                            .N = result_is_product(op, problem) ? field_int(problem, "N") : 0,
                             .K = field_int(problem, "K")};
     json_object_set_new(row, "name", layers_make_name(models, &l));
     if (l.N == 0) { /* an op without sizes: rows_derive_best put its name into "mode" */
@@ -199,7 +199,6 @@ static void layer_set_count(json_t *row, const char *name, long long v)
 /* Takes over `name`. */
 static json_t *layer_make_row(const struct layer *l, json_t *name, int place)
 {
-    const bool product = result_is_product(l->op);
     json_t *row =
         json_pack("{si, so, ss, ss, ss, sI, sI, sI}", "place", place, "name", name, "class",
                   l->class, "mode", l->mode, "flags", l->flags, "keys", (json_int_t)l->sums.keys,
@@ -211,7 +210,7 @@ static json_t *layer_make_row(const struct layer *l, json_t *name, int place)
     layer_set_count(row, "topk", l->topk);
     layer_set_count(row, "N", l->N);
     layer_set_count(row, "K", l->K);
-    if (product && l->most_m > 0) {
+    if (l->most_m > 0) {
         json_object_set_new(row, "M", layer_show_range(l));
     }
     if (l->sums.with_speedup > 0) {

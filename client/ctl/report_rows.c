@@ -158,7 +158,7 @@ static bool report_add_row(struct report *r, void *ctx, json_t *row)
     r->low += strcmp(field_text(row, "confidence"), "low") == 0;
     report_keep_lossy(r->lossy, row);
     if (json_is_integer(json_object_get(row, "trial")) ||
-        !result_is_product(field_string(row, "op"))) {
+        result_is_custom(field_string(row, "op"))) {
         report_keep_lossy(r->tried, row);
     }
     if (*field_text(row, "doubt") && json_array_size(r->doubted) < ROWS_SHOWN) {

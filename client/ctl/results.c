@@ -41,10 +41,26 @@ json_t *result_of_error(const json_t *problem, const struct gemmd_error *e)
 
 /* ---- derived columns ------------------------------------------------------------------------ */
 
-static json_t *fields_of(const json_t *problem)
+/* The column FLAGS of another op: the fields without a column of their own. Of gemmd's ops, these
+ * are the fields that say more than the op's name and false. */
+static json_t *fields_of(const char *op, const json_t *problem)
 {
-    json_t *fields = json_copy((json_t *)(uintptr_t)problem);
-    json_object_del(fields, "op");
+    static const char *const columns[] = {"op", "mode", "M", "K", "experts", "topk"};
+    json_t *fields = json_copy((json_t *)(uintptr_t)problem), *v;
+    const char *name;
+    void *next;
+    for (size_t i = 0; i < COUNT(columns); i++) {
+        if (i == 0 || !result_is_custom(op)) {
+            json_object_del(fields, columns[i]);
+        }
+    }
+    json_object_foreach_safe(fields, next, name, v)
+    {
+        const char *text = json_string_value(v);
+        if (!result_is_custom(op) && (json_is_false(v) || (text && op && strcmp(text, op) == 0))) {
+            json_object_del(fields, name);
+        }
+    }
     char *text = fields ? text_of_json(fields) : NULL;
     json_t *out = json_string(text ? text : "");
     free(text);
@@ -104,9 +120,21 @@ void result_target(json_t *row)
     }
 }
 
-bool result_is_product(const char *op)
+bool result_is_custom(const char *op)
 {
-    return !op || strcmp(op, "grouped_gemm") == 0 || strncmp(op, "gemm", 4) == 0;
+    return op && strncmp(op, "custom:", 7) == 0;
+}
+
+bool result_is_product(const char *op, const json_t *problem)
+{
+    return !op || (!result_is_custom(op) && json_object_get(problem, "N"));
+}
+
+/* The column MODE of another op: its name, and its mode if it has one. */
+static json_t *results_name_op(const char *op, const json_t *mode)
+{
+    return json_is_string(mode) ? json_sprintf("%s %s", op, json_string_value(mode))
+                                : json_string(op);
 }
 
 void result_derive(json_t *row)
@@ -115,10 +143,11 @@ void result_derive(json_t *row)
     const char *op = field_string(problem, "op");
     op = op ? op : field_string(row, "op");
     const json_t *mode = json_object_get(problem, "mode");
-    bool product = result_is_product(op);
-    json_object_set_new(row, "mode",
-                        product ? json_incref((json_t *)(uintptr_t)mode) : json_string(op));
-    json_object_set_new(row, "flags", product ? results_list_flags(problem) : fields_of(problem));
+    bool product = result_is_product(op, problem);
+    json_object_set_new(
+        row, "mode", product ? json_incref((json_t *)(uintptr_t)mode) : results_name_op(op, mode));
+    json_object_set_new(row, "flags",
+                        product ? results_list_flags(problem) : fields_of(op, problem));
     set_ratio(row, "floor_percent", "floor_us", 100);
     set_ratio(row, "speedup", "reference_us", 1);
     result_target(row);
@@ -129,7 +158,7 @@ void result_derive(json_t *row)
 /* Sets experts or topk (`name`) of a matrix product to 1, when the user left it out. */
 static void results_set_count(json_t *problem, const char *name)
 {
-    if (problem && result_is_product(field_string(problem, "op")) &&
+    if (problem && result_is_product(field_string(problem, "op"), problem) &&
         !json_object_get(problem, name)) {
         json_object_set_new(problem, name, json_integer(1));
     }
