@@ -47,9 +47,11 @@ static char *why_list_differences(const json_t *list, const char *name, const ch
 
 char *why_shorten_problem(const json_t *problem)
 {
-    static const char *const usual[][2] = {{"dtype_in", "bf16"},       {"dtype_acc", "fp32"},
-                                           {"family", "grouped_gemm"}, {"routing", "uniform"},
-                                           {"quant", "none"},          {"scale_block", "none"}};
+    static const char *const usual[][2] = {{"dtype_in", "bf16"},
+                                           {"dtype_acc", "fp32"},
+                                           {"routing", "uniform"},
+                                           {"quant", "none"},
+                                           {"scale_block", "none"}};
     static const char *const of_quant[] = {"dtype_in", "dtype_acc", "scale_block", "scale_type"};
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
     json_t *p = json_copy((json_t *)(uintptr_t)problem);
@@ -63,6 +65,9 @@ char *why_shorten_problem(const json_t *problem)
         if (strcmp(field_text(p, "dtype_out"), "bf16") == 0) {
             json_object_del(p, "dtype_out");
         }
+    }
+    if (strcmp(field_text(p, "family"), field_text(p, "op")) == 0) {
+        json_object_del(p, "family"); /* an op's first family has its name */
     }
     for (size_t i = 0; i < COUNT(usual); i++) {
         if (strcmp(field_text(p, usual[i][0]), usual[i][1]) == 0) {
