@@ -30,7 +30,7 @@ _gemmctl() {
         return ;;
     --strategy) COMPREPLY=($(compgen -W "ranked exhaustive random genetic given" -- "$cur")); return ;;
     --bucket) COMPREPLY=($(compgen -W "sqrt2 pow2 exact" -- "$cur")); return ;;
-    --op) COMPREPLY=($(compgen -W "grouped_gemm gemm gemm_a8w8_blockscale custom:" -- "$cur")); return ;;
+    --op) COMPREPLY=($(compgen -W "grouped_gemm gemm gemm_a8w8_blockscale quantise custom:" -- "$cur")); return ;;
     --routing) COMPREPLY=($(compgen -W "uniform zipf: rows:" -- "$cur")); return ;;
     --moe) COMPREPLY=($(compgen -W "experts=" -- "$cur")); return ;;
     --layer) COMPREPLY=($(compgen -W "gate_up down" -- "$cur")); return ;;

@@ -40,7 +40,7 @@ complete -c gemmctl -n $p -l out-dtype -x -a "bf16 fp16 fp32" -d "type of the ou
 complete -c gemmctl -n $p -l quant -x -a "none fp8_block fp8_row" -d "quantisation of the operands"
 complete -c gemmctl -n $p -l routing -x -a "uniform zipf: rows:" -d "routing profile"
 complete -c gemmctl -n $p -l rows-per-expert -r -F -d "rows of each expert"
-complete -c gemmctl -n $p -l op -x -a "grouped_gemm gemm gemm_a8w8_blockscale custom:" -d "op"
+complete -c gemmctl -n $p -l op -x -a "grouped_gemm gemm gemm_a8w8_blockscale quantise custom:" -d "op"
 complete -c gemmctl -n $p -l shapes -r -F -d "table of layers"
 complete -c gemmctl -n $p -l moe -x -d "all products of a layer"
 complete -c gemmctl -n $p -l model -x -d "of --shapes"

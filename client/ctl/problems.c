@@ -83,7 +83,7 @@ static const struct argp_option options[] = {
      "--experts",
      0},
     {"op", KEY_FIRST + PROBLEM_OP, "OP", 0,
-     "grouped_gemm (default), gemm, gemm_a8w8_blockscale, custom:<name>", 0},
+     "grouped_gemm (default), gemm, gemm_a8w8_blockscale, quantise, custom:<name>", 0},
     {"shapes", KEY_FIRST + PROBLEM_SHAPES, "FILE", 0,
      "a CSV file with columns model,layer,tokens,mode,experts,topk,M,N,K; --model, --layer, "
      "--tokens and --mode then choose rows; or TunableOp's list of shapes",
@@ -317,17 +317,20 @@ static int add_combinations(struct problems *p)
     return code;
 }
 
+/* Matrix products need M, N and K, and have a default mode. The fields of other ops are for gemmd
+ * to check. */
 static int check_lists(struct problems *p)
 {
     const char **given = p->given;
-    bool custom = given[PROBLEM_OP] && strncmp(given[PROBLEM_OP], "custom:", 7) == 0;
-    if (!custom &&
+    const bool custom = result_is_custom(given[PROBLEM_OP]);
+    const bool product = !custom && (!given[PROBLEM_OP] || given[PROBLEM_N]);
+    if (product &&
         ((!given[PROBLEM_M] && !given[PROBLEM_TOKENS]) || !given[PROBLEM_N] || !given[PROBLEM_K])) {
         return ctl_usage("which problem? give %s--m (or --tokens), --n and --k, or --shapes FILE, "
                          "or --moe, or the problem's text",
                          p->key_will_do ? "its key (`gemmctl list` shows them), or " : "");
     }
-    if (!custom && !given[PROBLEM_MODE]) {
+    if (product && !given[PROBLEM_MODE]) {
         given[PROBLEM_MODE] = "forward";
     }
     return DONE;
