@@ -25,7 +25,8 @@ enum dtype {
     DTYPE_FP32 = 3,
     DTYPE_INT32 = 4,
     DTYPE_INT64 = 5,
-    DTYPE_UINT8 = 7 /* bytes, compared as numbers without a tolerance */
+    DTYPE_FP8_E4M3 = 6, /* kernels/fp8.h */
+    DTYPE_UINT8 = 7     /* bytes, compared as numbers without a tolerance */
 };
 
 /* dW: the kernel adds its result to `out`, also when the problem's field `accumulate` is false.

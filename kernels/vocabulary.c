@@ -58,9 +58,9 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[] = {
-    [DTYPE_NONE] = {"none", 0},   [DTYPE_BF16] = {"bf16", 2},   [DTYPE_FP16] = {"fp16", 2},
-    [DTYPE_FP32] = {"fp32", 4},   [DTYPE_INT32] = {"int32", 4}, [DTYPE_INT64] = {"int64", 8},
-    [DTYPE_UINT8] = {"uint8", 1},
+    [DTYPE_NONE] = {"none", 0},         [DTYPE_BF16] = {"bf16", 2},   [DTYPE_FP16] = {"fp16", 2},
+    [DTYPE_FP32] = {"fp32", 4},         [DTYPE_INT32] = {"int32", 4}, [DTYPE_INT64] = {"int64", 8},
+    [DTYPE_FP8_E4M3] = {"fp8_e4m3", 1}, [DTYPE_UINT8] = {"uint8", 1},
 };
 enum { DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
 

@@ -74,9 +74,9 @@ int prepared_fill(struct device *d, const struct prepared *w, uint32_t i, void *
     if (b->init == BUFFER_RANDOM || b->init == BUFFER_SCALES || b->accumulate) {
         const struct buffer *columns = b->columns ? &w->workload.buffers[b->columns - 1] : NULL;
         const int64_t drawn = b->host_count * (int64_t)dtype_size(b->dtype);
-        int r = w->ops->fill(d, b, random_next(&state),
-                             columns ? w->buffers[0][b->columns - 1] : NULL,
-                             columns ? columns->count : 0, to, err);
+        int r =
+            w->ops->fill(d, b, random_next(&state), columns ? w->buffers[0][b->columns - 1] : NULL,
+                         columns ? columns->count : 0, to, err);
         return r || !drawn ? r : w->ops->upload(d, to, b->host, drawn, b->name, err);
     }
     return b->init == BUFFER_HOST ? w->ops->upload(d, to, b->host, bytes, b->name, err)
