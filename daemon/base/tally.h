@@ -11,7 +11,8 @@
  * Bounds. A user has at most TALLY_USER_JOBS jobs, all users together TALLY_JOBS; answers to
  * further jobs of the user are counted under the job "". A job has at most TALLY_SUMS sums; further
  * answers are counted under the key "". So the sums over all rows stay right. When the tallies are
- * half full (`is_crowded`), they are sent to the database within a minute, and are empty again.
+ * half full (`is_crowded`), they are sent to the database within a minute, and are empty again. A
+ * user's tallies take 8 MiB at most, usually some KiB.
  */
 #ifndef GEMMD_DAEMON_BASE_TALLY_H
 #define GEMMD_DAEMON_BASE_TALLY_H

@@ -57,9 +57,10 @@ static void check_order(const struct wire_obj *params)
 static void check_schemas(const struct wire_obj *map)
 {
     static const struct schema *const all[] = {
-        &answer_schema,       &progress_schema, &run_schema,         &trial_schema,
-        &module_schema,       &best_schema,     &event_schema,       &quarantine_schema,
-        &runner_hello_schema, &attempt_schema,  &tune_result_schema, &device_info_schema};
+        &answer_schema,     &progress_schema,     &run_schema,     &trial_schema,
+        &module_schema,     &best_schema,         &event_schema,   &quarantine_schema,
+        &served_row_schema, &runner_hello_schema, &attempt_schema, &tune_result_schema,
+        &device_info_schema};
     static _Alignas(16) char object[sizeof(struct trial) + sizeof(struct best)];
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         CHECK(all[i]->size <= sizeof(object));
