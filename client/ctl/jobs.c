@@ -113,25 +113,23 @@ __attribute__((format(printf, 2, 3))) static void jobs_print_line(const char *na
     free(text);
 }
 
-/* The evidence for a row in a sentence, and the loss where both configs were measured. */
+/* The evidence for a row in some words, and the loss where both configs were measured. */
 static char *jobs_explain(const json_t *row)
 {
     const double lost = field_number(row, "lost_us");
     if (!*field_text(row, "key")) {
-        return strdup("further products, beyond the limit of a job: not known by name");
+        return strdup("products beyond the limit of a job");
     }
     if (!json_is_number(json_object_get(row, "best_us"))) {
-        return strdup("no evidence: nothing was measured for this product");
+        return strdup("no evidence: never measured");
+    }
+    if (!json_is_number(json_object_get(row, "lost_us"))) {
+        return strdup("no evidence for its config");
     }
     char *age = show_age(json_object_get(row, "best_s"));
-    char *text =
-        !json_is_number(json_object_get(row, "lost_us"))
-            ? text_format("no evidence: the config of this answer was not measured; the best is "
-                          "%s old",
-                          age)
-        : lost > 0 ? text_format("each launch lost %.0f %%; the best is %s old",
-                                 100 * lost / field_number(row, "served_us"), age)
-                   : text_format("nothing lost: no measured config is faster");
+    char *text = lost > 0 ? text_format("%.0f %% lost; best is %s old",
+                                        100 * lost / field_number(row, "served_us"), age)
+                          : strdup("nothing lost");
     free(age);
     return text;
 }
@@ -156,23 +154,25 @@ static void jobs_print_sums(const json_t *job)
     free(last);
 }
 
-/* Sums the loss of a launch of each product; a product with several rows counts with its worst. */
+/* Sums a launch of each product with evidence; of several rows of a product its worst counts. */
 static void jobs_print_loss(const json_t *products)
 {
     json_t *worst = json_object(), *row;
-    double sum = 0;
+    double lost = 0, served = 0;
     size_t i, n_known = 0;
     const char *key;
-    json_array_foreach((json_t *)(uintptr_t)products, i, row) {
-        const json_t *lost = json_object_get(row, "lost_us");
-        const double before = field_number(worst, field_text(row, "key"));
-        n_known += json_is_number(lost);
-        if (json_is_number(lost) && json_number_value(lost) > before) {
-            json_object_set(worst, field_text(row, "key"), (json_t *)(uintptr_t)lost);
+    json_array_foreach((json_t *)(uintptr_t)products, i, row) { /* the greatest loss comes first */
+        const bool is_known = json_is_number(json_object_get(row, "lost_us"));
+        key = field_text(row, "key");
+        n_known += is_known;
+        if (is_known && !json_object_get(worst, key)) {
+            json_object_set(worst, key, row);
         }
     }
     json_object_foreach(worst, key, row) {
-        sum += json_number_value(row);
+        const double more = field_number(row, "lost_us");
+        lost += more > 0 ? more : 0;
+        served += field_number(row, "served_us");
     }
     if (json_array_size(products) == 0) {
         jobs_print_line("lost", "nothing: every answer was of the tier exact");
@@ -180,9 +180,10 @@ static void jobs_print_loss(const json_t *products)
         jobs_print_line("lost", "not known: there is no evidence");
     } else {
         jobs_print_line("lost",
-                        "%.*f us when each of these products is launched once; evidence for %zu "
-                        "of %zu rows",
-                        show_decimals(sum), sum, n_known, json_array_size(products));
+                        "%.*f of %.*f us when each of these products is launched once; evidence "
+                        "for %zu of %zu rows",
+                        show_decimals(served), lost, show_decimals(served), served, n_known,
+                        json_array_size(products));
     }
     json_decref(worst);
 }
@@ -195,8 +196,12 @@ static void jobs_print_actions(const json_t *products)
     json_array_foreach((json_t *)(uintptr_t)products, i, row) {
         const char *key = field_text(row, "key");
         if (!*key || json_is_number(json_object_get(row, "best_us")) ||
-            json_object_get(seen, key) || json_object_size(seen) >= SHOWN) {
+            json_object_get(seen, key)) {
             continue;
+        }
+        if (json_object_size(seen) >= SHOWN) {
+            jobs_print_line("", "... and further products, which --json lists");
+            break;
         }
         json_t *problem = json_copy(json_object_get(row, "problem"));
         json_object_set(problem, "op", json_object_get(row, "op"));

@@ -44,7 +44,7 @@ def test_a_job_on_a_default_learns_what_the_default_cost(daemon):
     assert row["lost_us"] == row["served_us"] - row["best_us"]
     assert rows[4096]["best_us"] is None and rows[4096]["lost_us"] is None
     said = d.ctl("why", "--job", "slurm:1").stdout
-    assert "evidence for 1 of 2 rows" in said and "no evidence: nothing was measured" in said
+    assert "evidence for 1 of 2 rows" in said and "no evidence: never measured" in said
     assert "gemmctl tune 'grouped_gemm " in said and "M=4096" in said.split("\ndo ")[1]
     [other] = d.ctl_json("why", "--job", "2")
     assert other["products"] == [] and other["exact"] == 2
