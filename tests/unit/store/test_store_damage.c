@@ -603,6 +603,39 @@ static void a_damaged_description(void **state)
     originals_free(&o);
 }
 
+/* A file of version 4 has no table `served`. The copy of the file before its migration meets the
+ * bad page. */
+static void a_damaged_file_of_an_older_version(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    struct db db = {0};
+    char nothing[PAGE] = {0};
+    int64_t root, rows;
+    struct store *s = fixture_open(f);
+    fixture_fill(s);
+    store_close(s);
+    assert_ok(db_open(&db, f->path, SQLITE_OPEN_READWRITE, &err));
+    assert_ok(db_exec(&db,
+                      "DROP VIEW served_evidence; DROP VIEW job; DROP TABLE served;"
+                      "PRAGMA user_version = 4; PRAGMA wal_checkpoint(TRUNCATE)",
+                      &err));
+    assert_ok(db_int(&db, "SELECT rootpage FROM sqlite_schema WHERE name = 'event'", &root, &err));
+    db_close(&db);
+    int fd = open(f->path, O_WRONLY);
+    assert_int_equal(pwrite(fd, nothing, PAGE, (root - 1) * PAGE), PAGE);
+    close(fd);
+    f->notices = 0;
+    s = fixture_open(f);
+    assert_string_equal(f->kind, "corrupt_file");
+    assert_non_null(strstr(f->text, "(0 rows had wrong checksums"));
+    assert_ok(db_int(&s->db,
+                     "SELECT (SELECT count(*) FROM best) * 100 + (SELECT count(*) FROM trial)",
+                     &rows, &err));
+    assert_int_equal(rows, BESTS * 100 + TRIALS);
+    store_close(s);
+}
+
 static void an_interrupted_rebuild(void **state)
 {
     struct fixture *f = *state;
@@ -868,6 +901,7 @@ int main(void)
         T(a_file_cut_to_nothing),
         T(damage_met_at_work),
         T(a_damaged_description),
+        T(a_damaged_file_of_an_older_version),
         T(an_interrupted_rebuild),
         T(a_failed_rebuild_leaves_all_in_place),
         T(a_snapshot_gives_back_only_unchanged_keys),
