@@ -43,7 +43,9 @@ static int many_put_answer(struct many *m, const struct wire_obj *problem, const
     struct cache_entry *e;
     const struct ask a = {.parts = p->parts,
                           .account = p->asked.account,
-                          .session = p->ticket.session,
+                          /* after an unread key the request begins anew, and then counts for the
+                           * session's job */
+                          .session = m->unread.len ? NULL : p->ticket.session,
                           .uid = p->uid,
                           .pinned = m->pinned,
                           .bytes = m->target[0] ? NULL : bytes,

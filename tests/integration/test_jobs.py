@@ -78,6 +78,18 @@ def test_each_way_of_an_answer_counts(daemon):
     assert hits == 8, "all but the tuning: lists and answers of lower tiers are no hits"
 
 
+def test_a_pinned_list_counts_once(daemon):
+    """The ledger reads the rows of the generation first; then the request begins anew."""
+    d = daemon()
+    generation = d.call("tune", problem=SMALL, budget=2)["generation"]
+    d.call("tune", problem=SMALL, budget=3)
+    with d.connect() as c:
+        c.call("hello", version=1, job="slurm:1", generation=generation)
+        answers = c.call("get_many", problems=[SMALL, LARGE, SMALL], wait="cached")["answers"]
+    assert [a["tier"] for a in answers] == ["exact", "default", "exact"]
+    assert jobs(d)["slurm:1"] == (2, 1)
+
+
 def test_a_client_without_a_name_is_its_process_group(daemon):
     d = daemon()
     d.call("get", problem=SMALL, wait="cached")
