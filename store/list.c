@@ -29,7 +29,7 @@ struct list {
     const char *order; /* order of the rows when the filter has no `sort` */
     /* `order` is a single column without equal values, so that `after` can page by it */
     bool by_one;
-    struct computed computed[16];
+    struct computed computed[17];
 };
 
 #define BEST_COMPUTED                                                                              \
@@ -110,6 +110,7 @@ static const struct list lists[] = {
       {"mode", "mode", COLUMN_TEXT},
       {"dtype_in", "dtype_in", COLUMN_TEXT},
       {"dtype_out", "dtype_out", COLUMN_TEXT},
+      {.name = "batch_invariant", .sql = "batch_invariant"},
       {"stamp", "stamp", COLUMN_TEXT},
       {.name = "bound_percent", .sql = "bound_percent"},
       {.name = "shapes", .sql = "shapes"},

@@ -2,10 +2,10 @@
 /*
  * The list `portfolio` (docs/store.md): for each group of shapes, a small set of configs, so that
  * no shape takes longer than its best time plus a bound in percent. A group shares device class,
- * op, mode, types, and the stamp (kernel version) of the trials: times of other kernel versions are
- * left out. The evidence is trials of status ok, each as the ratio of its time to the time of the
- * reference kernel in the same run; only the newest trial of a key and config is used. The *regret*
- * of a config for a shape is its time / the shape's best time - 1.
+ * op, mode, types, batch_invariant, and the stamp (kernel version) of the trials: times of other
+ * kernel versions are left out. The evidence is trials of status ok, each as the ratio of its time
+ * to the time of the reference kernel in the same run; only the newest trial of a key and config is
+ * used. The *regret* of a config for a shape is its time / the shape's best time - 1.
  *
  * Finding the smallest set is set cover, which is hard. The greedy algorithm takes the config that
  * covers most uncovered shapes, again and again. Its set is at most 1 + ln(shapes) times as large.
@@ -19,7 +19,7 @@
 
 enum { BOUND_PERCENT = 5, BOUND_PERCENT_MAX = 1000 };
 
-#define GROUP "class, op, mode, dtype_in, dtype_out, stamp"
+#define GROUP "class, op, mode, dtype_in, dtype_out, batch_invariant, stamp"
 
 /* portfolio_good has the pairs of shape and config whose regret is within the bound, portfolio_open
  * the shapes that no member covers yet. */
@@ -40,7 +40,8 @@ static const char gather_sql[] =
     " dense_rank() OVER (ORDER BY " GROUP "), " GROUP ", key, problem FROM"
     " (SELECT b.*, t.stamp AS stamp, coalesce(json_extract(problem, '$.mode'), '') AS mode,"
     " coalesce(json_extract(problem, '$.dtype_in'), '') AS dtype_in,"
-    " coalesce(json_extract(problem, '$.dtype_out'), '') AS dtype_out"
+    " coalesce(json_extract(problem, '$.dtype_out'), '') AS dtype_out,"
+    " coalesce(json_extract(problem, '$.batch_invariant'), 0) AS batch_invariant"
     " FROM (SELECT key, class, op, problem FROM current_best"
     " WHERE generation NOT IN (SELECT row FROM bad_row WHERE tbl = 'best')) AS b"
     " JOIN (SELECT DISTINCT key, stamp FROM portfolio_trial) AS t USING (key));"

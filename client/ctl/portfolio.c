@@ -13,7 +13,8 @@
 
 enum { PORTFOLIO_VERSION = 1 };
 
-static const char *const group_fields[] = {"class", "op", "mode", "dtype_in", "dtype_out", "stamp"};
+static const char *const group_fields[] = {
+    "class", "op", "mode", "dtype_in", "dtype_out", "batch_invariant", "stamp"};
 
 static bool portfolio_is_of_group(const json_t *group, const json_t *row)
 {

@@ -28,7 +28,8 @@ static void set_free(struct portfolio_set *s)
     *s = (struct portfolio_set){0};
 }
 
-/* Returns the hash of op, mode and types: problems of one group can use each other's configs. */
+/* Returns the hash of op, mode, types and restrictions: problems of one group can use each other's
+ * configs. */
 static uint64_t portfolio_group_of(const struct problem *p)
 {
     static const char *const names[] = {"mode", "dtype_in", "dtype_out"};
@@ -36,6 +37,12 @@ static uint64_t portfolio_group_of(const struct problem *p)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *text = record_text(&p->fields, names[i], "");
         h = (h ^ hash64(text, strlen(text))) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    for (size_t i = 0; i < p->op->n_fields; i++) {
+        const struct op_field *f = &p->op->fields[i];
+        h += f->restricts && record_bool(&p->fields, f->name, false)
+                 ? hash64(f->name, strlen(f->name))
+                 : 0;
     }
     return h;
 }

@@ -98,6 +98,25 @@ static void few_configs_within_the_bound(void **state)
     store_close(s);
 }
 
+/* The best config of a batch-invariant problem is slow elsewhere, and other configs are illegal
+ * there. */
+static void batch_invariant_problems_are_a_group(void **state)
+{
+    struct store *s = four_shapes(*state);
+    fixture_best(&best, 12, 0);
+    record_put_bool(&best.problem, "batch_invariant", true);
+    assert_ok(store_publish(s, &best, &err));
+    add_trial(s, 12, 50, 0.5, "now");
+    assert_ok(list(s, ""));
+    assert_int_equal(total, 5);
+    for (size_t i = 0; i < 5; i++) {
+        const bool restricted = int_of(i, "batch_invariant");
+        assert_int_equal(int_of(i, "shapes"), restricted ? 1 : 4);
+        assert_int_equal(restricted, i == 4);
+    }
+    store_close(s);
+}
+
 static void only_what_can_be_shared(void **state)
 {
     struct store *s = four_shapes(*state);
@@ -350,6 +369,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(few_configs_within_the_bound),
+        TEST(batch_invariant_problems_are_a_group),
         TEST(only_what_can_be_shared),
         TEST(the_newest_trial_counts),
         TEST(pages_and_filters),
