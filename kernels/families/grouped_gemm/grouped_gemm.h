@@ -277,13 +277,13 @@ struct rule {
 };
 /* Returns 1, with the first broken rule in *why, or 0 when no rule is broken. */
 int gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why);
-/* Sets the exactness of a config whose launches all give the same bits, and whose rows are summed
- * in `order`. Nothing is said of batches in dW, which sums over them. */
+/* Sets the exactness of a config that sums rows in `order`, in every launch. "": no order is known,
+ * and nothing is promised. Over batches dW, which sums over them, promises nothing. */
 void gemm_rules_exactness(const struct gemm *v, const char *order, struct exactness *out);
 /* Checks that a config for a batch-invariant problem sums in the order that the target's configs
  * for all M share. `fix`: how to. Rule "batch_invariant". */
-int gemm_rules_order(const struct gemm *v, bool shared, const char *target, const char *fix,
-                     struct rejection *why);
+int gemm_rules_order(const struct gemm *v, const char *order, const char *shared,
+                     const char *target, const char *fix, struct rejection *why);
 /* Checks that rows are multiples of 16 bytes: N and K are multiples of 8 (16-bit types) or 4
  * (fp32). Rule "rows_16_bytes". */
 int gemm_rules_rows_16(const struct gemm *v, struct rejection *why);

@@ -161,6 +161,29 @@ static void test_dw_promises_nothing_over_batches(void **state)
     }
 }
 
+/* Scales come in after the same terms in all configs of the cpu kernel. A kernel that names no
+ * order for its operands promises nothing. */
+static void test_scaled_operands(void **state)
+{
+    (void)state;
+    struct problem p;
+    struct gemm v;
+    struct record config;
+    struct exactness exact;
+    struct rejection why;
+    problem_of(&p, "grouped_gemm mode=dX M=16 N=256 K=256 quant=fp8_block batch_invariant=true");
+    gemm_view(&p, &v);
+    assert_ok(grouped_gemm_cpu.choose(&p, &cpu, &config, err));
+    check_order(&grouped_gemm_cpu, &p, &config, "one by one");
+    record_put_bool(&config, "transpose_w", false);
+    assert_int_equal(grouped_gemm_cpu.check(&p, &config, &cpu, &why), 1);
+    assert_non_null(strstr(why.text, "set transpose_w=true"));
+    gemm_rules_exactness(&v, "", &exact);
+    assert_true(!exact.runs && !exact.batches && !*exact.order);
+    assert_int_equal(gemm_rules_order(&v, "", "an order", "new", "quant=none", &why), 1);
+    assert_non_null(strstr(why.text, "sums in no known order"));
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -179,6 +202,7 @@ int main(void)
         cmocka_unit_test(test_other_orders_are_refused),
         cmocka_unit_test(test_one_target_on_a_device),
         cmocka_unit_test(test_dw_promises_nothing_over_batches),
+        cmocka_unit_test(test_scaled_operands),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

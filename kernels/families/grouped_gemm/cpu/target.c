@@ -196,6 +196,18 @@ static int gemm_cpu_check_tile(const struct gemm *v, const struct cpu_tunables *
     return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
+enum { ORDER_MAX = sizeof(((struct exactness *)0)->order) };
+static const char one_by_one[] = "one by one";
+
+/* Lanes along columns add the terms of a sum one by one. Lanes along the sum each have a sum of
+ * their own, and the kernel adds up the lanes at the end of each step. Scales come in after the
+ * same terms in all configs. */
+static void write_order(const struct cpu_tunables *t, char out[ORDER_MAX])
+{
+    snprintf(out, ORDER_MAX, t->lanes_on_cols ? one_by_one : "%lld lanes, blocks of %lld",
+             (long long)t->vector_width, (long long)t->tile_l);
+}
+
 static int gemm_cpu_check(const struct problem *p, const struct record *config,
                           const struct device_info *info, struct rejection *why)
 {
@@ -208,24 +220,21 @@ static int gemm_cpu_check(const struct problem *p, const struct record *config,
         return r;
     }
     cpu_tunables_read(&v, config, &t);
-    r = gemm_rules_order(&v, t.lanes_on_cols, "cpu", "set transpose_w=true", why);
+    char order[ORDER_MAX];
+    write_order(&t, order);
+    r = gemm_rules_order(&v, order, one_by_one, "cpu", "set transpose_w=true", why);
     return r ? r : gemm_cpu_check_tile(&v, &t, info, why);
 }
 
-/* Lanes along columns add the terms of a sum one by one. Lanes along the reduction each have a sum
- * of their own, and the kernel adds up the lanes at the end of each block. */
 static void gemm_cpu_exactness(const struct problem *p, const struct record *config,
                                struct exactness *out)
 {
     struct gemm v;
     struct cpu_tunables t;
-    char order[sizeof(out->order)] = "one by one";
+    char order[ORDER_MAX];
     gemm_view(p, &v);
     cpu_tunables_read(&v, config, &t);
-    if (!t.lanes_on_cols) {
-        snprintf(order, sizeof(order), "%lld lanes, blocks of %lld", (long long)t.vector_width,
-                 (long long)t.tile_l);
-    }
+    write_order(&t, order);
     gemm_rules_exactness(&v, order, out);
 }
 

@@ -240,19 +240,22 @@ int gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why
 
 void gemm_rules_exactness(const struct gemm *v, const char *order, struct exactness *out)
 {
-    *out = (struct exactness){.runs = true, .batches = v->mode != GEMM_DW};
+    *out = (struct exactness){.runs = *order, .batches = *order && v->mode != GEMM_DW};
     snprintf(out->order, sizeof(out->order), "%s", out->batches ? order : "");
 }
 
-int gemm_rules_order(const struct gemm *v, bool shared, const char *target, const char *fix,
-                     struct rejection *why)
+int gemm_rules_order(const struct gemm *v, const char *order, const char *shared,
+                     const char *target, const char *fix, struct rejection *why)
 {
-    return !v->batch_invariant || shared
-               ? 0
-               : rejection_set(why, ERROR_INVALID, "batch_invariant",
-                               "the problem is batch_invariant, and this config of the %s kernel "
-                               "sums in another order than its configs for other M: %s",
-                               target, fix);
+    if (!v->batch_invariant || strcmp(order, shared) == 0) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "batch_invariant",
+                         *order ? "the problem is batch_invariant, and this config of the %s "
+                                  "kernel sums in another order than its configs for other M: %s"
+                                : "the problem is batch_invariant, and this config of the %s "
+                                  "kernel sums in no known order: leave one of them out, or %s",
+                         target, fix);
 }
 
 int gemm_rules_rows_16(const struct gemm *v, struct rejection *why)

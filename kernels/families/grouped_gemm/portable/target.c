@@ -217,6 +217,14 @@ static int portable_check_tile(const struct gemm *v, const struct record *config
     return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
+static const char by_16[] = "mma, 16 by 16";
+
+/* mma.sync takes 16 terms at a time, whatever the tile. "": not for these operands. */
+static const char *order_of(const struct gemm *v)
+{
+    return v->quant->is_scaled ? "" : by_16;
+}
+
 /* A batch-invariant problem has a single kernel on a device. wgmma and mma.sync need not give the
  * same bits. */
 static int portable_check_alone(const struct gemm *v, const struct problem *p,
@@ -225,7 +233,8 @@ static int portable_check_alone(const struct gemm *v, const struct problem *p,
     const struct family_target *h = &grouped_gemm_hopper;
     struct rejection other;
     const bool alone = !v->batch_invariant || !h->supports(info) || h->takes(p, info, &other);
-    return gemm_rules_order(v, alone, "portable", "take a config of the hopper kernel", why);
+    return gemm_rules_order(v, order_of(v), alone ? by_16 : "wgmma", "portable",
+                            "take a config of the hopper kernel", why);
 }
 
 int portable_check(const struct problem *p, const struct record *config,
@@ -241,14 +250,13 @@ int portable_check(const struct problem *p, const struct record *config,
     return r ? r : portable_check_tile(&v, config, info, why);
 }
 
-/* mma.sync takes 16 terms at a time, whatever the tile. */
 static void portable_exactness(const struct problem *p, const struct record *config,
                                struct exactness *out)
 {
     struct gemm v;
     (void)config;
     gemm_view(p, &v);
-    gemm_rules_exactness(&v, "mma, 16 by 16", out);
+    gemm_rules_exactness(&v, order_of(&v), out);
 }
 
 static const struct notation_word portable_words[] = {

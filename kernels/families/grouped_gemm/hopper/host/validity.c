@@ -388,17 +388,34 @@ static int check_cluster(const struct gemm *v, const struct hopper_tile *t, stru
                                  : 0;
 }
 
+static const char by_16[] = "wgmma, 16 by 16";
+
 /* wgmma takes 16 terms at a time, whatever the tile, its operand A and its schedule. Only split
- * sums have another order: each part for itself, then the parts (hopper/split.cu). */
+ * sums have another order: each part for itself, then the parts (hopper/split.cu). Writes "" for
+ * operands of other types. */
+static void write_order(const struct gemm *v, int parts, char out[], size_t size)
+{
+    snprintf(out, size,
+             v->quant->is_scaled ? ""
+             : parts > 1         ? "wgmma, 16 by 16, %d parts"
+                                 : by_16,
+             parts);
+}
+
 void hopper_exactness(const struct problem *p, const struct record *config, struct exactness *out)
 {
-    const int parts = (int)record_int(config, "NUM_KSPLIT", 1);
     struct gemm v;
     char order[sizeof(out->order)];
     gemm_view(p, &v);
-    snprintf(order, sizeof(order), parts > 1 ? "wgmma, 16 by 16, %d parts" : "wgmma, 16 by 16",
-             parts);
+    write_order(&v, (int)record_int(config, "NUM_KSPLIT", 1), order, sizeof(order));
     gemm_rules_exactness(&v, order, out);
+}
+
+static int check_order(const struct gemm *v, const struct hopper_tile *t, struct rejection *why)
+{
+    char order[sizeof(((struct exactness *)0)->order)];
+    write_order(v, t->ksplit, order, sizeof(order));
+    return gemm_rules_order(v, order, by_16, "hopper", "set NUM_KSPLIT=1", why);
 }
 
 static int check_rounds(const struct hopper_tile *t, struct rejection *why)
@@ -495,7 +512,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_tile(&v, &t, why);
     r = r ? r : hopper_check_deferred(&v, &t, why);
     r = r ? r : hopper_check_split(&v, &t, why);
-    r = r ? r : gemm_rules_order(&v, t.ksplit == 1, "hopper", "set NUM_KSPLIT=1", why);
+    r = r ? r : check_order(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);
     r = r ? r : check_rounds(&t, why);
     return r ? r : check_resources(&v, &t, info, why);
