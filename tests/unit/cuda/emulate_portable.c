@@ -7,6 +7,7 @@
 #include "kernels/families/grouped_gemm/portable/experts.cu"
 #include "kernels/families/grouped_gemm/portable/copies.cu"
 #include "kernels/families/grouped_gemm/portable/fragments.cu"
+#include "kernels/families/grouped_gemm/portable/scales.cu"
 #include "kernels/families/grouped_gemm/portable/store.cu"
 #include "kernels/families/grouped_gemm/portable/kernel.cu"
 

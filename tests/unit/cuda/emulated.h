@@ -44,6 +44,13 @@ struct test_case {
     struct record config;
     int64_t rows[EXPERTS_MAX];
     struct matrix x, w, dy, out;
+    /* of scaled operands: the arrays of the args and their strides, by GEMM_X, GEMM_W, GEMM_DY */
+    struct case_scales {
+        float *data; /* owned */
+        struct gemm_operand lies;
+        int64_t stride, block;
+    } scales[3];
+    int64_t column[EXPERTS_MAX]; /* dW of scaled operands: the first column of each expert */
     int64_t gather[4096];
     int32_t gather32[4096], rows32[EXPERTS_MAX];
     int64_t ends[EXPERTS_MAX]; /* running sums of rows */
@@ -66,8 +73,13 @@ static inline double at(const struct matrix *m, int64_t row, int64_t col)
 
 /* Draws a case from its seed; case_fill makes its matrices. The caller frees it by case_free. */
 struct test_case *case_draw(uint64_t seed);
+/* The same with scaled operands: fp8_block for even seeds, fp8_row for odd seeds. */
+struct test_case *case_draw_scaled(uint64_t seed);
 void case_fill(struct test_case *c);
 void case_free(struct test_case *c);
+/* Element (row, col) of a scaled operand of expert e, as stored. */
+double case_scaled_at(const struct test_case *c, enum gemm_buffer which, int64_t e, int64_t row,
+                      int64_t col);
 /* Returns "GEMMD_TEST_SEED=1: grouped_gemm ... | BLOCK_SIZE_M=64 ...", for failure messages. */
 const char *case_text(const struct test_case *c);
 

@@ -35,18 +35,98 @@ static void make_matrix(struct test_case *c, struct matrix *m, int64_t rows, int
     *m = (struct matrix){.rows = rows,
                          .cols = cols,
                          .dtype = t,
-                         .stride = cols + (c->strided ? PICK(c, 8, 24, 40) : 0)};
+                         .stride = cols + (!c->strided           ? 0
+                                           : t == DTYPE_FP8_E4M3 ? PICK(c, 16, 48)
+                                                                 : PICK(c, 8, 24, 40))};
     size_t bytes = matrix_bytes(m);
     m->block = aligned_alloc(16, (bytes + 2 * GUARD + 15) / 16 * 16);
     m->data = (char *)m->block + GUARD;
     memset(m->block, 0xff, bytes + 2 * GUARD); /* NaNs in rows, in gaps between rows, in guards */
     for (int64_t i = 0; fill && i < rows * cols; i++) {
         uint16_t v = encode_small(t, (int)(random_next(&c->random) % 33) - 16);
-        ((uint16_t *)m->data)[i / cols * m->stride + i % cols] = v;
+        const int64_t at = i / cols * m->stride + i % cols;
+        if (t == DTYPE_FP8_E4M3) {
+            ((uint8_t *)m->data)[at] = (uint8_t)v;
+        } else {
+            ((uint16_t *)m->data)[at] = v;
+        }
     }
 }
 
-static void make_problem(struct test_case *c)
+/* ---- scaled operands ------------------------------------------------------------------------- */
+
+/* Makes the scales of an operand: powers of two, so that sums stay exact. Padding and scales that
+ * no kernel may read are NaN. Strided cases have the other order of rows and blocks. */
+static void make_scales(struct test_case *c, enum gemm_buffer which)
+{
+    struct case_scales *s = &c->scales[which];
+    const struct gemm_operand *o = &s->lies;
+    gemm_operand_describe(&c->v, which, c->v.m, &s->lies);
+    const bool turned = c->strided && which != GEMM_W;
+    s->stride = turned ? o->scale_blocks + 1 : o->scale_stride;
+    s->block = turned ? 1 : o->scale_stride_block;
+    const size_t n =
+        turned ? (size_t)(o->scale_rows * s->stride) : (size_t)gemm_operand_count_scales(o);
+    s->data = malloc(n * sizeof(float));
+    memset(s->data, 0xff, n * sizeof(float));
+    for (int64_t e = 0; e < o->experts; e++) {
+        for (int64_t i = 0; i < o->scale_rows * o->scale_blocks; i++) {
+            s->data[e * o->scale_stride_expert + i / o->scale_blocks * s->stride +
+                    i % o->scale_blocks * s->block] = (float)(1 << random_next(&c->random) % 4) / 2;
+        }
+    }
+}
+
+double case_scaled_at(const struct test_case *c, enum gemm_buffer which, int64_t e, int64_t row,
+                      int64_t col)
+{
+    const struct matrix *m = which == GEMM_X ? &c->x : which == GEMM_W ? &c->w : &c->dy;
+    const struct case_scales *s = &c->scales[which];
+    const int64_t sum = c->v.quant->sum_block, expert = which == GEMM_W ? e : 0;
+    const int64_t block = sum ? col / sum : c->v.mode == GEMM_DW ? e : 0;
+    return at(m, expert * s->lies.rows + row, col) *
+           (double)s->data[expert * s->lies.scale_stride_expert +
+                           row / s->lies.scale_row_block * s->stride + block * s->block];
+}
+
+/* Makes the columns behind an expert's last row zeros, and all columns behind the last expert NaN:
+ * no kernel may read them. */
+static void clear_columns(struct test_case *c, struct matrix *m)
+{
+    int64_t column = 0;
+    for (int64_t e = 0; e < c->v.experts; e++) {
+        const int64_t end = column + gemm_columns_of(c->rows[e]);
+        c->column[e] = column;
+        for (int64_t row = 0; row < m->rows; row++) {
+            memset(m->data + row * m->stride + column + c->rows[e], 0,
+                   (size_t)(end - column - c->rows[e]));
+        }
+        column = end;
+    }
+    for (int64_t row = 0; row < m->rows; row++) {
+        memset(m->data + row * m->stride + column, 0xff, (size_t)(m->cols - column));
+    }
+}
+
+static void fill_scaled(struct test_case *c)
+{
+    const struct gemm *v = &c->v;
+    struct matrix *const all[] = {&c->x, &c->w, &c->dy};
+    for (int which = GEMM_X; which <= GEMM_DY; which++) {
+        make_scales(c, which);
+        const struct gemm_operand *o = &c->scales[which].lies;
+        const bool shared = which == GEMM_DY && c->shared_dy;
+        make_matrix(c, all[which], shared ? v->tokens : o->experts * o->rows, o->cols, v->in, true);
+        if (v->mode == GEMM_DW && which != GEMM_W) {
+            clear_columns(c, all[which]);
+        }
+    }
+}
+
+/* ---- problems -------------------------------------------------------------------------------- */
+
+/* `quant`: NULL for problems without quantisation. */
+static void make_problem(struct test_case *c, const char *quant)
 {
     static const char *const modes[] = {"forward", "dX", "dW"};
     struct record fields;
@@ -68,13 +148,19 @@ static void make_problem(struct test_case *c)
         snprintf(routing + n, sizeof(routing) - n, "%s%d", e ? "," : "", (int)c->rows[e]);
     }
     record_init(&fields);
+    permute = quant && mode == 2 ? 0 : permute;
     record_put_text(&fields, "mode", modes[mode]);
     record_put_int(&fields, "M", total);
-    record_put_int(&fields, "N", PICK(c, 8, 24, 40, 64, 104, 136, 264, 328));
-    record_put_int(&fields, "K", PICK(c, 8, 24, 40, 64, 104, 136, 192, 264, 328));
+    record_put_int(&fields, "N",
+                   quant ? PICK(c, 16, 48, 64, 144, 272, 336)
+                         : PICK(c, 8, 24, 40, 64, 104, 136, 264, 328));
+    record_put_int(&fields, "K",
+                   quant ? PICK(c, 16, 48, 64, 144, 192, 272, 336)
+                         : PICK(c, 8, 24, 40, 64, 104, 136, 192, 264, 328));
     record_put_int(&fields, "experts", experts);
     record_put_int(&fields, "topk", topk);
-    record_put_text(&fields, "dtype_in", random_next(&c->random) % 2 ? "bf16" : "fp16");
+    record_put_text(&fields, "dtype_in", random_next(&c->random) % 2 || quant ? "bf16" : "fp16");
+    record_put_text(&fields, "quant", quant ? quant : "none");
     record_put_bool(&fields, "permute_x", permute == 1);
     record_put_bool(&fields, "permute_y", permute == 2);
     record_put_bool(&fields, "fuse_mul_post",
@@ -205,9 +291,13 @@ static void draw_kinds(struct test_case *c)
 void case_fill(struct test_case *c)
 {
     const struct gemm *v = &c->v;
-    make_matrix(c, &c->x, v->x_rows, v->k, v->in, true);
-    make_matrix(c, &c->w, v->experts * v->n, v->k, v->in, true);
-    make_matrix(c, &c->dy, c->shared_dy ? v->tokens : v->m, v->n, v->in, true);
+    if (v->quant->is_scaled) {
+        fill_scaled(c);
+    } else {
+        make_matrix(c, &c->x, v->x_rows, v->k, v->in, true);
+        make_matrix(c, &c->w, v->experts * v->n, v->k, v->in, true);
+        make_matrix(c, &c->dy, c->shared_dy ? v->tokens : v->m, v->n, v->in, true);
+    }
     make_matrix(c, &c->out, v->out_rows, v->out_cols, v->out, false);
     for (int64_t i = 0; v->accumulate && i < c->out.rows * c->out.cols; i++) {
         int64_t j = i / c->out.cols * c->out.stride + i % c->out.cols;
@@ -223,8 +313,9 @@ void case_fill(struct test_case *c)
         int64_t j = (int64_t)(random_next(&c->random) % (uint64_t)(i + 1));
         c->gather[i] = c->gather[j];
         c->gather[j] = i;
-        c->weights16[i] = encode_small(v->in, (int)(random_next(&c->random) % 17));
-        c->weights[i] = (float)decode(v->in, &c->weights16[i], 0);
+        c->weights16[i] = encode_small(v->out == DTYPE_FP32 ? v->in : v->out,
+                                       (int)(random_next(&c->random) % 17));
+        c->weights[i] = (float)decode(v->out == DTYPE_FP32 ? v->in : v->out, &c->weights16[i], 0);
         if (!c->half_weights) {
             c->weights[i] *= 1.0015f; /* to show the rounding */
         }
@@ -240,15 +331,25 @@ void case_fill(struct test_case *c)
     }
 }
 
-struct test_case *case_draw(uint64_t seed)
+static struct test_case *draw(uint64_t seed, const char *quant)
 {
     struct test_case *c = calloc(1, sizeof(*c));
     c->seed = c->random = seed;
     do {
-        make_problem(c);
+        make_problem(c, quant);
     } while (!choose_config(c));
     draw_kinds(c);
     return c;
+}
+
+struct test_case *case_draw(uint64_t seed)
+{
+    return draw(seed, NULL);
+}
+
+struct test_case *case_draw_scaled(uint64_t seed)
+{
+    return draw(seed, seed % 2 ? "fp8_row" : "fp8_block");
 }
 
 void case_free(struct test_case *c)
@@ -257,6 +358,9 @@ void case_free(struct test_case *c)
     free(c->w.block);
     free(c->dy.block);
     free(c->out.block);
+    for (int which = GEMM_X; which <= GEMM_DY; which++) {
+        free(c->scales[which].data);
+    }
     free(c);
 }
 

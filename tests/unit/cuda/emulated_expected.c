@@ -1,6 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/cuda/emulated.h"
 
+static double expected_scaled(const struct test_case *c, int64_t e, int64_t i, int64_t row,
+                              int64_t col)
+{
+    const struct gemm *v = &c->v;
+    const enum gemm_buffer left = v->mode == GEMM_FORWARD ? GEMM_X : GEMM_DY;
+    const enum gemm_buffer right = v->mode == GEMM_DW ? GEMM_X : GEMM_W;
+    const bool dw = v->mode == GEMM_DW;
+    const int64_t from = dw ? c->column[e] : 0;
+    const int64_t length = dw ? c->rows[e] : v->mode == GEMM_FORWARD ? v->k : v->n;
+    const int64_t a = dw             ? row % v->n
+                      : v->gather_x  ? c->gather[i] / v->topk
+                      : v->gather_dy ? c->gather[i]
+                                     : i;
+    double sum = 0;
+    for (int64_t l = from; l < from + length; l++) {
+        sum += case_scaled_at(c, left, e, a, l) * case_scaled_at(c, right, e, col, l);
+    }
+    if (v->fuse_mul_post) {
+        double weight = round_to(v->out, c->weights[row]);
+        sum = round_to(v->out, round_to(v->out, sum) * weight);
+    }
+    return sum;
+}
+
 /* Returns the expected element of the output's row `row`. i: number of this row, and `first`:
  * number of expert e's first row, when rows are counted expert by expert. */
 static double expected(const struct test_case *c, int64_t e, int64_t first, int64_t i, int64_t row,
@@ -8,6 +32,9 @@ static double expected(const struct test_case *c, int64_t e, int64_t first, int6
 {
     const struct gemm *v = &c->v;
     double sum = 0;
+    if (v->quant->is_scaled) {
+        return expected_scaled(c, e, i, row, col) + before;
+    }
     if (v->mode == GEMM_FORWARD) {
         int64_t x = v->gather_x ? c->gather[i] / v->topk : i;
         for (int64_t k = 0; k < v->k; k++) {

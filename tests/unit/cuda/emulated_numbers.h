@@ -9,11 +9,15 @@
 #include <string.h>
 
 #include "kernels/abi.h"
+#include "kernels/fp8.h"
 
 static inline double decode(enum dtype t, const void *data, int64_t at)
 {
     if (t == DTYPE_FP32) {
         return ((const float *)data)[at];
+    }
+    if (t == DTYPE_FP8_E4M3) {
+        return fp8_decode(((const uint8_t *)data)[at]);
     }
     uint16_t v = ((const uint16_t *)data)[at];
     if (t == DTYPE_BF16) {
@@ -30,12 +34,15 @@ static inline double decode(enum dtype t, const void *data, int64_t at)
     return v & 0x8000 ? -size : size;
 }
 
-/* Encodes a small multiple of 1/8, which is exact in bf16 and in fp16. */
+/* Encodes a small multiple of 1/8, which is exact in bf16, in fp16 and, up to 2, in fp8. */
 static inline uint16_t encode_small(enum dtype t, int eighths)
 {
     float f = (float)eighths / 8;
     uint32_t bits;
     memcpy(&bits, &f, sizeof(bits));
+    if (t == DTYPE_FP8_E4M3) {
+        return fp8_encode(f);
+    }
     if (t == DTYPE_BF16) {
         return (uint16_t)(bits >> 16);
     }

@@ -164,8 +164,15 @@ static struct grouped_gemm_args args_of(struct test_case *c)
         .gather_indices = c->wide_gather ? (void *)c->gather : c->gather32,
         .gather_dtype = c->wide_gather ? DTYPE_INT64 : DTYPE_INT32,
         .topk_weights = c->half_weights ? (void *)c->weights16 : c->weights,
-        .weights_dtype = c->half_weights ? (uint32_t)v->in : DTYPE_FP32,
+        .weights_dtype = c->half_weights ? (uint32_t)v->out : DTYPE_FP32,
         .rows = v->m,
+        .x_scale = c->scales[GEMM_X].data,
+        .w_scale = c->scales[GEMM_W].data,
+        .dy_scale = c->scales[GEMM_DY].data,
+        .x_scale_stride = c->scales[GEMM_X].stride,
+        .x_scale_stride_block = c->scales[GEMM_X].block,
+        .dy_scale_stride = c->scales[GEMM_DY].stride,
+        .dy_scale_stride_block = c->scales[GEMM_DY].block,
     };
 }
 
@@ -341,6 +348,55 @@ static void test_sample(void **state)
         one_case(case_draw(seed + i), reference);
     }
 }
+
+#ifndef TARGET_HOPPER
+/* Scaled operands. Scales are powers of two and numbers small, so that sums are exact: a scale of
+ * another row, block or expert shows, and so does a column that no row has. */
+static void test_scaled(void **state)
+{
+    (void)state;
+    const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
+    uint64_t seed = from ? strtoull(from, NULL, 10) : 1, n = cases ? strtoull(cases, NULL, 10) : 16;
+    void *reference = compile("emulate_reference.c", "-O2");
+    for (uint64_t i = 0; i < n; i++) {
+        one_case(case_draw_scaled(seed + i), reference);
+    }
+}
+
+/* Each row of x has one number, a code of fp8; w is ones. The output is the code's value: NaN for
+ * the codes of NaN, whose neighbours' rows are not touched. */
+static void test_every_code(void **state)
+{
+    (void)state;
+    enum { CODES = 256, COLS = 16 };
+    const uint8_t one = fp8_encode(1);
+    struct test_case *c = calloc(1, sizeof(*c));
+    struct error err = ERROR_NULL;
+    assert_int_equal(
+        problem_parse(&c->problem, "gemm mode=forward M=256 N=16 K=16 quant=fp8_block", &err), 0);
+    gemm_view(&c->problem, &c->v);
+    assert_int_equal(TARGET.choose(&c->problem, &emulated_info, &c->config, &err), 0);
+    c->rows[0] = CODES;
+    case_fill(c);
+    for (int64_t i = 0; i < CODES * COLS; i++) {
+        c->x.data[i] = i % COLS ? 0 : (char)(i / COLS);
+        c->w.data[i % (COLS * COLS)] = (char)one;
+    }
+    for (int i = 0; i < CODES; i++) {
+        c->scales[GEMM_X].data[i] = 1;
+    }
+    c->scales[GEMM_W].data[0] = 1;
+    run_target(c);
+    for (int64_t i = 0; i < CODES * COLS; i++) {
+        const double got = decode(DTYPE_BF16, c->out.data, i),
+                     want = fp8_decode((uint8_t)(i / COLS));
+        if (got != want && !(isnan(got) && isnan(want))) {
+            fail_msg("code 0x%02x is %g, not %g", (int)(i / COLS), got, want);
+        }
+    }
+    case_free(c);
+}
+#endif
 
 /* Runs as many cases of each kind as GEMMD_TEST_CASES says. `kind_of`: the kind of a drawn case
  * (-1: no kind). `make`: changes a drawn case into a case of its kind (NULL: not needed). `soon`:
@@ -1021,7 +1077,8 @@ int main(void)
         cmocka_unit_test(test_copy_by_token),   cmocka_unit_test(test_halves),
         cmocka_unit_test(test_order),
 #else
-        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_order),           cmocka_unit_test(test_scaled),
+        cmocka_unit_test(test_every_code),
 #endif
         cmocka_unit_test(test_shared_dy)};
     if (system("cc --version >/dev/null 2>&1") != 0) {

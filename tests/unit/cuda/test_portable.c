@@ -88,6 +88,15 @@ static void test_check(void **state)
         {"mode=forward " QWEN,
          "BLOCK_SIZE_M=16 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 num_warps=8 num_stages=3 GROUP_SIZE_M=8",
          ERROR_INVALID, "warp_tile", "16 x 64"},
+        {"mode=forward quant=fp8_block " QWEN,
+         "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 BLOCK_SIZE_K=32 num_warps=8 num_stages=3 "
+         "GROUP_SIZE_M=8",
+         ERROR_INVALID, "parameter_value", "64 or 128"},
+        /* two sets of sums: 256 registers of a thread; fp8_row has one set */
+        {"mode=forward quant=fp8_block " QWEN,
+         "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 BLOCK_SIZE_K=64 num_warps=4 num_stages=3 "
+         "GROUP_SIZE_M=8",
+         ERROR_RESOURCE, "registers", "more warps or a smaller tile"},
     };
     struct rejection why;
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {

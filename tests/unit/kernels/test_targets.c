@@ -36,6 +36,9 @@ static const struct {
     {MOE "mode=dW accumulate=true", false},      /* sums into bf16 */
     {"gemm mode=forward M=64 N=12 K=64", false}, /* hopper refuses rows that TMA cannot read */
     {"gemm mode=forward M=64 N=64 K=64 dtype_in=fp32", false},
+    {MOE "mode=forward permute_x=true quant=fp8_block", false}, /* hopper has no kernels of fp8 */
+    {MOE "mode=dX quant=fp8_row", false},
+    {MOE "mode=dW quant=fp8_block dtype_out=fp32 accumulate=true", false},
 };
 
 static void test_by_architecture_and_problem(void **state)

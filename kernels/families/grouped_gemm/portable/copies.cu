@@ -101,13 +101,20 @@ INLINE void cursor_indices(struct cursor *c, const struct portable_params *p)
 INLINE void cursor_enter(struct cursor *c, const struct portable_params *p, const int *start,
                          const int *ends, int id)
 {
-    const int a_row = THREAD / A_CHUNKS, a_column = THREAD % A_CHUNKS * 8;
-    const int b_row = THREAD / B_CHUNKS, b_column = THREAD % B_CHUNKS * 8;
+    const int a_row = THREAD / A_CHUNKS, a_column = THREAD % A_CHUNKS * CE;
+    const int b_row = THREAD / B_CHUNKS, b_column = THREAD % B_CHUNKS * CE;
     const struct tile t = locate_tile(p, start, ends, id);
     c->id = id;
-    c->a = p->a + a_column * 2;
-    c->b = p->b + b_column * 2;
-#if MODE == MODE_DW
+    c->a = p->a + a_column * EB;
+    c->b = p->b + b_column * EB;
+#if MODE == MODE_DW && SCALED
+    c->at = 0;
+    c->end = t.rows;
+    c->a_left = p->tile_rows - t.r0;
+    c->b_left = p->tile_cols - t.c0;
+    c->a += (i64)(t.r0 + a_row) * p->a_stride + t.column;
+    c->b += (i64)(t.c0 + b_row) * p->b_stride + t.column;
+#elif MODE == MODE_DW
     c->at = t.first;
     c->end = t.first + t.rows;
     c->a_left = p->tile_rows - t.r0 - a_column;
@@ -127,7 +134,7 @@ INLINE void cursor_enter(struct cursor *c, const struct portable_params *p, cons
     else
         c->a += (i64)(t.first + t.r0 + a_row) * p->a_stride;
     c->b += t.expert * p->b_expert;
-#if MODE == MODE_FORWARD
+#if !B_TRANSPOSED
     c->b_left = p->tile_cols - t.c0;
     c->b += (i64)(t.c0 + b_row) * p->b_stride;
 #else
@@ -144,11 +151,11 @@ INLINE void cursor_next(struct cursor *c, const struct portable_params *p, const
     c->at += TD;
     if (c->at < c->end) {
         if (!A_TRANSPOSED)
-            c->a += TD * 2;
+            c->a += TD * EB;
         else if (!GATHER_A)
             c->a += TD * p->a_stride;
         if (!B_TRANSPOSED)
-            c->b += TD * 2;
+            c->b += TD * EB;
         else if (!GATHER_B)
             c->b += TD * p->b_stride;
         cursor_indices(c, p);
@@ -162,8 +169,8 @@ INLINE void cursor_next(struct cursor *c, const struct portable_params *p, const
 INLINE void copy_block(const struct cursor *c, const struct portable_params *p, u32 stage)
 {
     const int left = c->end - c->at;
-    const int a_exists = A_TRANSPOSED ? c->a_left > 0 : THREAD % A_CHUNKS * 8 < left;
-    const int b_exists = B_TRANSPOSED ? c->b_left > 0 : THREAD % B_CHUNKS * 8 < left;
+    const int a_exists = A_TRANSPOSED ? c->a_left > 0 : THREAD % A_CHUNKS * CE < left;
+    const int b_exists = B_TRANSPOSED ? c->b_left > 0 : THREAD % B_CHUNKS * CE < left;
     if (GATHER_A)
         copy_gathered(p, stage, c->a, p->a_stride, c->a_index, MODE == MODE_FORWARD,
                       A_TRANSPOSED ? left : c->a_left, a_exists, A_ROWS, A_CHUNKS);

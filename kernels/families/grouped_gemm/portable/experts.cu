@@ -16,7 +16,8 @@ INLINE int expert_size(const struct portable_params *p, int e)
 }
 
 /* start[e]: first row of expert e; start[experts]: the end of the last. ends[e]: number of tiles along r of experts
- * 0..e. The first warp calls this function. Sizes are cut at `rows`, so that wrong sizes cannot reach memory outside
+ * 0..e; in dW of scaled operands, the end of expert e's columns, in units of COLUMN_ALIGN. The first warp calls this
+ * function. Sizes are cut at `rows`, so that wrong sizes cannot reach memory outside
  * the tensors. */
 INLINE void scan_experts(const struct portable_params *p, int *start, int *ends)
 {
@@ -35,7 +36,8 @@ INLINE void scan_experts(const struct portable_params *p, int *start, int *ends)
         const int last = rows + sum < (u32)p->rows ? (int)(rows + sum) : p->rows;
         int first = shuffle_up(last, 1);
         first = lane ? first : rows;
-        int count = (last - first + TR - 1) / TR;
+        const int unit = SCALED && MODE == MODE_DW ? COLUMN_ALIGN : TR;
+        int count = (last - first + unit - 1) / unit;
         for (int by = 1; by < 32; by <<= 1) {
             const int before = shuffle_up(count, by);
             if (lane >= by)
@@ -69,6 +71,7 @@ struct tile {
     int r0, c0; /* the tile's first r and c, within the expert */
     int first;  /* first row of the expert */
     int rows;   /* rows of the expert */
+    int column; /* dW of scaled operands: the column of the expert's first row */
 };
 
 INLINE struct tile locate_tile(const struct portable_params *p, const int *start, const int *ends,
@@ -98,6 +101,7 @@ INLINE struct tile locate_tile(const struct portable_params *p, const int *start
     t.r0 = (band * group + id % height) * TR;
     t.first = start[t.expert];
     t.rows = start[t.expert + 1] - t.first;
+    t.column = SCALED && MODE == MODE_DW && t.expert ? ends[t.expert - 1] * COLUMN_ALIGN : 0;
     return t;
 }
 

@@ -2,8 +2,8 @@
 /* ---- portable, fragments: from shared memory to registers ------------------------------------ */
 
 struct fragments {
-    u32 a[FR][4];     /* each an operand A of mma.sync, 16 x 16 */
-    u32 b[FC / 2][4]; /* each two operands B, 16 x 8 */
+    u32 a[FR][4];     /* each an operand A of mma.sync, 16 x 16; scaled: 16 x 32 numbers of fp8 */
+    u32 b[FC / 2][4]; /* each two operands B, 16 x 8; scaled: 32 x 8 */
 };
 
 /*
@@ -53,6 +53,48 @@ INLINE void load_b(u32 b[FC / 2][4], u32 stage, int first, int step)
     }
 }
 
+#if SCALED
+/* Four numbers of fp8 (e4m3) become four of fp16, times 2^-8: the bits of exponent and mantissa of fp8, also of
+ * subnormals, are those of fp16 but for the bias. NaN (all ones) becomes NaN. */
+INLINE u32 decode_pair(u32 v)
+{
+    const u32 size = v & 0x007f007fu, nan = (size + 0x00010001u) & 0x00800080u;
+    return (v & 0x00800080u) << 8 | size << 7 | ((nan << 8) - (nan >> 7));
+}
+
+/* pair[0]: the numbers in the low two bytes; pair[1]: in the high two. */
+INLINE void decode_four(u32 v, u32 pair[2])
+{
+    pair[0] = decode_pair((v & 0xffu) | (v & 0xff00u) << 8);
+    pair[1] = decode_pair((v >> 16 & 0xffu) | (v >> 24) << 16);
+}
+
+/*
+ * A lane's word of an ldmatrix holds four adjacent numbers of d, of which the fragments of mma.sync take two and two
+ * that are 8 apart. Which number of d goes where does not matter, as long as A and B agree. The words with d low give
+ * one mma, and those with d high another.
+ */
+INLINE void multiply_all(float acc[FR][FC][4], const struct fragments *f)
+{
+#pragma unroll
+    for (int high = 0; high < 2; high++) {
+        u32 b[FC][2];
+#pragma unroll
+        for (int j = 0; j < FC; j++)
+            decode_four(f->b[j / 2][j % 2 * 2 + high], b[j]);
+#pragma unroll
+        for (int i = 0; i < FR; i++) {
+            u32 low_rows[2], high_rows[2];
+            decode_four(f->a[i][high * 2], low_rows);
+            decode_four(f->a[i][high * 2 + 1], high_rows);
+            const u32 a[4] = {low_rows[0], high_rows[0], low_rows[1], high_rows[1]};
+#pragma unroll
+            for (int j = 0; j < FC; j++)
+                multiply(acc[i][j], a, b[j][0], b[j][1]);
+        }
+    }
+}
+#else
 INLINE void multiply_all(float acc[FR][FC][4], const struct fragments *f)
 {
 #pragma unroll
@@ -61,3 +103,4 @@ INLINE void multiply_all(float acc[FR][FC][4], const struct fragments *f)
         for (int j = 0; j < FC; j++)
             multiply(acc[i][j], f->a[i], f->b[j / 2][j % 2 * 2], f->b[j / 2][j % 2 * 2 + 1]);
 }
+#endif

@@ -54,7 +54,7 @@ INLINE void load_matrix_transposed(u32 r[4], u32 at)
 /* d (16 x 8, fp32) += a (16 x 16) b (16 x 8) */
 INLINE void multiply(float d[4], const u32 a[4], u32 b0, u32 b1)
 {
-#if IN_BF16
+#if IN_BF16 && !SCALED
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -67,7 +67,7 @@ INLINE void multiply(float d[4], const u32 a[4], u32 b0, u32 b1)
 #endif
 }
 
-/* Two floats rounded to the input type, the first in the low half. */
+/* Two floats rounded to the 16-bit type of the output, the first in the low half. */
 INLINE u32 round_pair(float low, float high)
 {
     u32 r;

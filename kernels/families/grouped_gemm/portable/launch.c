@@ -66,11 +66,13 @@ int portable_variant(const struct problem *p, const struct record *config, const
         out->options, sizeof(out->options),
         "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DWARPS_R=%d "
         "-DWARPS_C=%d -DNUM_STAGES=%d -DMIN_BLOCKS=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d "
-        "-DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d",
+        "-DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d -DSCALED=%d -DSCALE_SUM=%d -DSCALE_W=%d "
+        "-DCOLUMN_ALIGN=%d",
         (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
         t.warps_r, t.warps_c, t.stages, t.blocks, v.gather_x, v.gather_dy, v.scatter,
-        v.fuse_mul_post, v.in == DTYPE_BF16, v.out == DTYPE_FP32);
+        v.fuse_mul_post, v.in != DTYPE_FP16, v.out == DTYPE_FP32, v.quant->is_scaled,
+        (int)v.quant->sum_block, (int)v.quant->w_block, GEMM_COLUMN_ALIGN);
     return 0;
 }
 
@@ -86,8 +88,10 @@ struct portable_params { /* as in portable/params.cu; strides in bytes */
     uint32_t flags;
     uint32_t topk_mul, topk_shift;
     uint32_t reserved;
+    const void *a_scale, *b_scale; /* strides in elements */
+    int64_t a_scale_stride, a_scale_block, b_scale_stride, b_scale_block, b_scale_expert;
 };
-_Static_assert(sizeof(struct portable_params) == 128, "portable/params.cu counts on this layout");
+_Static_assert(sizeof(struct portable_params) == 184, "portable/params.cu counts on this layout");
 
 static void fill_operands(const struct gemm *v, const struct grouped_gemm_args *a,
                           struct portable_params *p)
@@ -98,6 +102,13 @@ static void fill_operands(const struct gemm *v, const struct grouped_gemm_args *
     p->b = v->mode == GEMM_DW ? a->x : a->w;
     p->b_stride = (v->mode == GEMM_DW ? a->x_stride : a->w_stride) * in;
     p->b_expert = v->mode == GEMM_DW ? 0 : a->w_stride_expert * in;
+    p->a_scale = v->mode == GEMM_FORWARD ? a->x_scale : a->dy_scale;
+    p->a_scale_stride = v->mode == GEMM_FORWARD ? a->x_scale_stride : a->dy_scale_stride;
+    p->a_scale_block = v->mode == GEMM_FORWARD ? a->x_scale_stride_block : a->dy_scale_stride_block;
+    p->b_scale = v->mode == GEMM_DW ? a->x_scale : a->w_scale;
+    p->b_scale_stride = v->mode == GEMM_DW ? a->x_scale_stride : a->w_scale_stride;
+    p->b_scale_block = v->mode == GEMM_DW ? a->x_scale_stride_block : a->w_scale_stride_block;
+    p->b_scale_expert = v->mode == GEMM_DW ? 0 : a->w_scale_stride_expert;
     p->out = a->out;
     p->out_stride = a->out_stride * out;
     p->out_expert = v->mode == GEMM_DW ? a->out_stride_expert * out : 0;
@@ -173,11 +184,15 @@ struct reference_params { /* as in reference.cu; strides in elements */
     double *out;
     int64_t x_stride, w_stride, w_stride_expert, dy_stride;
     int64_t rows, n, k, experts, topk, out_cols, length;
-    int32_t mode, dtype_in;
+    int32_t mode, dtype_in, dtype_out;
     int32_t m_sizes_64, gather_64, weights_fp32;
-    int32_t gather_x, gather_dy, scatter, fuse_mul_post, reserved;
+    int32_t gather_x, gather_dy, scatter, fuse_mul_post;
+    int32_t scale_sum, scale_w, column_align, reserved;
+    const void *x_scale, *w_scale, *dy_scale;
+    int64_t x_scale_stride, x_scale_block, w_scale_stride, w_scale_block, w_scale_expert;
+    int64_t dy_scale_stride, dy_scale_block;
 };
-_Static_assert(sizeof(struct reference_params) == 192, "reference.cu counts on this layout");
+_Static_assert(sizeof(struct reference_params) == 288, "reference.cu counts on this layout");
 
 /* the reference's threads per thread block, and columns of a check row per thread block */
 enum { REFERENCE_THREADS = 256, REFERENCE_COLUMNS = 256 };
@@ -216,6 +231,7 @@ int portable_reference(const struct workload *w, void *const buffers[], const in
         .length = w->check_length,
         .mode = v->mode,
         .dtype_in = v->in,
+        .dtype_out = v->out,
         .m_sizes_64 = a.m_sizes_dtype == DTYPE_INT64,
         .gather_64 = a.gather_dtype == DTYPE_INT64,
         .weights_fp32 = a.weights_dtype == DTYPE_FP32,
@@ -223,6 +239,19 @@ int portable_reference(const struct workload *w, void *const buffers[], const in
         .gather_dy = v->gather_dy,
         .scatter = v->scatter,
         .fuse_mul_post = v->fuse_mul_post,
+        .scale_sum = (int32_t)v->quant->sum_block,
+        .scale_w = (int32_t)v->quant->w_block,
+        .column_align = GEMM_COLUMN_ALIGN,
+        .x_scale = a.x_scale,
+        .w_scale = a.w_scale,
+        .dy_scale = a.dy_scale,
+        .x_scale_stride = a.x_scale_stride,
+        .x_scale_block = a.x_scale_stride_block,
+        .w_scale_stride = a.w_scale_stride,
+        .w_scale_block = a.w_scale_stride_block,
+        .w_scale_expert = a.w_scale_stride_expert,
+        .dy_scale_stride = a.dy_scale_stride,
+        .dy_scale_block = a.dy_scale_stride_block,
     };
     uint32_t columns = (uint32_t)((w->check_length + REFERENCE_COLUMNS - 1) / REFERENCE_COLUMNS);
     *launch = (struct launch){.entry = "grouped_gemm_reference",

@@ -25,6 +25,8 @@ static const double LATENCY_US = 0.9;
 static const double L2_BYTES_CYCLE = 46; /* per SM */
 static const double SHARED_BYTES_CYCLE = 128;
 static const double STORE_BYTES_CYCLE = 24; /* per SM */
+/* operations of a lane: to decode an fp8 number, and to scale and add a sum; lanes of an SM */
+static const double DECODE_OPS = 4, PROMOTE_OPS = 3, OPS_CYCLE = 128;
 /* assumed clock under load when the device does not report a clock */
 static const double CLOCK_GHZ = 1.5;
 
@@ -63,7 +65,7 @@ static struct machine machine_of(const struct device_info *info, const struct po
 /* An SM's time for a block of the reduction, when `busy` thread blocks share the SM. */
 static double portable_block_us(const struct portable_tile *t, const struct machine *m, double busy)
 {
-    double steps = t->d / 16, bytes = (double)(t->r + t->c) * t->d * 2;
+    double steps = t->d * t->element / 32, bytes = (double)(t->r + t->c) * t->d * t->element;
     double sides = (double)t->r / t->warps_r + (double)t->c / t->warps_c;
     double mma = 2.0 * t->r * t->c * t->d / m->flops_us;
     double shared = (t->warps * sides * 32 * steps + bytes) / SHARED_BYTES_CYCLE / m->cycles_us;
@@ -71,9 +73,15 @@ static double portable_block_us(const struct portable_tile *t, const struct mach
     double latency = LATENCY_US / (busy * (t->stages - 1));
     /* Reading fragments and multiplying overlap only in part, and less with fewer warps. */
     double warps = busy * t->warps;
-    double compute = fmax(mma, shared) + fmin(mma, shared) * (warps >= 16  ? 0.15
-                                                              : warps >= 8 ? 0.3
-                                                                           : 0.6);
+    double decode = t->element > 1
+                        ? 0
+                        : (t->warps * sides * t->d * DECODE_OPS +
+                           (t->promotes ? PROMOTE_OPS * t->r * t->c * t->d / t->promotes : 0)) /
+                              OPS_CYCLE / m->cycles_us;
+    double compute = decode + fmax(mma, shared) +
+                     fmin(mma, shared) * (warps >= 16  ? 0.15
+                                          : warps >= 8 ? 0.3
+                                                       : 0.6);
     /* Trips to memory take different times: a deeper ring also hides slow trips. */
     return fmax(compute + BLOCK_CYCLES / m->cycles_us, fmax(l2, latency)) + 0.1 * latency;
 }

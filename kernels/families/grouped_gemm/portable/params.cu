@@ -10,6 +10,7 @@
  *   experts    rows of the experts, and the place of each tile
  *   copies     operands from global to shared memory, gathered rows too;
  *   fragments  shared memory to registers, and the products
+ *   scales     scaled operands: fp8 numbers to fp16, and their scales
  *   store      sums to global memory: rounding, weights, scattered rows
  *   kernel     the loop over tiles and stages.
  *
@@ -19,6 +20,11 @@
  *   0 forward    row       n   k          x  rows, k contiguous   w rows n, k contiguous;
  *   1 dX         row       k   n          dy rows, n contiguous   w rows n, k contig.: transposed
  *   2 dW         n         k   row        dy rows: transposed     x rows: transposed
+ *
+ * Scaled operands (SCALED: fp8 numbers and scales) have d contiguous in every mode; in dW d counts columns, and each
+ * expert begins at a multiple of COLUMN_ALIGN columns. Their numbers become fp16 in registers, exactly, and are
+ * multiplied as fp16. After every SCALE_SUM of d the sums so far ("part") are multiplied by their two scales and added
+ * to the tile's sums in fp32; after the whole sum when SCALE_SUM is 0.
  *
  * A thread block owns a tile TR x TC of D and walks the reduction in steps of TD. Thread blocks are persistent: each
  * takes tiles blockIdx, blockIdx + grid, ... The ring of NUM_STAGES tiles in shared memory runs on over tile borders,
@@ -30,8 +36,8 @@
  *
  * Limits to reach: the mma.sync rate for large experts, memory bandwidth for small experts.
  *
- * Sizes are run-time arguments. The host (portable/target.c, portable/launch.c) checks: n, k multiples of 8, pointers
- * and row strides multiples of 16 bytes, fewer than 2^31 tiles, gather indices below 2^30.
+ * Sizes are run-time arguments. The host (portable/target.c, portable/launch.c) checks: n, k multiples of 8 (scaled
+ * operands: the rules of the op), pointers and row strides multiples of 16 bytes, fewer than 2^31 tiles, gather indices below 2^30.
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
@@ -51,8 +57,11 @@
 #define TD BLOCK_SIZE_M
 #endif
 
-#define A_TRANSPOSED (MODE == MODE_DW)      /* a stored row holds all r of a d, not all d of an r */
-#define B_TRANSPOSED (MODE != MODE_FORWARD) /* a stored row holds all c of a d, not all d of a c */
+#define A_TRANSPOSED (MODE == MODE_DW && !SCALED)      /* a stored row holds all r of a d, not all d of an r */
+#define B_TRANSPOSED (MODE != MODE_FORWARD && !SCALED) /* a stored row holds all c of a d, not all d of a c */
+#define EB (SCALED ? 1 : 2)  /* bytes of an element */
+#define CE (16 / EB)         /* elements of a chunk */
+#define PROMOTES (SCALED && SCALE_SUM)
 #define GATHER_A (MODE == MODE_FORWARD ? GATHER_X : GATHER_DY)
 #define GATHER_B (MODE == MODE_DW && GATHER_X)
 
@@ -61,20 +70,23 @@
 #define WC (TC / WARPS_C)
 #define FR (WR / 16)      /* fragments (operands of mma.sync) along a warp's rows */
 #define FC (WC / 8)
-#define STEPS (TD / 16)   /* mma steps of a block of the reduction */
+#define STEPS (TD * EB / 32) /* steps of a block of the reduction: two chunks of each row */
 
 #define A_ROWS (A_TRANSPOSED ? TD : TR)
-#define A_CHUNKS ((A_TRANSPOSED ? TR : TD) / 8)
+#define A_CHUNKS ((A_TRANSPOSED ? TR : TD) / CE)
 #define B_ROWS (B_TRANSPOSED ? TD : TC)
-#define B_CHUNKS ((B_TRANSPOSED ? TC : TD) / 8)
-#define A_BYTES (TR * TD * 2)
-#define STAGE_BYTES ((TR + TC) * TD * 2)
+#define B_CHUNKS ((B_TRANSPOSED ? TC : TD) / CE)
+#define A_BYTES (TR * TD * EB)
+#define STAGE_BYTES ((TR + TC) * TD * EB)
 /* Number of rows of a tile of which each thread copies a chunk. */
 #define A_COPIES ((A_ROWS * A_CHUNKS + THREADS - 1) / THREADS)
 #define B_COPIES ((B_ROWS * B_CHUNKS + THREADS - 1) / THREADS)
 
-#if WR % 16 || WC % 32 || TD % 32 || WR > 64 || WC > 64
-#error "a warp's part must be 16, 32 or 64 x 32 or 64, the reduction block a multiple of 32"
+#if WR % 16 || WC % 32 || STEPS % 2 || WR > 64 || WC > 64
+#error "a warp's part must be 16, 32 or 64 x 32 or 64, the reduction block an even number of steps"
+#endif
+#if PROMOTES && SCALE_SUM % TD
+#error "a block of scales must be whole blocks of the reduction"
 #endif
 #if NUM_STAGES < 2
 #error "NUM_STAGES must be at least 2"
@@ -109,4 +121,6 @@ struct portable_params {
     u32 flags;
     u32 topk_mul, topk_shift; /* gather index g div topk = g * mul >> shift */
     u32 reserved;
+    const float *a_scale, *b_scale; /* of scaled operands; strides in elements, b_scale also by expert */
+    i64 a_scale_stride, a_scale_block, b_scale_stride, b_scale_block, b_scale_expert;
 };

@@ -19,6 +19,8 @@ enum {
 
 struct portable_tile {
     int r, c, d;
+    int element;  /* bytes of an element of the operands */
+    int promotes; /* terms of a sum between promotions of a second set of sums; 0: one set */
     int warps, warps_r, warps_c;
     int stages;
     int group; /* GROUP_SIZE_M, at run time: tiles along r before the next column of tiles */

@@ -15,7 +15,7 @@
 #define THREADS 256
 
 enum { FORWARD, DX, DW };
-enum { BF16 = 1, FP16 = 2 };
+enum { BF16 = 1, FP16 = 2, FP8 = 6 };
 
 struct reference_params { /* as in portable/launch.c; strides in elements */
     const void *x, *w, *dy, *m_sizes, *gather, *weights;
@@ -23,9 +23,13 @@ struct reference_params { /* as in portable/launch.c; strides in elements */
     double *out;
     long long x_stride, w_stride, w_stride_expert, dy_stride;
     long long rows, n, k, experts, topk, out_cols, length;
-    int mode, dtype_in;
+    int mode, dtype_in, dtype_out;
     int m_sizes_64, gather_64, weights_fp32;
-    int gather_x, gather_dy, scatter, fuse_mul_post, reserved;
+    int gather_x, gather_dy, scatter, fuse_mul_post;
+    int scale_sum, scale_w, column_align; /* of scaled operands (fp8); scale_sum 0: the whole sum */
+    const float *x_scale, *w_scale, *dy_scale;
+    long long x_scale_stride, x_scale_block, w_scale_stride, w_scale_block, w_scale_expert;
+    long long dy_scale_stride, dy_scale_block;
 };
 
 /* ---- hardware ------------------------------------------------------------------------------- */
@@ -106,7 +110,7 @@ DEVICE double dot(const struct reference_params *p, long long x, long long w)
     return sum;
 }
 
-/* Rounds a value to the input type, to nearest, ties to even. */
+/* Rounds a value to a 16-bit type, to nearest, ties to even. */
 DEVICE double rounded(double value, int dtype)
 {
     const float v = (float)value;
@@ -140,18 +144,23 @@ DEVICE long long dy_row(const struct reference_params *p, long long i)
     return p->gather_dy ? index_at(p->gather, i, p->gather_64) : i;
 }
 
+/* The result of routed row `out_row` of the output times its routing weight. */
+DEVICE double weighed(const struct reference_params *p, double sum, long long out_row)
+{
+    if (!p->fuse_mul_post)
+        return sum;
+    const double weight = p->weights_fp32
+                              ? rounded(((const float *)p->weights)[out_row], p->dtype_out)
+                              : element(p->weights, out_row, p->dtype_out);
+    return rounded(rounded(sum, p->dtype_out) * weight, p->dtype_out);
+}
+
 DEVICE double forward(const struct reference_params *p, long long i, long long expert,
                       long long out_row, long long n)
 {
     const long long x = x_row(p, i) * p->x_stride;
     const long long w = expert * p->w_stride_expert + n * p->w_stride;
-    const double sum = dot(p, x, w);
-    if (!p->fuse_mul_post)
-        return sum;
-    const double weight = p->weights_fp32
-                              ? rounded(((const float *)p->weights)[out_row], p->dtype_in)
-                              : element(p->weights, out_row, p->dtype_in);
-    return rounded(rounded(sum, p->dtype_in) * weight, p->dtype_in);
+    return weighed(p, dot(p, x, w), out_row);
 }
 
 DEVICE double d_x(const struct reference_params *p, long long i, long long expert, long long k)
@@ -174,11 +183,80 @@ DEVICE double d_w(const struct reference_params *p, long long first, long long l
     return sum;
 }
 
+/* ---- scaled operands ------------------------------------------------------------------------- */
+
+/* A number of fp8 (e4m3), exactly. */
+DEVICE double fp8(unsigned char v)
+{
+    const float size = bits_to_float((v & 0x7fu) << 20) * bits_to_float(247u << 23); /* 2^120 */
+    return (v & 0x7f) == 0x7f ? bits_to_float(0x7fc00000u) : v & 0x80 ? -size : size;
+}
+
+/* A row of an operand, from the sum's first term on, and its scales. */
+struct scaled {
+    const unsigned char *data;
+    const float *scale;
+    long long block; /* stride of the scales along the sum */
+};
+
+/* The sum over `length` terms. `first`: the terms' first column; `sum`: the number of the scale where the whole sum
+ * shares one. */
+DEVICE double scaled_dot(const struct reference_params *p, struct scaled a, struct scaled b,
+                         long long first, long long length, long long sum)
+{
+    const long long step = p->scale_sum ? p->scale_sum : length;
+    double total = 0;
+    for (long long at = 0; at < length; at += step) {
+        const long long end = at + step < length ? at + step : length;
+        const long long block = p->scale_sum ? (first + at) / p->scale_sum : sum;
+        double part = 0;
+        for (long long i = at; i < end; i++)
+            part += fp8(a.data[i]) * fp8(b.data[i]);
+        total += part * ((double)a.scale[block * a.block] * (double)b.scale[block * b.block]);
+    }
+    return total;
+}
+
+DEVICE struct scaled scaled_x(const struct reference_params *p, long long row, long long first)
+{
+    const struct scaled s = {(const unsigned char *)p->x + row * p->x_stride + first,
+                             p->x_scale + row * p->x_scale_stride, p->x_scale_block};
+    return s;
+}
+
+DEVICE struct scaled scaled_dy(const struct reference_params *p, long long row, long long first)
+{
+    const struct scaled s = {(const unsigned char *)p->dy + row * p->dy_stride + first,
+                             p->dy_scale + row * p->dy_scale_stride, p->dy_scale_block};
+    return s;
+}
+
+DEVICE struct scaled scaled_w(const struct reference_params *p, long long expert, long long row)
+{
+    const struct scaled s = {
+        (const unsigned char *)p->w + expert * p->w_stride_expert + row * p->w_stride,
+        p->w_scale + expert * p->w_scale_expert + row / p->scale_w * p->w_scale_stride,
+        p->w_scale_block};
+    return s;
+}
+
+/* Element (row i of expert `expert`, column c) of forward and dX; `row`: its row of the output. */
+DEVICE double scaled_element(const struct reference_params *p, long long i, long long expert,
+                             long long row, long long c)
+{
+    if (p->mode == FORWARD)
+        return weighed(p, scaled_dot(p, scaled_x(p, x_row(p, i), 0), scaled_w(p, expert, c), 0,
+                                     p->k, 0),
+                       row);
+    return scaled_dot(p, scaled_dy(p, dy_row(p, i), 0), scaled_w(p, expert, c), 0, p->n, 0);
+}
+
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
 KERNEL grouped_gemm_reference(const struct reference_params p)
 {
-    SHARED long long row, expert, first; /* row: in expert order; first: the expert's first row */
+    /* row: in expert order; first: the expert's first row; column: of that row, in dW of scaled operands */
+    SHARED long long row, expert, first, column;
     const long long out_row = p.check_at[CHECK] / p.out_cols;
     const long long out_col = p.check_at[CHECK] % p.out_cols;
 
@@ -193,10 +271,15 @@ KERNEL grouped_gemm_reference(const struct reference_params p)
     BARRIER();
     if (THREAD == 0) {
         first = 0;
+        column = 0;
         expert = 0;
         if (p.mode == DW) {
-            for (; expert < out_row / p.n; expert++)
-                first += rows_of(&p, expert);
+            for (; expert < out_row / p.n; expert++) {
+                const long long rows = rows_of(&p, expert);
+                first += rows;
+                if (p.dtype_in == FP8)
+                    column += (rows + p.column_align - 1) / p.column_align * p.column_align;
+            }
         } else {
             for (; expert < p.experts && row >= first + rows_of(&p, expert); expert++)
                 first += rows_of(&p, expert);
@@ -209,6 +292,11 @@ KERNEL grouped_gemm_reference(const struct reference_params p)
         if (row < 0)
             /* no index names this row, because gather_indices are wrong: the result is NaN */
             value = bits_to_float(0x7fc00000u);
+        else if (p.dtype_in == FP8 && p.mode == DW)
+            value = scaled_dot(&p, scaled_dy(&p, out_row % p.n, column),
+                               scaled_x(&p, out_col + j, column), column, rows_of(&p, expert), expert);
+        else if (p.dtype_in == FP8)
+            value = scaled_element(&p, row, expert, out_row, out_col + j);
         else if (p.mode == FORWARD)
             value = forward(&p, row, expert, out_row, out_col + j);
         else if (p.mode == DX)

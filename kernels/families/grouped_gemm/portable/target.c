@@ -44,7 +44,8 @@ enum { REGISTERS_OTHER = 48 };
  * SM shall hold: with too many, the variant spills registers. */
 static int copy_registers(const struct gemm *v, const struct portable_tile *t)
 {
-    int a = t->r * t->d / 8 / t->threads, b = t->c * t->d / 8 / t->threads;
+    int chunk = 16 / t->element;
+    int a = t->r * t->d / chunk / t->threads, b = t->c * t->d / chunk / t->threads;
     bool gather_a = v->mode == GEMM_FORWARD ? v->gather_x : v->gather_dy;
     bool gather_b = v->mode == GEMM_DW && v->gather_x;
     return (a + b + (gather_a ? 3 * a : 0) + (gather_b ? 3 * b : 0)) / 2;
@@ -54,7 +55,8 @@ static void estimate_registers(const struct gemm *v, struct portable_tile *t)
 {
     int wr = t->r / t->warps_r, wc = t->c / t->warps_c;
     int fragments = wr / 16 * 4 + wc / 8 * 2;
-    t->accumulators = wr * wc / 32;
+    t->accumulators = wr * wc / 32 * (t->promotes ? 2 : 1);
+    fragments += v->quant->is_scaled ? wc / 8 * 2 + wr / 8 : 0; /* decoded numbers, and scales */
     t->registers = (t->accumulators + 2 * fragments + REGISTERS_OTHER + 7) / 8 * 8;
     /* Every supported SM has 64 Ki registers. */
     int blocks = 65536 / (t->threads * (t->registers + copy_registers(v, t)));
@@ -71,13 +73,15 @@ bool portable_tile_make(const struct gemm *v, const struct record *config, struc
         .r = size[GEMM_ROWS],
         .c = size[GEMM_COLS],
         .d = size[GEMM_SUM],
+        .element = (int)dtype_size(v->in),
+        .promotes = (int)v->quant->sum_block,
         .warps = (int)record_int(config, "num_warps", 0),
         .stages = (int)record_int(config, "num_stages", 0),
         .group = (int)record_int(config, "GROUP_SIZE_M", 1),
     };
     t->threads = t->warps * 32;
-    t->smem =
-        (int64_t)t->stages * (t->r + t->c) * t->d * 2 + (2 * v->experts + 1) * PORTABLE_TABLE_BYTES;
+    t->smem = (int64_t)t->stages * (t->r + t->c) * t->d * t->element +
+              (2 * v->experts + 1) * PORTABLE_TABLE_BYTES;
     if (!arrange_warps(t)) {
         return false;
     }
@@ -101,11 +105,12 @@ static bool portable_supports(const struct device_info *info)
     return info->cc_major >= 8;
 }
 
-static const struct {
+struct block_values {
     int values[6]; /* the values in the space */
     /* a user's config may also have values outside the space */
     struct int_rule rule;
-} role_of_block[GEMM_ROLES] = {
+};
+static const struct block_values role_of_block[GEMM_ROLES] = {
     [GEMM_ROWS] = {{16, 32, 64, 128, 256, -1},
                    {16, 256, POWER_OF_TWO, true, "16, 32, 64, 128 or 256"}},
     [GEMM_COLS] = {{32, 64, 128, 256, -1}, {32, 256, POWER_OF_TWO, true, "32, 64, 128 or 256"}},
@@ -113,6 +118,17 @@ static const struct {
                   {32, 128, POWER_OF_TWO, true,
                    "32, 64 or 128 for the dimension that this mode sums over"}},
 };
+/* A step reads 32 fp8 numbers of a row, and a block has an even number of steps. */
+static const struct block_values scaled_sum = {
+    {64, 128, -1},
+    {64, 128, POWER_OF_TWO, true, "64 or 128 for the dimension that this mode sums over"}};
+
+static const struct block_values *block_values_of(const struct gemm *v, int block)
+{
+    const enum gemm_role role = gemm_roles[v->mode][block];
+    return role == GEMM_SUM && v->quant->is_scaled ? &scaled_sum : &role_of_block[role];
+}
+
 static const struct {
     const char *name, *help;
     bool run_time;
@@ -145,8 +161,8 @@ uint32_t portable_params(const struct problem *p, const struct device_info *info
     gemm_view(p, &v);
     uint32_t n = 0;
     for (int i = 0; i < GEMM_ROLES; i++) {
-        gemm_add_ints(out, &n, gemm_block_names[i], false,
-                      role_of_block[gemm_roles[v.mode][i]].values, gemm_block_help[i]);
+        gemm_add_ints(out, &n, gemm_block_names[i], false, block_values_of(&v, i)->values,
+                      gemm_block_help[i]);
     }
     for (int i = 0; i < OTHERS && others[i].help; i++) {
         gemm_add_ints(out, &n, others[i].name, others[i].run_time, others[i].values,
@@ -173,8 +189,7 @@ static int portable_check_values(const struct gemm *v, const struct record *conf
 {
     int r = 0;
     for (int i = 0; i < GEMM_ROLES && r == 0; i++) {
-        r = portable_check_value(config, gemm_block_names[i],
-                                 &role_of_block[gemm_roles[v->mode][i]].rule, why);
+        r = portable_check_value(config, gemm_block_names[i], &block_values_of(v, i)->rule, why);
     }
     for (int i = 0; i < OTHERS && r == 0; i++) {
         r = portable_check_value(config, others[i].name, &others[i].rule, why);
@@ -184,12 +199,13 @@ static int portable_check_values(const struct gemm *v, const struct record *conf
 
 static int portable_check_dtypes(const struct gemm *v, struct rejection *why)
 {
-    if (v->in == DTYPE_BF16 || v->in == DTYPE_FP16) {
+    if (v->in == DTYPE_BF16 || v->in == DTYPE_FP16 || v->in == DTYPE_FP8_E4M3) {
         return 0;
     }
-    return rejection_set(why, ERROR_INVALID, "dtype_in",
-                         "dtype_in is %s: the portable kernel takes bf16 and fp16",
-                         dtype_name(v->in));
+    return rejection_set(
+        why, ERROR_INVALID, "dtype_in",
+        "dtype_in is %s: the portable kernel takes bf16 and fp16, and fp8 with quant",
+        dtype_name(v->in));
 }
 
 static int portable_check_tile(const struct gemm *v, const struct record *config,

@@ -10,6 +10,16 @@
 #include "tests/unit/cuda/emulate/memory.h"
 #include "tests/unit/cuda/emulate/numbers.h"
 
+#ifndef SCALED
+#define SCALED 0 /* hopper's variants */
+#endif
+
+/* An operand of mma.sync: fp8 operands are multiplied as fp16. */
+static float emulate_operand(uint16_t v)
+{
+    return IN_BF16 && !SCALED ? emulate_bf16_to_float(v) : half_to_float(v);
+}
+
 static float widen(uint16_t v)
 {
     return IN_BF16 ? emulate_bf16_to_float(v) : half_to_float(v);
@@ -80,12 +90,13 @@ static void emulate_mma(struct emulate_warp *w)
         for (int i = 0; i < 4; i++) {
             for (int half = 0; half < 2; half++) {
                 a[g + i % 2 * 8][t * 2 + half + i / 2 * 8] =
-                    widen((uint16_t)(w->in[lane][i] >> (16 * half)));
+                    emulate_operand((uint16_t)(w->in[lane][i] >> (16 * half)));
             }
         }
         for (int i = 0; i < 2; i++) {
             for (int half = 0; half < 2; half++) {
-                b[t * 2 + half + i * 8][g] = widen((uint16_t)(w->in[lane][4 + i] >> (16 * half)));
+                b[t * 2 + half + i * 8][g] =
+                    emulate_operand((uint16_t)(w->in[lane][4 + i] >> (16 * half)));
             }
         }
     }
