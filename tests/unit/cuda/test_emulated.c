@@ -1077,7 +1077,7 @@ int main(void)
         cmocka_unit_test(test_copy_by_token),   cmocka_unit_test(test_halves),
         cmocka_unit_test(test_order),
 #else
-        cmocka_unit_test(test_order),           cmocka_unit_test(test_scaled),
+        cmocka_unit_test(test_order), cmocka_unit_test(test_scaled),
         cmocka_unit_test(test_every_code),
 #endif
         cmocka_unit_test(test_shared_dy)};
