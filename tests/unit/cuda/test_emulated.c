@@ -23,6 +23,7 @@
 #endif
 #include "tests/unit/cuda/emulate_launch.h"
 #include "tests/unit/cuda/emulated.h"
+#include "tests/unit/cuda/emulated_run.h"
 
 #ifdef TARGET_HOPPER
 #define EMULATED "emulate_hopper.c"
@@ -32,109 +33,6 @@ enum { WAYS_TO_GATHER = 2 /* also permute_copy */ };
 enum { WAYS_TO_GATHER = 1 };
 #endif
 enum { KINDS_MAX = 8 };
-
-static char folder[] = "/tmp/gemmd-emulated-XXXXXX";
-
-/* ---- compiling ------------------------------------------------------------------------------ */
-
-/* Compiled variants stay loaded for all tests: other problems and launches often need a variant
- * that an earlier case has compiled. */
-enum { COMPILED_MAX = 512 };
-static struct {
-    const char *source;
-    char *options; /* owned */
-    void *so;
-} compiled[COMPILED_MAX];
-static int n_compiled;
-
-static void *build(const char *source, const char *options)
-{
-    char path[256], command[4096];
-    snprintf(path, sizeof(path), "%s/%d.so", folder, n_compiled);
-    snprintf(command, sizeof(command),
-             "cc -O1 -w -Wno-psabi -shared -fPIC -I%s %s %s/tests/unit/cuda/%s -o %s", SOURCE_ROOT,
-             options, SOURCE_ROOT, source, path);
-    assert_int_equal(system(command), 0);
-    void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!so) {
-        fail_msg("%s", dlerror());
-    }
-    unlink(path);
-    return so;
-}
-
-static void *compile(const char *source, const char *options)
-{
-    for (int i = 0; i < n_compiled; i++) {
-        if (strcmp(compiled[i].source, source) == 0 && strcmp(compiled[i].options, options) == 0) {
-            return compiled[i].so;
-        }
-    }
-    void *so = build(source, options);
-    assert_true(n_compiled < COMPILED_MAX);
-    compiled[n_compiled].source = source;
-    compiled[n_compiled].options = strdup(options);
-    compiled[n_compiled++].so = so;
-    return so;
-}
-
-static void forget_compiled(void)
-{
-    while (n_compiled > 0) {
-        dlclose(compiled[--n_compiled].so);
-        free(compiled[n_compiled].options);
-    }
-}
-
-/* Writes the description of each tensor map (struct emulate_map) into the params. */
-static void encode_maps(struct launch *l)
-{
-    for (uint32_t i = 0; i < l->n_maps; i++) {
-        const struct tensor_map *m = &l->maps[i];
-        assert_true(m->base && (uintptr_t)m->base % 16 == 0 && m->offset % TENSOR_MAP_ALIGN == 0 &&
-                    m->offset + TENSOR_MAP_BYTES <= l->params_bytes && m->swizzle == 128);
-        struct emulate_map map = {
-            .base = m->base, .rank = m->rank, .element = (uint32_t)dtype_size(m->dtype)};
-        memcpy(map.size, m->size, sizeof(m->size));
-        memcpy(map.stride, m->stride, sizeof(m->stride));
-        memcpy(map.box, m->box, sizeof(m->box));
-        for (uint32_t d = 0; d < m->rank; d++) {
-            assert_true(m->size[d] > 0 && m->size[d] <= UINT64_C(1) << 32 && m->box[d] > 0 &&
-                        m->box[d] <= 256);
-            assert_true(d == 0 || (m->stride[d - 1] % 16 == 0 && m->stride[d - 1] >> 40 == 0));
-        }
-        assert_true(m->box[0] * map.element <= 128);
-        memcpy(l->params + m->offset, &map, sizeof(map));
-    }
-}
-
-/* Gives each cluster a place that differs from its number, as a device's launch order does. */
-static void give_places(struct launch *l)
-{
-    const uint32_t n = l->order_at ? l->grid[0] / l->cluster[0] : 0;
-    for (uint32_t i = 0; i < n; i++) {
-        l->params[l->order_at + i] = (uint8_t)(n - 1 - i);
-    }
-}
-
-static void run(const struct test_case *c, void *so, struct launch *l, struct emulate_launch *e)
-{
-    int (*launch)(const struct emulate_launch *);
-    *(void **)&launch = dlsym(so, "emulate_launch"); /* ISO C has no cast for function pointers */
-    encode_maps(l);
-    give_places(l);
-    e->entry = l->entry;
-    e->grid[0] = l->grid[0];
-    e->grid[1] = l->grid[1];
-    e->grid[2] = l->grid[2];
-    e->cluster = l->cluster[0];
-    e->threads = l->block[0];
-    e->shared_bytes = l->smem_bytes;
-    e->params = l->params;
-    if (launch(e)) {
-        fail_msg("%s: %s", c ? case_text(c) : l->entry, (const char *)dlsym(so, "emulate_error"));
-    }
-}
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
@@ -206,7 +104,7 @@ static void run_reference(struct test_case *c, void *so, double *out)
         fail_msg("%s", err.text);
     }
     struct emulate_launch e = {.seed = c->random};
-    run(c, so, l, &e);
+    emulated_run(case_text(c), so, l, &e);
     free(l);
     free(check_at);
 }
@@ -256,7 +154,7 @@ static void run_plan(struct test_case *c, void *so, struct launch_plan *plan, ch
         char *const gather = c->wide_gather ? (char *)c->gather : (char *)c->gather32;
         e.ranges[e.n_ranges++] =
             (struct emulate_range){gather, gather + c->v.m * (c->wide_gather ? 8 : 4)};
-        run(c, so, &plan->steps[i], &e);
+        emulated_run(case_text(c), so, &plan->steps[i], &e);
     }
 }
 
@@ -289,7 +187,7 @@ static void run_target(struct test_case *c)
     if (r) {
         fail_msg("%s: %s", case_text(c), err.text);
     }
-    void *so = compile(EMULATED, variant.options);
+    void *so = emulated_compile(NULL, EMULATED, variant.options);
     char *const before = copy_of(&c->out);
     run_plan(c, so, plan, workspace, bytes, c->random);
     char *const first = copy_of(&c->out);
@@ -343,7 +241,7 @@ static void test_sample(void **state)
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
     uint64_t seed = from ? strtoull(from, NULL, 10) : 1;
     uint64_t n = cases ? strtoull(cases, NULL, 10) : is_rough ? 12 : 22;
-    void *reference = compile("emulate_reference.c", "-O2");
+    void *reference = emulated_compile(NULL, "emulate_reference.c", "-O2");
     for (uint64_t i = 0; i < n; i++) {
         one_case(case_draw(seed + i), reference);
     }
@@ -408,7 +306,7 @@ static void each_kind(int kinds, int (*kind_of)(const struct test_case *c),
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
     const uint64_t each = cases ? strtoull(cases, NULL, 10) : 1;
     uint64_t seen[KINDS_MAX] = {0}, n = 0, next = from ? strtoull(from, NULL, 10) : 1;
-    void *reference = compile("emulate_reference.c", "-O2");
+    void *reference = emulated_compile(NULL, "emulate_reference.c", "-O2");
     assert_true(kinds <= KINDS_MAX);
     soon = cases || from ? NULL : soon;
     while (n < (uint64_t)kinds * each) {
@@ -842,7 +740,7 @@ static void test_split_sums(void **state)
             tiles[i]);
         assert_int_equal(record_parse(&config, text, &err), 0);
         assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
-        void *so = compile("emulate_split.c", v.options);
+        void *so = emulated_compile(NULL, "emulate_split.c", v.options);
         *(void **)&check = dlsym(so, "check_split");
         const char *fault = check();
         if (fault) {
@@ -883,7 +781,7 @@ static void test_cluster_faults(void **state)
                      &err),
         0);
     assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
-    void *so = compile("emulate_faults.c", v.options);
+    void *so = emulated_compile(NULL, "emulate_faults.c", v.options);
     int (*launch)(const struct emulate_launch *);
     *(void **)&launch = dlsym(so, "emulate_launch");
     const char *said = dlsym(so, "emulate_error");
@@ -927,7 +825,7 @@ static void run_copying(void *so, const char *entry, const struct permute_params
     e.ranges[e.n_ranges++] = (struct emulate_range){to, to + p->rows * p->chunks * 16};
     e.ranges[e.n_ranges++] =
         (struct emulate_range){(char *)p->places, (char *)(p->places + p->rows)};
-    run(NULL, so, l, &e);
+    emulated_run(l->entry, so, l, &e);
     free(l);
 }
 
@@ -1023,7 +921,7 @@ static void test_copy_by_token(void **state)
                      &err),
         0);
     assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
-    void *so = compile(EMULATED, v.options);
+    void *so = emulated_compile(NULL, EMULATED, v.options);
     for (int wide = 0; wide < 2; wide++) {
         for (enum named named = NAMED_ALL; named <= NAMED_PART; named++) {
             copy_by_token(so, 2, named == NAMED_PART ? COPIED_TOKENS * 2 / 3 : COPIED_ROWS, wide,
@@ -1085,14 +983,12 @@ int main(void)
         puts("SKIP: no C compiler (cc) to build the emulated kernels with");
         return 77;
     }
-    if (!mkdtemp(folder)) {
-        perror(folder);
+    if (!emulated_begin()) {
         return 1;
     }
     families_register();
     cmocka_set_test_filter(getenv("GEMMD_TEST_ONLY"));
     int r = cmocka_run_group_tests(tests, NULL, NULL);
-    forget_compiled();
-    rmdir(folder);
+    emulated_end();
     return r;
 }
