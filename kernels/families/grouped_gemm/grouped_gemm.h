@@ -18,6 +18,7 @@
  *   hopper/         the target "hopper" of the cuda device: its template
  *   hopper/host/    its configs: meaning, legality, space, launch
  *   hopper/model/   predicted times, and the default
+ *   hopper/fp8/     the target "hopper_fp8" of the cuda device: fp8 operands on hopper's template
  *
  * The maths, for row i of expert e (rows in expert order; start[e] <= i < start[e] + m_sizes[e]), g
  * = gather_indices, token(i) = g[i] div topk, W is [E, N, K] in every mode:
@@ -56,11 +57,14 @@ extern const struct family_target
     grouped_gemm_cuda; /* portable/target.c; only when built with CUDA */
 extern const struct family_target
     grouped_gemm_hopper; /* hopper/host/target.c; only when built with CUDA */
+extern const struct family_target
+    grouped_gemm_hopper_fp8; /* hopper/fp8/target.c; only when built with CUDA */
 
 /* Embedded sources (scripts/embed). */
 extern const char grouped_gemm_cpu_source[];
 extern const char grouped_gemm_portable_source[];
 extern const char grouped_gemm_hopper_source[];
+extern const char grouped_gemm_hopper_fp8_source[];
 extern const char grouped_gemm_reference_source[];
 
 enum gemm_mode { GEMM_FORWARD, GEMM_DX, GEMM_DW };

@@ -96,6 +96,10 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 #pragma unroll
         for (int j = 0; j < COPIES; j++)
             offset[j] = index[j] < 0 ? NOWHERE : row_offset(p, index[j]);
+#if FP8
+        int token[SCALED];
+        find_scaled(p, index, token);
+#endif
         if (FETCH_AHEAD) {
             walk_on(shared, &w, number);
             if (w.id < tiles) {
@@ -112,6 +116,9 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             load_other(p, &this_one, &x, d, shared, stage, policy);
             copy_block(p, offset, d,
                        shared + stage * STAGE_BYTES + GATHERED_AT + swizzled_start());
+#if FP8
+            copy_gathered_scales(p, &this_one, token, first + block, scales_at(shared, stage));
+#endif
             copies_arrive(full_barrier(shared, stage));
             place_next(&at);
         }

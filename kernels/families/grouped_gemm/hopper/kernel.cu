@@ -21,7 +21,11 @@ INLINE void init_barriers(u32 shared)
     for (int i = 0; i < NUM_STAGES; i++) {
         /* arrivals per phase: full: the thread that announces TMA's bytes, and each gathering thread; empty: each warp
          * of the tile's consumers, in all thread blocks of the cluster */
+#if FP8
+        barrier_init(full_barrier(shared, i), 1 + (SCALE_WARP ? 32 : GATHERERS));
+#else
         barrier_init(full_barrier(shared, i), 1 + GATHERERS);
+#endif
         barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS) * CLUSTER);
     }
     for (int i = 0; DYNAMIC && i < TICKETS; i++) {
@@ -121,6 +125,9 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         const struct tile next = tile_early(p, s, w.id, tiles);
 
         mainloop_end(acc, shared, last, steps);
+#if FP8
+        scale_rows(p, &t, r0, acc);
+#endif
         write_tile(p, &t, r0, consumer, shared, acc, &rows, &ring, last, w.id < tiles);
         if (NEXT_LATE) {
             walk_next(shared, &w);
@@ -150,6 +157,11 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
         /* With KSPLIT each thread block loads its own operands, so the wait for the cluster comes after the loads. */
         if (CLUSTER > 1)
             set_up_everywhere();
+#if FP8
+        if (SCALE_WARP && uniform(THREAD >> 5) == 3)
+            produce_scales(&p, &s, shared, tiles);
+        else
+#endif
         if (!ONE_EXPERT || uniform(THREAD >> 5) == 0)
             produce(&p, &s, shared, tiles);
         else

@@ -118,6 +118,11 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
  * time, and in clusters, where a tile may have no rows and hold no stages. */
 #define REST_LATE (MODE == MODE_DW && CONSUMERS == 1 && CLUSTER == 1 && MMAS > 1 && IN_FLIGHT && !STAGGERED)
 
+#if FP8 /* fp8.cu */
+INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared, int consumer, u32 from, int steps,
+                       struct walk *w);
+INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks);
+#else
 /* Leaves the last group running (REST_LATE: also the group before); mainloop_end waits. Returns the last block's
  * stage. In dW the existing rows of the last block are multiplied; in other modes a rest is rare. */
 INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared,
@@ -181,6 +186,7 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
     }
     return last;
 }
+#endif
 
 struct work {
     int steps; /* number of wgmmas along the reduction; 0: no tile is left */
@@ -248,6 +254,9 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
     return mainloop_of(acc, MMAS, TILE_C, shared, consumer, from, steps, w);
 }
 
+#if FP8
+#define mainloop_end(acc, shared, last, steps) ((void)(steps))
+#else
 /* Waits for the tile's last wgmmas. `steps`: number of the tile's steps that were multiplied. */
 INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last, int steps)
 {
@@ -260,3 +269,4 @@ INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last, in
     if (!KSPLIT) /* KSPLIT keeps the last stage, because the sums are sent through it */
         give_stage(shared, last);
 }
+#endif

@@ -78,9 +78,15 @@
 #define TILE_R (SWAP_AB ? TILE_COLS : TILE_ROWS)
 #define TILE_C (SWAP_AB ? TILE_ROWS : TILE_COLS)
 
+#if FP8
+#define WEIGHTS_TRANSPOSED 0
+#define A_TRANSPOSED 0
+#define B_TRANSPOSED 0
+#else
 #define WEIGHTS_TRANSPOSED (MODE == MODE_DX)
 #define A_TRANSPOSED (MODE == MODE_DW || (SWAP_AB && WEIGHTS_TRANSPOSED))
 #define B_TRANSPOSED (MODE == MODE_DW || (!SWAP_AB && WEIGHTS_TRANSPOSED))
+#endif
 #define GATHER (GATHER_X || GATHER_DY)
 #define GATHER_A (!SWAP_AB && (MODE == MODE_FORWARD ? GATHER_X : GATHER_DY))
 #define GATHER_B (SWAP_AB ? GATHER : MODE == MODE_DW && GATHER_X)
@@ -151,10 +157,28 @@
 #define KEPT (KEPT_FIT < KEPT_WHOLE ? KEPT_FIT : KEPT_WHOLE)
 #define SUMS_MOST (GATHER ? 176 : 192) /* registers for sums and waiting pieces; a gathering producer takes some */
 
+#if FP8
+/* fp8.cu: floats that a stage has for A and for B. A group of columns has one scale of 128 x 128 elements: GROUP is
+ * the largest power of two that divides the tile's width and 128. */
+#define SCALES_BLOCKS 0 /* A: 1 x 128 elements; B: 128 x 128 */
+#define SCALES_LINES 1  /* A and B: 1 x 128 */
+#define SCALES_ROWS 2   /* A and B: a scale for each row, after the sum */
+#define GROUP (TILE_C % 128 == 0 ? 128 : TILE_C % 64 == 0 ? 64 : TILE_C % 32 == 0 ? 32 : 16)
+#define GROUPS (TILE_C / GROUP)
+#define SCALES_A (SCALES == SCALES_ROWS ? 0 : TILE_R)
+#define SCALES_B (SCALES == SCALES_ROWS ? 0 : SCALES == SCALES_LINES ? TILE_C : (GROUPS + 3) / 4 * 4)
+#define SCALE_WARP (SCALES != SCALES_ROWS && !GATHER) /* a warp of the producer copies scales */
+#define SCALES_BYTES ((SCALES_A + SCALES_B) * 4)
+#endif
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
 #define SUMS_BYTES (TILE_R * TILE_C * 4)
 #define STAGING_BYTES (KSPLIT ? SUMS_BYTES : CONSUMERS * STAGING_BUFFERS * BUFFER_BYTES)
+#if FP8
+#define SCALES_AT (STAGING_AT + STAGING_BYTES)
+#define FULL_AT (SCALES_AT + NUM_STAGES * SCALES_BYTES)
+#else
 #define FULL_AT (STAGING_AT + STAGING_BYTES)
+#endif
 #define EMPTY_AT (FULL_AT + NUM_STAGES * 8)
 #define TICKETS_AT (EMPTY_AT + NUM_STAGES * 8)
 #define TICKETS 4 /* DYNAMIC: places in the ring of drawn tile numbers ("tickets") */

@@ -223,9 +223,30 @@ INLINE void load_weights(struct goal g, const struct tensor_map *map,
         load_weight_box(goal_at(g, i * ROW_BYTES), part + part_of(exist - i), d, from + i, t, policy);
 }
 
+#if FP8
+/* dW: loads the `exist` existing rows of `whole` rows from row r on. Column d counts from the expert's first token. */
+INLINE void load_tokens(struct goal g, const struct tensor_map *map, const struct tensor_map *part, const struct tile *t,
+                        int d, int r, int exist, int whole)
+{
+    if (exist >= whole && whole > 64) {
+        load_3d(g.to, map, t->first + d, r, 0, g.bar, policy_normal());
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < exist; i += 64)
+        load_3d(g.to + i * ROW_BYTES, part + part_of(exist - i), t->first + d, r + i, 0, g.bar, policy_normal());
+}
+#endif
+
 INLINE void load_a(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                    int d, int part, struct goal g, u64 policy)
 {
+#if FP8
+    if (MODE == MODE_DW) {
+        load_tokens(g, &p->a, p->a_part, t, d, t->r0, x->a, TILE_R);
+        return;
+    }
+#endif
     if (SHARE_A && MODE == MODE_DW)
         load_half(g, p->a_part, t, TILE_R / 64, t->r0, d, part);
     else if (MODE == MODE_DW)
@@ -239,6 +260,12 @@ INLINE void load_a(const struct hopper_params *p, const struct tile *t, const st
 INLINE void load_b(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                    int d, int part, struct goal g, u64 policy)
 {
+#if FP8
+    if (MODE == MODE_DW) {
+        load_tokens(g, &p->b, p->b_part, t, d, t->c0, x->b, TILE_C);
+        return;
+    }
+#endif
     if (SHARE_B)
         load_half(g, p->b_part, t, TILE_C / 64, t->c0, d, part);
     else if (MODE == MODE_DW)

@@ -12,6 +12,15 @@
 
 #define ORDER_MAX 96 /* as in launch_order.h */
 
+#if FP8
+/* The scales of an operand; strides in bytes. forward: b_scales[e][c / 128][d / 128], all others [row][d / 128]. In dW
+ * d counts from the first token of all. SCALES_ROWS: [row], in dW [e][row]. */
+struct scales {
+    const char *data;
+    i64 row, block, expert;
+};
+#endif
+
 struct hopper_params { /* as in host/params.h; strides in bytes */
     struct tensor_map a, b, out;      /* operands that TMA moves */
     struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
@@ -45,6 +54,9 @@ struct hopper_params { /* as in host/params.h; strides in bytes */
     u32 a_rows_bytes, b_rows_bytes;   /* bytes of each of these rows */
     /* map of `out` with other boxes: pairs of slabs (STORE_SLABS 2) or 8 rows (GRAIN 8) */
     struct tensor_map out_wide;
+#if FP8
+    struct scales a_scales, b_scales; /* in the place of the fields below, which fp8's kernels do not have */
+#endif
 #if CLUSTER > 1                       /* the host passes these fields always */
     unsigned char order[ORDER_MAX];   /* by cluster: the number of the first tile that it takes */
     int last_rounds;                  /* DYNAMIC: rounds of tiles at the end that clusters draw; others go in turn */
@@ -109,7 +121,13 @@ INLINE int expert_size(const struct hopper_params *p, int e)
  * reach memory outside the tensors. Each summand is below 2^30, so two never overflow. */
 INLINE u32 expert_rows(const struct hopper_params *p, int e)
 {
+#if FP8
+    /* dW: in units of two tokens. An expert's tokens are filled up to blocks of 128. */
+    const int size = expert_size(p, e);
+    const int m = MODE == MODE_DW && size > 0 ? (int)(((u32)size + 127) / 128 * 64) : size;
+#else
     const int m = expert_size(p, e);
+#endif
     return m < 0 ? 0 : m < p->rows ? (u32)m : (u32)p->rows;
 }
 
@@ -389,8 +407,13 @@ INLINE int part_begin(const struct hopper_params *p, u32 rank)
  * whole. */
 INLINE int steps_of(const struct hopper_params *p, int rows)
 {
+#if FP8
+    if (MODE == MODE_DW)
+        return rows / 16;
+#else
     if (MODE == MODE_DW)
         return rows > 16 ? (rows + 15) / 16 : 1;
+#endif
 #if KSPLIT
     return (part_begin(p, cluster_rank() + 1) - part_begin(p, cluster_rank())) * STEPS;
 #else
@@ -495,7 +518,11 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
  * each thread block; all warps arrive at the first thread block's mbarrier when they have read a ticket.
  */
 #define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* this warp draws */
+#if FP8
+#define TICKET_WARPS (4 * CONSUMERS + (GATHER ? 4 : LOADERS + SCALE_WARP) - 1)
+#else
 #define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS)) - 1)
+#endif
 #define TICKET_LEAD 4 /* the next number is drawn this many blocks before a tile's end */
 
 INLINE u32 ticket_full(u32 shared, u32 n)

@@ -55,12 +55,22 @@ INLINE void wgmma_declare(void)
         asm volatile(".reg .f32 " TO_128("d") ";");
 }
 
+#if FP8
+/* 64 x columns sums over 32 elements of one byte; both operands lie with contiguous d. */
+#define WGMMA_NAMED(columns, registers)                                                            \
+    asm volatile("{\n\t.reg .pred p;\n\t"                                                         \
+                 "setp.ne.b32 p, %2, 0;\n\t"                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e4m3"                  \
+                 " {" registers "}, %0, %1, p, 1, 1;\n\t}"                                         \
+                 :: "l"(a), "l"(b), "r"(scale))
+#else
 #define WGMMA_NAMED(columns, registers)                                                            \
     asm volatile("{\n\t.reg .pred p;\n\t"                                                         \
                  "setp.ne.b32 p, %2, 0;\n\t"                                                       \
                  "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." IN_TYPE "." IN_TYPE       \
                  " {" registers "}, %0, %1, p, 1, 1, " WGMMA_TRANSPOSE ";\n\t}"                    \
                  :: "l"(a), "l"(b), "r"(scale))
+#endif
 
 /* The sums of the i-th 64 rows (64 x columns) = scale * the same sums + a (64 x 16) b (16 x columns), asynchronously;
  * scale is 0 or 1, and i a constant. */

@@ -22,7 +22,8 @@ static void copy16_whole(uint32_t to, const char *from)
     copy16(to, from, 16);
 }
 
-/* cp.async of four bytes, which arrive at the thread's next copies_wait(). */
+/* cp.async of four bytes, which arrive as copies_arrive() says, at the latest at the thread's next
+ * copies_wait(). */
 static void copy4(uint32_t to, const char *from)
 {
     struct emulate_thread *t = &emulate.threads[emulate.current];
@@ -32,16 +33,22 @@ static void copy4(uint32_t to, const char *from)
         emulate_fail("copy of 4 bytes to %u, %u in flight", to, t->n_copies4);
     }
     memset(emulate_memory + to, 0xff, 4);
-    t->copies4[t->n_copies4++] = (struct emulate_copy){to, from, 4, 0};
+    t->copies4[t->n_copies4++] = (struct emulate_copy){to, from, 4, t->groups};
 }
 
-static void copies4_arrive(void)
+/* Ends a thread's copies of four bytes up to a group. */
+static void copies4_arrive(struct emulate_thread *t, int group)
 {
-    struct emulate_thread *t = &emulate.threads[emulate.current];
+    uint32_t kept = 0;
     for (uint32_t i = 0; i < t->n_copies4; i++) {
-        memcpy(emulate_memory + t->copies4[i].to, t->copies4[i].from, 4);
+        const struct emulate_copy *c = &t->copies4[i];
+        if (c->group > group) {
+            t->copies4[kept++] = *c;
+        } else {
+            memcpy(emulate_memory + c->to, c->from, 4);
+        }
     }
-    t->n_copies4 = 0;
+    t->n_copies4 = kept;
 }
 
 /* A copy that only brings the source into L2: no thread reads the copied bytes, which are NaNs
@@ -66,7 +73,8 @@ static void copies_arrive(uint32_t bar)
  * copies_arrive(). */
 static void copies_wait(void)
 {
-    copies4_arrive();
+    struct emulate_thread *t = &emulate.threads[emulate.current];
+    copies4_arrive(t, t->groups);
 }
 
 static void run_copies(const struct emulate_op *op)
@@ -87,6 +95,7 @@ static void run_copies(const struct emulate_op *op)
         async_dirty(c->to);
     }
     t->n_copies = kept;
+    copies4_arrive(t, (int)op->group);
     mbarrier_arrive(mbarrier_at(op->bar));
 }
 

@@ -28,7 +28,7 @@ enum {
     EMULATE_SHARED_MAX = 256 * 1024,
     EMULATE_WORDS = 12,
     EMULATE_COPIES_MAX = 1024,
-    EMULATE_COPIES4_MAX = 4,
+    EMULATE_COPIES4_MAX = 256,
     EMULATE_LINGER_CHANCE = 16, /* a thread that signals other threads pauses: 1 in 16 times */
     EMULATE_LATE_CHANCE = 256, /* a thread that has waited for an mbarrier pauses: 1 in 256 times */
     EMULATE_LINGER_MOST = 16,  /* both pauses are shorter than 16 rounds (of all warps) */

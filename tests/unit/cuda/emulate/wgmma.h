@@ -10,6 +10,9 @@
 #include "tests/unit/cuda/emulate/numbers.h"
 #include "tests/unit/cuda/emulate/warp.h"
 
+#if FP8
+#include "tests/unit/cuda/emulate/wgmma_fp8.h"
+#else
 /* Reads an operand's element. A descriptor has no room for a rank, so `rank` names the
  * thread block whose shared memory it refers to. */
 static float operand(int rank, uint64_t desc, int mn, int k, int transposed)
@@ -57,6 +60,8 @@ static void run_wgmma(const struct emulate_op *op)
     }
 }
 
+#endif
+
 static int wgmmas_until(const struct emulate_op *op, int actor, uint32_t group)
 {
     return op->kind == OP_WGMMA && op->actor == actor && op->group < group;
@@ -68,7 +73,14 @@ static void wgmma(float d[MMAS][ACCUMULATORS], int i, uint64_t a, uint64_t b, in
 {
     const int wg = emulate.current / 128;
     struct emulate_meeting *m = &async_.warpgroups[wg];
+#if FP8
+    async_.d[emulate.current] = async_.temporary[emulate.current];
+    if (!scale) { /* until the operation has run, the registers are undefined */
+        memset(async_.temporary[emulate.current], 0xff, sizeof(async_.temporary[0]));
+    }
+#else
     async_.d[emulate.current] = d[i];
+#endif
     if (m->arrived == 127) {
         struct emulate_op *op = new_op(OP_WGMMA, wg, async_.wgmmas[emulate.current]);
         op->a = a;

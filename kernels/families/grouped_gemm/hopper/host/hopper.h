@@ -118,8 +118,17 @@ extern const enum hopper_field hopper_blocks[GEMM_ROLES]; /* BLOCK_SIZE_M, N and
 /* w_eviction: how long L2 keeps loaded weights. */
 enum hopper_eviction { HOPPER_EVICT_NORMAL, HOPPER_EVICT_FIRST, HOPPER_EVICT_UNCHANGED };
 
+/* Scales of fp8 operands (SCALES_* in hopper/params.cu, one less). */
+enum hopper_scales {
+    HOPPER_NO_SCALES,    /* the operands are not fp8 */
+    HOPPER_SCALE_BLOCKS, /* rows: 1 x 128 elements; weights: 128 x 128 */
+    HOPPER_SCALE_LINES,  /* both operands: 1 x 128 */
+    HOPPER_SCALE_ROWS,   /* a scale for each row of both operands */
+};
+
 struct hopper_tile {
     int r, c, d;
+    enum hopper_scales scales;
     int consumers; /* warpgroups that multiply */
     bool pingpong;
     /* number of stages of operands; number of output buffers of each consumer */
@@ -233,6 +242,9 @@ static inline int64_t hopper_expert_turns(const struct gemm *v, const struct hop
     const int64_t r = t->r * t->cluster_r, c = t->c * t->cluster_c;
     return (v->n + r - 1) / r * ((v->k + c - 1) / c);
 }
+
+/* Bytes of the scales of a stage (SCALES_BYTES in hopper/params.cu). */
+int hopper_scale_bytes(const struct hopper_tile *t);
 
 /* Dynamic shared memory, as t->smem. */
 int64_t hopper_shared_bytes(const struct gemm *v, const struct hopper_tile *t);

@@ -15,20 +15,17 @@
  * Where threads gather or sums fill the registers, none are left for this kind of kernel. */
 static bool one_expert(const struct gemm *v, const struct hopper_tile *t)
 {
-    return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
+    return v->experts == 1 && v->mode != GEMM_DW && !t->gather && t->scales == HOPPER_NO_SCALES &&
            t->accumulators <= HOPPER_ACCUMULATORS_MANY && hopper_sharers(t) == 1;
 }
 
-int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
-                   struct variant *out, struct error *err)
+void hopper_variant_of(const struct gemm *v, const struct hopper_tile *t,
+                       const int block[GEMM_ROLES], const char *source, const char *arch,
+                       struct variant *out)
 {
-    struct gemm v;
-    struct hopper_tile t;
-    gemm_view(p, &v);
-    hopper_tile_make(&v, config, &t);
     *out =
         (struct variant){.family = "grouped_gemm", .kind = "cuda", .entry = "grouped_gemm_hopper"};
-    variant_set_source(out, grouped_gemm_hopper_source);
+    variant_set_source(out, source);
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     snprintf(
         out->options, sizeof(out->options),
@@ -39,14 +36,27 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
         "-DLOADERS=%d -DTMA_STORE=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d "
         "-DIN_BF16=%d -DOUT_FP32=%d -DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d "
         "-DPRODUCER_REGISTERS=%d",
-        (int)v.mode, one_expert(&v, &t), (int)record_int(config, "BLOCK_SIZE_M", 0),
-        (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
-        t.cluster_r, t.cluster_c, t.consumers, t.pingpong, hopper_places(&t), t.stage_rows,
-        t.staging / t.store_slabs, t.store_slabs, t.in_flight > 0, t.staggered, t.deferred,
-        t.skip_rows, t.dynamic, t.swap_ab, t.ksplit > 1, t.resident, t.loaders, t.tma_store,
-        t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter, v.fuse_mul_post,
-        v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers,
-        t.producer_registers);
+        (int)v->mode, one_expert(v, t), block[0], block[1], block[2], t->cluster_r, t->cluster_c,
+        t->consumers, t->pingpong, hopper_places(t), t->stage_rows, t->staging / t->store_slabs,
+        t->store_slabs, t->in_flight > 0, t->staggered, t->deferred, t->skip_rows, t->dynamic,
+        t->swap_ab, t->ksplit > 1, t->resident, t->loaders, t->tma_store, t->gather && v->gather_x,
+        t->gather && v->gather_dy, v->scatter, v->fuse_mul_post, v->in == DTYPE_BF16,
+        v->out == DTYPE_FP32, t->permute_copy, t->consumer_registers, t->producer_registers);
+}
+
+int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
+                   struct variant *out, struct error *err)
+{
+    struct gemm v;
+    struct hopper_tile t;
+    int block[GEMM_ROLES];
+    (void)err;
+    gemm_view(p, &v);
+    hopper_tile_make(&v, config, &t);
+    for (int i = 0; i < GEMM_ROLES; i++) {
+        block[i] = (int)record_int(config, gemm_block_names[i], 0);
+    }
+    hopper_variant_of(&v, &t, block, grouped_gemm_hopper_source, arch, out);
     return 0;
 }
 
@@ -324,6 +334,36 @@ static int check_workspace(const struct grouped_gemm_args *a, int64_t needed, st
     return 0;
 }
 
+int hopper_plan_tile(const struct gemm *v, const struct hopper_tile *t, struct grouped_gemm_args *a,
+                     const struct device_info *info, struct launch_plan *out, struct error *err)
+{
+    out->workspace_bytes = 0;
+    int r = check_accumulate(v, a, err);
+    if (r) {
+        return r;
+    }
+    const struct workspace w = workspace_of(v, t, a);
+    out->workspace_bytes = a->rows > 0 ? w.counters + w.copy + w.places : 0;
+    if (cuda_args_idle(v, a)) {
+        return 0;
+    }
+    r = check_workspace(a, out->workspace_bytes, err);
+    if (r) {
+        return r;
+    }
+    if (a->rows > 0 && t->dynamic) {
+        out->steps[out->n++] =
+            (struct launch){.zero = a->workspace, .zero_bytes = sizeof(uint32_t)};
+    }
+    if (a->rows > 0 && t->permute_copy) {
+        add_permute(v, &w, a, info, out);
+    }
+    struct hopper_operands o = operands_of(v, a, t->gather);
+    int64_t gathered_rows = v->gather_x ? a->rows / v->topk : a->rows;
+    r = hopper_check_sizes(v, &o, a, gathered_rows, err);
+    return r ? r : add_main(v, t, &o, a, info, out, err);
+}
+
 int hopper_plan(const struct problem *p, const struct record *config,
                 const struct device_info *info, const void *args, struct launch_plan *out,
                 struct error *err)
@@ -340,28 +380,5 @@ int hopper_plan(const struct problem *p, const struct record *config,
          * version's */
         return r;
     }
-    out->workspace_bytes = 0;
-    r = check_accumulate(&v, &a, err);
-    if (r) {
-        return r;
-    }
-    const struct workspace w = workspace_of(&v, &t, &a);
-    out->workspace_bytes = a.rows > 0 ? w.counters + w.copy + w.places : 0;
-    if (cuda_args_idle(&v, &a)) {
-        return 0;
-    }
-    r = check_workspace(&a, out->workspace_bytes, err);
-    if (r) {
-        return r;
-    }
-    if (a.rows > 0 && t.dynamic) {
-        out->steps[out->n++] = (struct launch){.zero = a.workspace, .zero_bytes = sizeof(uint32_t)};
-    }
-    if (a.rows > 0 && t.permute_copy) {
-        add_permute(&v, &w, &a, info, out);
-    }
-    struct hopper_operands o = operands_of(&v, &a, t.gather);
-    int64_t gathered_rows = v.gather_x ? a.rows / v.topk : a.rows;
-    r = hopper_check_sizes(&v, &o, &a, gathered_rows, err);
-    return r ? r : add_main(&v, &t, &o, &a, info, out, err);
+    return hopper_plan_tile(&v, &t, &a, info, out, err);
 }

@@ -23,6 +23,11 @@ enum {
     HOPPER_W_UNCHANGED = CUDA_FLAGS_NEXT << 6,
 };
 
+struct hopper_scale_layout { /* struct scales in hopper/scheduler.cu; strides in bytes */
+    const void *data;
+    int64_t row, block, expert;
+};
+
 struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     _Alignas(TENSOR_MAP_ALIGN) uint8_t a[TENSOR_MAP_BYTES];
     uint8_t b[TENSOR_MAP_BYTES];
@@ -47,8 +52,15 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     uint32_t a_rows_stride, b_rows_stride; /* bytes between rows, divided by 16 */
     uint32_t a_rows_bytes, b_rows_bytes;
     _Alignas(TENSOR_MAP_ALIGN) uint8_t out_wide[TENSOR_MAP_BYTES];
-    uint8_t order[LAUNCH_ORDER_MAX];
-    int32_t last_rounds;
+    union {
+        struct {
+            uint8_t order[LAUNCH_ORDER_MAX];
+            int32_t last_rounds;
+        };
+        struct { /* fp8 */
+            struct hopper_scale_layout a, b;
+        } scales;
+    };
 };
 _Static_assert(sizeof(struct hopper_params) == 1856 &&
                    offsetof(struct hopper_params, gathered) == 1408 &&
@@ -83,6 +95,15 @@ struct hopper_operands {
 /* True if one box of dW's maps can load several slabs of 64 columns: the last slab must not reach
  * into the next row. */
 bool hopper_is_wide(uint64_t cols);
+
+/* Makes the variant of a tile. `block`: BLOCK_SIZE_M, N, K as the template takes them. */
+void hopper_variant_of(const struct gemm *v, const struct hopper_tile *t,
+                       const int block[GEMM_ROLES], const char *source, const char *arch,
+                       struct variant *out);
+/* hopper_plan() with the problem, the config and the args already read. The last step is the main
+ * kernel's. */
+int hopper_plan_tile(const struct gemm *v, const struct hopper_tile *t, struct grouped_gemm_args *a,
+                     const struct device_info *info, struct launch_plan *out, struct error *err);
 
 void hopper_add_maps(const struct gemm *v, const struct hopper_tile *t,
                      const struct hopper_operands *o, const struct grouped_gemm_args *a,

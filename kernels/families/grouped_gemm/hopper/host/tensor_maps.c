@@ -102,6 +102,22 @@ static struct places places_of(bool b)
                                offsetof(struct hopper_params, a_part)};
 }
 
+/* dW of fp8: adds the maps of an operand whose columns are tokens; `rows`: number of its rows. Two
+ * elements count as one of 16 bits. */
+static void add_tokens(struct launch *l, const struct places *at, const void *base, uint64_t rows,
+                       int64_t stride, int box_rows)
+{
+    for (int i = -1; i < HOPPER_PARTS; i++) {
+        const size_t offset = i < 0 ? at->whole : at->part + (size_t)i * TENSOR_MAP_BYTES;
+        struct tensor_map *m = add_map(l, offset, DTYPE_BF16, base);
+        m->rank = 3;
+        memcpy(m->size, (uint64_t[]){(uint64_t)stride / 2, rows, 1}, 3 * sizeof(uint64_t));
+        memcpy(m->stride, (uint64_t[]){(uint64_t)stride, (uint64_t)stride}, 2 * sizeof(uint64_t));
+        memcpy(m->box, (uint32_t[]){SLAB, (uint32_t)(i < 0 ? box_rows : part_rows(i)), 1},
+               3 * sizeof(uint32_t));
+    }
+}
+
 /* Adds the maps of wgmma's operand A. The usual box is a block of a whole tile, or the share of it
  * that a thread block of a cluster loads. Other maps have boxes of a single slab, for tiles with
  * fewer slabs, and boxes of fewer rows, where a whole box would pass the expert's last row. */
@@ -166,8 +182,14 @@ void hopper_add_maps(const struct gemm *v, const struct hopper_tile *t,
 {
     const size_t at_out = offsetof(struct hopper_params, out);
     int64_t size = (int64_t)dtype_size(v->out);
-    add_a(v, t, o, l);
-    add_b(v, t, o, l);
+    if (v->mode == GEMM_DW && t->scales != HOPPER_NO_SCALES) {
+        const struct places at_a = places_of(false), at_b = places_of(true);
+        add_tokens(l, &at_a, o->a, (uint64_t)v->n, o->a_stride, t->r);
+        add_tokens(l, &at_b, o->b, (uint64_t)v->k, o->b_stride, t->c);
+    } else {
+        add_a(v, t, o, l);
+        add_b(v, t, o, l);
+    }
     if (!t->tma_store) {
         return;
     }

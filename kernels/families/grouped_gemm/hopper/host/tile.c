@@ -52,9 +52,22 @@ static int piece_rows(const struct hopper_tile *t)
     return t->c < 64 ? t->c : 64;
 }
 
+int hopper_scale_bytes(const struct hopper_tile *t)
+{
+    const int group = t->c % 128 == 0 ? 128 : t->c % 64 == 0 ? 64 : t->c % 32 == 0 ? 32 : 16;
+    switch (t->scales) {
+    case HOPPER_SCALE_BLOCKS:
+        return (t->r + (t->c / group + 3) / 4 * 4) * 4;
+    case HOPPER_SCALE_LINES:
+        return (t->r + t->c) * 4;
+    default:
+        return 0;
+    }
+}
+
 int64_t hopper_shared_bytes(const struct gemm *v, const struct hopper_tile *t)
 {
-    int64_t stages = (int64_t)t->stages * (t->r + t->c) * ROW;
+    int64_t stages = (int64_t)t->stages * ((t->r + t->c) * ROW + hopper_scale_bytes(t));
     bool split = t->ksplit > 1;
     int64_t buffer = (t->swap_ab ? piece_rows(t) : t->rows_written) * ROW;
     int64_t staging =

@@ -90,15 +90,22 @@ static void fill_bins(struct hopper_facts *f, const int64_t rows[])
 void hopper_facts_init(struct hopper_facts *f, const struct problem *p,
                        const struct device_info *info, const struct workload *w)
 {
+    struct gemm v;
     int64_t rows[GEMM_EXPERTS_MAX];
-    *f = (struct hopper_facts){0};
-    gemm_view(p, &f->v);
-    set_machine(f, info);
+    gemm_view(p, &v);
     if (w) {
-        gemm_rows(&f->v, w, rows);
+        gemm_rows(&v, w, rows);
     } else {
-        gemm_typical_rows(&f->v, rows);
+        gemm_typical_rows(&v, rows);
     }
+    hopper_facts_of(f, &v, info, rows);
+}
+
+void hopper_facts_of(struct hopper_facts *f, const struct gemm *v, const struct device_info *info,
+                     int64_t rows[])
+{
+    *f = (struct hopper_facts){.v = *v};
+    set_machine(f, info);
     f->v.routing = NULL;
     count_tiles(f, rows);
     count_swapped(f, 1, HOPPER_GRAIN, rows);

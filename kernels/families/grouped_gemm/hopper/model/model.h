@@ -54,6 +54,9 @@ struct hopper_facts {
 /* `w` gives the experts' rows; NULL: rows of a typical draw (gemm_typical_rows). */
 void hopper_facts_init(struct hopper_facts *f, const struct problem *p,
                        const struct device_info *info, const struct workload *w);
+/* The same for a problem already read; sorts `rows`, the experts' rows. */
+void hopper_facts_of(struct hopper_facts *f, const struct gemm *v, const struct device_info *info,
+                     int64_t rows[]);
 /* The predicted time of a launch in microseconds. */
 double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
                    const struct hopper_constants *c);

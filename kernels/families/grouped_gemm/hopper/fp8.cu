@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ---- fp8: operands of one byte, with scales ------------------------------------------------------------ */
+/*
+ * FP8: the operands are e4m3, and lie with contiguous d in every mode. All other parts count their bytes in pairs, as
+ * if they were 16-bit elements: 128 elements are a block of TILE_D 64, a row of 128 bytes. Rows, boxes, swizzle and
+ * descriptors are then those of bf16. A wgmma takes 32 elements.
+ *
+ *   MODE 0 forward  also serves dX, with W transposed: the host exchanges n and k
+ *   MODE 2 dW       A is dy transposed, B is x transposed. Each expert's tokens begin at a multiple of 128; the gap
+ *                   after its last token holds zeros
+ *
+ * wgmma keeps only 14 bits of an fp8 sum. So a consumer sums a block of 128 into a temporary, and adds the temporary,
+ * times the block's scales, to sums in fp32 ("promotes"). While one consumer promotes, the other multiplies.
+ *
+ * scales.cu brings the scales. With SCALES_ROWS a row has a single scale, by which the finished sums are multiplied.
+ */
+#if FP8
+#ifndef HOPPER_EMULATED
+INLINE float shared_scale(u32 at)
+{
+    float r;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(r) : "r"(at) : "memory");
+    return r;
+}
+
+INLINE void shared_scales(u32 at, float *a, float *b)
+{
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(*a), "=f"(*b) : "r"(at) : "memory");
+}
+
+INLINE float global_scale(const char *from)
+{
+    float r;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
+    return r;
+}
+
+/* Adds the temporary sums 8 g to 8 g + 7, each times its scale, to d. */
+#define PROMOTE_8(g)                                                                               \
+    asm volatile("fma.rn.f32 %0, a" g "0, %8, %0;\n\tfma.rn.f32 %1, a" g "1, %9, %1;\n\t"         \
+                 "fma.rn.f32 %2, a" g "2, %10, %2;\n\tfma.rn.f32 %3, a" g "3, %11, %3;\n\t"       \
+                 "fma.rn.f32 %4, a" g "4, %12, %4;\n\tfma.rn.f32 %5, a" g "5, %13, %5;\n\t"       \
+                 "fma.rn.f32 %6, a" g "6, %14, %6;\n\tfma.rn.f32 %7, a" g "7, %15, %7;"           \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),         \
+                   "+f"(d[6]), "+f"(d[7])                                                          \
+                 : "f"(s[0]), "f"(s[1]), "f"(s[2]), "f"(s[3]), "f"(s[4]), "f"(s[5]), "f"(s[6]),    \
+                   "f"(s[7]))
+
+INLINE void promote_8(float *d, int g, const float s[8])
+{
+#define OF(n, name)                                                                                \
+    if (g == n)                                                                                    \
+        PROMOTE_8(name);
+    OF(0, "0") OF(1, "1") OF(2, "2") OF(3, "3") OF(4, "4") OF(5, "5") OF(6, "6") OF(7, "7")
+    OF(8, "8") OF(9, "9") OF(10, "A") OF(11, "B") OF(12, "C") OF(13, "D") OF(14, "E") OF(15, "F")
+#undef OF
+}
+#endif
+
+/* The first row of this lane among the 64 rows of a wgmma; the second row is 8 below. */
+#define LANE_ROW ((THREAD >> 5 & 3) * 16 + (LANE >> 2))
+
+/* Scales of a stage that a lane keeps while it multiplies: B's, if a group of columns has one. */
+struct kept_scales {
+    float b[SCALES == SCALES_BLOCKS ? GROUPS : 1];
+};
+
+INLINE struct kept_scales keep_scales(u32 scales)
+{
+    struct kept_scales k;
+    k.b[0] = 1.0f;
+#pragma unroll
+    for (int g = 0; SCALES == SCALES_BLOCKS && g < GROUPS; g++)
+        k.b[g] = shared_scale(scales + (SCALES_A + g) * 4);
+    return k;
+}
+
+/* Adds the temporary sums of 64 rows, times a[0] (a[1]: 8 rows below) and the scales of B, to `acc`. */
+INLINE void promote(float acc[ACCUMULATORS], const float a[2], const struct kept_scales *k, u32 b_scales)
+{
+#pragma unroll
+    for (int g = 0; g < ACCUMULATORS / 8; g++) { /* 16 columns: of every 8 this lane has two */
+        float s[8];
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            float b0 = k->b[SCALES == SCALES_BLOCKS ? g * 16 / GROUP : 0], b1 = b0;
+            if (SCALES == SCALES_LINES)
+                shared_scales(b_scales + (g * 16 + i * 2 + (LANE & 3) * 2) * 4, &b0, &b1);
+            s[i] = a[0] * b0;
+            s[i + 1] = a[0] * b1;
+            s[i + 2] = a[1] * b0;
+            s[i + 3] = a[1] * b1;
+        }
+        promote_8(acc + g * 8, g, s);
+    }
+}
+
+INLINE void multiply_128(float acc[MMAS][ACCUMULATORS], u32 a, u32 b, int width)
+{
+    const u32 low_a = DESCRIPTOR_LOW(0, SLAB_BYTES) | a >> 4, low_b = DESCRIPTOR_LOW(0, SLAB_BYTES) | b >> 4;
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < STEPS; step++)
+        wgmma(acc, 0, descriptor(low_a + step * STEP_UNITS(0)), descriptor(low_b + step * STEP_UNITS(0)), step > 0, width);
+    wgmma_commit();
+}
+
+/* Multiplies a tile, and gives back all its stages; with KSPLIT all but the last, through which the sums are sent.
+ * Returns the last stage. An expert without tokens has no block: dW's sums are zeros. */
+INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared, int consumer, u32 from, int steps,
+                       struct walk *w)
+{
+    struct place at = place_of(from);
+    const u32 operands = KSPLIT ? shared & DESCRIPTOR_ADDRESS : shared;
+    const u32 consumer_a = operands + consumer * ROWS_EACH * ROW_BYTES;
+    const int blocks = blocks_in(steps);
+    u32 last = 0;
+    (void)w;
+#pragma unroll
+    for (int i = 0; i < MMAS; i++)
+#pragma unroll
+        for (int j = 0; j < ACCUMULATORS; j++)
+            acc[i][j] = 0.0f;
+#pragma unroll 1
+    for (int block = 0; block < blocks; block++) {
+        const u32 scales = scales_at(shared, at.stage), b_scales = scales + SCALES_A * 4;
+        wait_full(shared, &at);
+        const struct kept_scales kept = keep_scales(scales);
+#pragma unroll
+        for (int i = 0; i < mmas; i++) {
+            const u32 row = scales + (consumer * ROWS_EACH + i * 64 + LANE_ROW) * 4;
+            float a[2] = {1.0f, 1.0f};
+            if (SCALES != SCALES_ROWS) {
+                a[0] = shared_scale(row);
+                a[1] = shared_scale(row + 32);
+            }
+            multiply_128(acc, consumer_a + at.stage * STAGE_BYTES + i * SLAB_BYTES,
+                         operands + at.stage * STAGE_BYTES + A_BYTES, width);
+            WGMMA_WAIT(0);
+            if (SCALES != SCALES_LINES && i == mmas - 1 && (!KSPLIT || block < blocks - 1))
+                give_stage(shared, at.stage);
+            promote(acc[i], a, &kept, b_scales);
+        }
+        if (SCALES == SCALES_LINES) { /* all lanes have read B's scales */
+            warp_barrier();
+            give_stage(shared, at.stage);
+        }
+        last = at.stage;
+        place_next(&at);
+    }
+    return last;
+}
+
+/* Waits for the stages of a tile in which the consumer has no rows, and gives them back. The lanes meet at each block,
+ * because one lane gives a stage back for all. */
+INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
+{
+    struct place at = place_of(from);
+    u32 last = 0;
+#pragma unroll 1
+    for (int block = 0; any_lane(block < blocks); block++) {
+        barrier_wait(full_barrier(shared, at.stage), at.phase);
+        warp_barrier();
+        if (!KSPLIT || block < blocks - 1)
+            give_stage(shared, at.stage);
+        last = at.stage;
+        place_next(&at);
+    }
+    return last;
+}
+
+/* SCALES_ROWS: multiplies a consumer's finished sums by the scales of their rows and columns. r0: the first row. */
+INLINE void scale_rows(const struct hopper_params *p, const struct tile *t, int r0, float acc[MMAS][ACCUMULATORS])
+{
+    const i64 expert = t->expert;
+    const struct scales *sa = &p->a_scales, *sb = &p->b_scales;
+    const char *a_from = sa->data + (MODE == MODE_DW ? expert * sa->expert : 0);
+    const char *b_from = sb->data + expert * sb->expert;
+    if (SCALES != SCALES_ROWS)
+        return;
+#pragma unroll
+    for (int i = 0; i < MMAS; i++) {
+        float a[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int r = r0 + i * 64 + LANE_ROW + half * 8;
+            a[half] = 0.0f;
+            if (r < output_rows(p, t)) {
+                int row = MODE == MODE_DW ? r : t->first + r;
+                if (GATHER)
+                    row = token_of(p, gather_index(p, row));
+                a[half] = global_scale(a_from + (i64)row * sa->row);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < ACCUMULATORS; j += 4) {
+            const int c = t->c0 + j * 2 + (LANE & 3) * 2;
+            float b0 = 0.0f, b1 = 0.0f;
+            if (c < p->tile_cols) { /* columns are a multiple of 8 */
+                b0 = global_scale(b_from + (i64)c * sb->row);
+                b1 = global_scale(b_from + (i64)(c + 1) * sb->row);
+            }
+            acc[i][j] *= a[0] * b0;
+            acc[i][j + 1] *= a[0] * b1;
+            acc[i][j + 2] *= a[1] * b0;
+            acc[i][j + 3] *= a[1] * b1;
+        }
+    }
+}
+#endif

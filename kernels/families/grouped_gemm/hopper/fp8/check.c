@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Legal configs of the target "hopper_fp8", the errors of all others, and the configs that are in
+ * the space. */
+#include "kernels/families/grouped_gemm/hopper/fp8/fp8.h"
+
+static const char target_name[] = "hopper_fp8";
+
+/* The parameters that this target knows. */
+static const enum hopper_field fp8_fields[] = {
+    FIELD_BLOCK_SIZE_K,   FIELD_BLOCK_SIZE_M,    FIELD_BLOCK_SIZE_N,   FIELD_GROUP_SIZE_M,
+    FIELD_NUM_KSPLIT,     FIELD_expert_order,    FIELD_num_stages,     FIELD_num_warps,
+    FIELD_raster,         FIELD_schedule,        FIELD_skip_rows,      FIELD_staging_buffers,
+    FIELD_tile_scheduler, FIELD_use_tma_load_dy, FIELD_use_tma_load_w, FIELD_use_tma_load_x,
+    FIELD_use_tma_store,  FIELD_w_eviction,
+};
+enum { FP8_FIELDS = sizeof(fp8_fields) / sizeof(fp8_fields[0]) };
+
+static const struct int_rule role_rules[GEMM_ROLES] = {
+    [GEMM_ROWS] = {64, 256, 64, true, "64, 128 or 256"},
+    [GEMM_COLS] = {64, 256, 64, true, "64, 128, 192 or 256"},
+    [GEMM_SUM] = {FP8_DEPTH, FP8_DEPTH, FP8_DEPTH, true,
+                  "128 for the dimension that this mode sums over"},
+};
+static const struct {
+    enum hopper_field field;
+    struct int_rule rule;
+} int_rules[] = {
+    {FIELD_num_warps, {8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"}},
+    {FIELD_num_stages, {2, 16, 0, true, "2 to 16, as shared memory allows"}},
+    {FIELD_staging_buffers, {1, 8, .use = "1 to 8, as shared memory allows"}},
+    {FIELD_GROUP_SIZE_M, {1, 64, .use = "1 to 64"}},
+    {FIELD_NUM_KSPLIT, {1, HOPPER_KSPLIT_MOST, POWER_OF_TWO, .use = "1, 2, 4 or 8"}},
+};
+static const struct {
+    enum hopper_field field;
+    const char *words[4];
+    bool required;
+    const char *use;
+} text_rules[] = {
+    {FIELD_schedule, {"cooperative"}, true, "cooperative"},
+    {FIELD_raster, {"rows", "columns"}, false, "rows or columns"},
+    {FIELD_tile_scheduler, {"static", "dynamic"}, false, "static or dynamic"},
+    {FIELD_expert_order, {"index", "size"}, false, "index or size"},
+    {FIELD_w_eviction,
+     {"evict_first", "evict_normal", "evict_unchanged"},
+     false,
+     "evict_first, evict_normal or evict_unchanged"},
+};
+static const enum hopper_field bools[] = {FIELD_skip_rows, FIELD_use_tma_load_dy,
+                                          FIELD_use_tma_load_w, FIELD_use_tma_load_x,
+                                          FIELD_use_tma_store};
+
+#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+static int fp8_check_text(const struct hopper_values *h, size_t rule, struct rejection *why)
+{
+    const enum hopper_field f = text_rules[rule].field;
+    if (h->of[f].type == VALUE_NONE) {
+        return text_rules[rule].required ? gemm_rules_missing(hopper_field_names[f], target_name,
+                                                              text_rules[rule].use, why)
+                                         : 0;
+    }
+    for (const char *const *w = text_rules[rule].words; *w; w++) {
+        if (hopper_says(h, f, *w)) {
+            return 0;
+        }
+    }
+    return gemm_rules_refuse(hopper_field_names[f], &h->of[f], target_name, text_rules[rule].use,
+                             why);
+}
+
+static int fp8_check_values(const struct gemm *v, const struct hopper_values *h,
+                            struct rejection *why)
+{
+    int r = 0;
+    for (int i = 0; i < GEMM_ROLES && r == 0; i++) {
+        r = gemm_rules_int(&role_rules[gemm_roles[v->mode][i]], gemm_block_names[i],
+                           &h->of[hopper_blocks[i]], target_name, why);
+    }
+    for (size_t i = 0; i < COUNT(int_rules) && r == 0; i++) {
+        r = gemm_rules_int(&int_rules[i].rule, hopper_field_names[int_rules[i].field],
+                           &h->of[int_rules[i].field], target_name, why);
+    }
+    for (size_t i = 0; i < COUNT(text_rules) && r == 0; i++) {
+        r = fp8_check_text(h, i, why);
+    }
+    for (size_t i = 0; i < COUNT(bools) && r == 0; i++) {
+        const struct value *value = &h->of[bools[i]];
+        if (value->type != VALUE_NONE && value->type != VALUE_BOOL) {
+            r = rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
+                              hopper_field_names[bools[i]]);
+        }
+    }
+    return r;
+}
+
+/* What this mode sums over, and the columns of its output. */
+static int fp8_check_problem(const struct gemm *v, struct rejection *why)
+{
+    const bool forward = v->mode == GEMM_FORWARD, dw = v->mode == GEMM_DW;
+    const int64_t sum = forward ? v->k : v->n;
+    const struct rule rules[] = {
+        {!v->quant->is_scaled, "quant",
+         "quant=none: this kernel takes fp8 operands with scales; the target hopper takes others"},
+        {v->out != DTYPE_BF16 && !(dw && v->out == DTYPE_FP32), "dtype_out",
+         "the fp8 kernel writes bf16, in dW also fp32"},
+        {v->accumulate && v->out != DTYPE_FP32, "accumulate_fp32",
+         "accumulate without dtype_out=fp32: the fp8 kernel adds in fp32 only"},
+        {!dw && sum % 16, forward ? "sum_16" : "sum_16",
+         "mode forward sums over K, dX over N: # elements are no multiple of 16 bytes; pad them",
+         sum},
+        {v->out_cols % 8, "columns_8",
+         "the output has # columns, no multiple of 8: this kernel writes pieces of 16 bytes; pad "
+         "them",
+         v->out_cols},
+        {dw && (v->gather_x || v->gather_dy), "sums_permuted",
+         "dW of fp8 takes dy and x transposed, in the order of experts: set permute_x and "
+         "permute_y "
+         "to false"},
+    };
+    return gemm_rules_reject(rules, COUNT(rules), why);
+}
+
+static int fp8_check_loads(const struct gemm *v, const struct hopper_values *h,
+                           struct rejection *why)
+{
+    const struct rule rules[] = {
+        {!hopper_bool(h, FIELD_use_tma_load_w, true) ||
+             (!v->gather_x && !hopper_bool(h, FIELD_use_tma_load_x, true)) ||
+             (!v->gather_dy && !hopper_bool(h, FIELD_use_tma_load_dy, true)),
+         "tma_loads",
+         "use_tma_load_*=false: the fp8 kernel loads contiguous operands by TMA only; leave it out "
+         "or set it to true"},
+        {v->mode == GEMM_DW && hopper_says(h, FIELD_tile_scheduler, "dynamic"), "tile_scheduler",
+         "tile_scheduler=dynamic is for forward and dX: in dW use expert_order=size"},
+        {v->mode == GEMM_DW && h->of[FIELD_w_eviction].type != VALUE_NONE, "w_eviction",
+         "w_eviction is of the weights that forward and dX load: leave it out in dW"},
+        {v->mode != GEMM_DW && hopper_says(h, FIELD_expert_order, "size"), "expert_order",
+         "expert_order=size is for dW: only there tiles differ in length"},
+        {hopper_says(h, FIELD_expert_order, "size") && v->experts > HOPPER_SORT_MAX, "expert_order",
+         "expert_order=size sorts up to # experts, and there are #: take index", HOPPER_SORT_MAX,
+         v->experts},
+    };
+    return gemm_rules_reject(rules, COUNT(rules), why);
+}
+
+/* Blocks of 128 along the sum; 0 in dW, where each expert has its own number. */
+static int64_t fp8_count_blocks(const struct gemm *v)
+{
+    const int64_t depth = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
+    return (depth + FP8_DEPTH - 1) / FP8_DEPTH;
+}
+
+static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
+                          const struct device_info *info, struct rejection *why)
+{
+    const bool dw = v->mode == GEMM_DW;
+    const int slab = hopper_slab_cols(v);
+    const int pieces = t->c / slab * 2;
+    const int64_t blocks = fp8_count_blocks(v);
+    const bool split = t->ksplit > 1;
+    const struct rule rules[] = {
+        {t->r % (64 * t->consumers), "rows_per_warpgroup",
+         "a tile of # rows cannot be split among # warpgroups of 64: take num_warps=8 or a larger "
+         "tile",
+         t->r, t->consumers},
+        {fp8_count_sums(t) > FP8_SUMS_MOST, "registers",
+         "a warpgroup with # x # of the tile holds # sums per thread beside # temporary ones, # "
+         "fit in all: take a smaller tile or more warps",
+         t->rows_each, t->c, t->accumulators, t->c / 2, FP8_SUMS_MOST,
+         .required = fp8_count_sums(t), .limit = FP8_SUMS_MOST},
+        {t->skip_rows && (t->r == 64 || dw), "skip_rows",
+         "skip_rows=true is for forward and dX with tiles of more than 64 rows: set it to false"},
+        {!t->tma_store && t->staging != 1, "staging_without_tma",
+         "staging_buffers=# without use_tma_store: threads store what they staged at once; set it "
+         "to 1",
+         t->staging},
+        {t->tma_store && t->staging > pieces, "staging_too_many",
+         "staging_buffers=# is more than two tiles of # columns fill", t->staging, t->c},
+        {split && dw, "split_mode",
+         "NUM_KSPLIT=# is for forward and dX: dW sums over each expert's rows, which may be none; "
+         "set it to 1",
+         t->ksplit},
+        {split && (t->dynamic || t->tma_store), "split_schedule",
+         "NUM_KSPLIT=# needs tile_scheduler=static and use_tma_store=false: the thread blocks that "
+         "share a tile walk the tiles in step, and their threads add up the parts",
+         t->ksplit},
+        {split && !v->quant->sum_block, "split_rows",
+         "NUM_KSPLIT=# is for quant=fp8_block: scales of rows come after the whole sum; set it to "
+         "1",
+         t->ksplit},
+        {split && blocks < t->ksplit, "split_depth",
+         "NUM_KSPLIT=# parts of a sum over # blocks of #: each part has one at least; take up to #",
+         t->ksplit, blocks, FP8_DEPTH, blocks},
+        {t->smem > info->smem_optin, "shared_memory",
+         "tile # x # with # stages and # staging buffers needs # bytes of shared memory, the "
+         "device "
+         "has #: take fewer stages or buffers, or a smaller tile",
+         t->r, t->c, t->stages, t->staging, t->smem, info->smem_optin, .required = t->smem,
+         .limit = info->smem_optin},
+    };
+    return gemm_rules_reject(rules, COUNT(rules), why);
+}
+
+int fp8_check(const struct problem *p, const struct record *config, const struct device_info *info,
+              struct rejection *why)
+{
+    static const char *known[FP8_FIELDS + 1];
+    for (int i = 0; i < FP8_FIELDS; i++) {
+        known[i] = hopper_field_names[fp8_fields[i]];
+    }
+    struct gemm v;
+    struct hopper_values h;
+    struct hopper_tile t;
+    gemm_view(p, &v);
+    int r = fp8_check_problem(&v, why);
+    r = r ? r : gemm_rules_check(&v, config, known, NULL, why);
+    if (r) {
+        return r;
+    }
+    hopper_values_read(config, &h);
+    r = fp8_check_values(&v, &h, why);
+    r = r ? r : fp8_check_loads(&v, &h, why);
+    if (r) {
+        return r;
+    }
+    fp8_tile_of(&v, &h, &t);
+    return fp8_check_tile(&v, &t, info, why);
+}
+
+/* Takes a problem for which the smallest config is legal, as hopper_takes() does. */
+int fp8_takes(const struct problem *p, const struct device_info *info, struct rejection *why)
+{
+    struct record smallest;
+    struct gemm v;
+    gemm_view(p, &v);
+    record_init(&smallest);
+    for (int i = 0; i < GEMM_ROLES; i++) {
+        record_put_int(&smallest, gemm_block_names[i],
+                       gemm_roles[v.mode][i] == GEMM_SUM ? FP8_DEPTH : 64);
+    }
+    record_put_int(&smallest, "num_warps", 8);
+    record_put_int(&smallest, "num_stages", 2);
+    record_put_text(&smallest, "schedule", "cooperative");
+    return fp8_check(p, &smallest, info, why);
+}
+
+/* The number of tiles if all experts have equally many rows. */
+static int64_t fp8_count_tiles(const struct gemm *v, const struct hopper_tile *t)
+{
+    const int64_t experts = v->m < v->experts ? v->m : v->experts;
+    const int64_t rows = experts > 0 ? (v->m + experts - 1) / experts : 0;
+    return experts * ((rows + t->r - 1) / t->r) * ((v->out_cols + t->c - 1) / t->c);
+}
+
+/* As in the space of 16-bit operands, a tile has a usual config: all stages that fit, two staging
+ * buffers or one where that makes room for a stage, TMA stores. Up to two departures are tried
+ * together. */
+int fp8_worth(const struct problem *p, const struct record *config, const struct device_info *info,
+              struct rejection *why)
+{
+    enum { DEPARTURES_MOST = 2, STAGING_USUAL = 2 };
+    struct gemm v;
+    struct hopper_tile t;
+    gemm_view(p, &v);
+    fp8_tile_make(&v, config, &t);
+    const int fit = fp8_stages_fit(&v, &t, info);
+    const bool stores = !v.scatter && t.ksplit == 1 && (!t.tma_store || t.staging != STAGING_USUAL);
+    const int n = (t.stages < fit) + stores + (t.skip_rows || t.dynamic);
+    const struct rule rules[] = {
+        {t.consumers == 1 && t.r > 64, "one_consumer_tall",
+         "# rows with one multiplying warpgroup: two hide each other's promotions", t.r},
+        {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},
+        {t.ksplit > 1 && fp8_count_tiles(&v, &t) * (t.ksplit / 2) >= info->sm_count, "split_enough",
+         "NUM_KSPLIT=#: about # tiles of # x # keep # SMs busy with half as many parts", t.ksplit,
+         fp8_count_tiles(&v, &t), t.r, t.c, info->sm_count},
+        {n > DEPARTURES_MOST, "departures",
+         "# departures from this tile's usual config (all stages, its usual stores, all rows "
+         "multiplied): up to # are tried together",
+         n, DEPARTURES_MOST},
+    };
+    return gemm_rules_reject(rules, COUNT(rules), why);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "hopper_fp8" inside: fp8 operands on the template of the target "hopper".
+ *
+ *   tile.c     the twin of a problem, and a config as the template sees it
+ *   check.c    legal configs, and legal configs that are in the space
+ *   target.c   the tunables, the variant and the launch
+ *   model.c    predicted time, and the analytic default
+ *
+ * The template counts two fp8 elements as one of 16 bits (hopper/fp8.cu). So a problem has a
+ * "twin": the 16-bit problem with the same bytes in memory, whose tile, tensor maps, arguments and
+ * predicted time the target "hopper" computes. The twin of dX is a forward problem, because W lies
+ * transposed.
+ */
+#ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_FP8_FP8_H
+#define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_FP8_FP8_H
+
+#include "kernels/families/grouped_gemm/hopper/host/hopper.h"
+
+enum {
+    FP8_DEPTH = 128,     /* length of a block of the reduction, in elements */
+    FP8_UNIT = 2,        /* elements that the template counts as one */
+    FP8_SUMS_MOST = 192, /* registers of a consumer's thread for sums and temporary sums */
+};
+
+void fp8_twin(const struct gemm *v, struct gemm *twin);
+
+/* Registers of a thread for its sums, and for the temporary sums of 64 rows. */
+int fp8_count_sums(const struct hopper_tile *t);
+
+/* The tile of a config whose values are legal one by one; as the template sees it. */
+void fp8_tile_of(const struct gemm *v, const struct hopper_values *h, struct hopper_tile *t);
+void fp8_tile_make(const struct gemm *v, const struct record *config, struct hopper_tile *t);
+
+/* The rows of dW's experts as the template counts them: tokens by two, filled up to blocks. */
+int64_t fp8_token_units(int64_t rows);
+
+/* Stages that fit beside the tile's staging buffers. */
+int fp8_stages_fit(const struct gemm *v, const struct hopper_tile *t,
+                   const struct device_info *info);
+
+int fp8_takes(const struct problem *p, const struct device_info *info, struct rejection *why);
+int fp8_check(const struct problem *p, const struct record *config, const struct device_info *info,
+              struct rejection *why);
+int fp8_worth(const struct problem *p, const struct record *config, const struct device_info *info,
+              struct rejection *why);
+int fp8_choose(const struct problem *p, const struct device_info *info, struct record *config,
+               struct error *err);
+double fp8_predict(const struct problem *p, const struct record *config,
+                   const struct device_info *info, const struct workload *w);
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ---- scales: the producer's part of fp8 ---------------------------------------------------------------- */
+/*
+ * Scales come through shared memory, in each stage beside the operands: those of A's rows, then those of B (SCALES in
+ * params.cu). A warp of the producer copies four bytes for each scale (cp.async), so scales may have any strides. fp8.cu
+ * says what a scale is for.
+ */
+#if FP8
+#if TILE_D != 64 || MODE == MODE_DX || PINGPONG || STAGGERED || DEFERRED || SWAP_AB || CLUSTER > 1 || GATHER_DY
+#error "fp8 has cooperative tiles of rows, in forward (also for dX) and dW"
+#endif
+#if MODE == MODE_DW && (GATHER || SCALES == SCALES_BLOCKS || LOADERS > 3)
+#error "in dW both operands have a scale for each row, and come by TMA"
+#endif
+#if MODE != MODE_DW && SCALES == SCALES_LINES
+#error "in forward the weights have scales of 128 x 128 or of rows"
+#endif
+
+INLINE u32 scales_at(u32 shared, u32 stage)
+{
+    return shared + SCALES_AT + stage * SCALES_BYTES;
+}
+
+/* Copies the scales of `exist` rows from `row` on, of block `block` of the reduction, to `to`. Called by a warp. */
+INLINE void copy_line_scales(const struct scales *s, int row, int exist, int most, int block, u32 to)
+{
+    const char *from = s->data + (i64)(row + LANE) * s->row + (i64)block * s->block;
+#pragma unroll
+    for (int i = 0; i < most; i += 32)
+        if (i + LANE < exist)
+            copy4(to + (i + LANE) * 4, from + i * s->row);
+}
+
+/* Copies the scale of each group of the tile's columns. */
+INLINE void copy_block_scales(const struct hopper_params *p, const struct tile *t, int block, int group, u32 to)
+{
+    const struct scales *s = &p->b_scales;
+    const int c = t->c0 + group * GROUP;
+    if (group < GROUPS && c < p->tile_cols)
+        copy4(to + group * 4, s->data + t->expert * s->expert + (i64)(c / 128) * s->row + (i64)block * s->block);
+}
+
+/* The loop of the warp that copies scales: a stage's "full" mbarrier waits for each of its lanes. */
+INLINE void produce_scales(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
+{
+    struct walk w = walk_begin(p, tiles);
+    struct place at = place_of(0);
+#pragma unroll 1
+    while (w.id < tiles) {
+        const struct tile t = locate_tile(p, s, w.id);
+        const int blocks = blocks_of(p, t.rows);
+        const int first = MODE == MODE_DW ? t.first / TILE_D : FIRST_BLOCK(p);
+        const int row = MODE == MODE_DW ? t.r0 : t.first + t.r0;
+        const int exist = at_most(output_rows(p, &t) - t.r0, TILE_R);
+#pragma unroll 1
+        for (int block = 0; block < blocks; block++) {
+            const u32 to = scales_at(shared, at.stage);
+            barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
+            copy_line_scales(&p->a_scales, row, exist, TILE_R, first + block, to);
+            if (SCALES == SCALES_BLOCKS)
+                copy_block_scales(p, &t, first + block, LANE, to + SCALES_A * 4);
+            else
+                copy_line_scales(&p->b_scales, t.c0, at_most(p->tile_cols - t.c0, TILE_C), TILE_C, first + block,
+                                 to + SCALES_A * 4);
+            copies_arrive(full_barrier(shared, at.stage));
+            place_next(&at);
+        }
+        walk_next(shared, &w);
+    }
+    copies_wait();
+}
+
+/* ---- gathered rows: the threads that copy A's rows also copy the rows' scales ---- */
+
+#if GATHER
+#define SCALED ((TILE_R + 127) / 128) /* rows whose scale a thread copies: of eight threads with the same rows, each other rows */
+
+/* `index`: gather indices of this thread's rows, THREAD / 8 + 16 j. Finds the tokens of the rows j = THREAD % 8 + 8 n. */
+INLINE void find_scaled(const struct hopper_params *p, const int *index, int token[SCALED])
+{
+#pragma unroll
+    for (int j = 0; j < TILE_R / 16; j++)
+        if ((THREAD & 7) == (j & 7))
+            token[j / 8] = index[j] < 0 ? -1 : token_of(p, index[j]);
+}
+
+INLINE void copy_gathered_scales(const struct hopper_params *p, const struct tile *t, const int token[SCALED], int block,
+                                 u32 to)
+{
+    const struct scales *s = &p->a_scales;
+    if (SCALES == SCALES_ROWS)
+        return;
+#pragma unroll
+    for (int n = 0; n < SCALED; n++) {
+        const int r = (THREAD >> 3) + 16 * ((THREAD & 7) + 8 * n);
+        if (r < TILE_R && token[n] >= 0)
+            copy4(to + r * 4, s->data + (i64)token[n] * s->row + (i64)block * s->block);
+    }
+    copy_block_scales(p, t, block, THREAD, to + SCALES_A * 4);
+}
+#endif
+#endif
