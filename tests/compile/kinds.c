@@ -26,7 +26,8 @@ static const struct {
     {"dW-px", "mode=dW permute_x=true"},
     {"dW-py", "mode=dW permute_y=true"},
 };
-static const char *const types_in[] = {"bf16", "fp16", "fp32"};
+/* types of the operands, or quantisations */
+static const char *const types_in[] = {"bf16", "fp16", "fp32", "fp8_block", "fp8_row"};
 static const char *const types_out[] = {"same", "fp32"};
 static const char *const sizes[] = {
     "M=65536 N=8192 K=8192 experts=8 topk=2",
@@ -47,7 +48,8 @@ enum {
 static int make_problem(const struct kind *k, uint32_t size, struct problem *p, struct error *err)
 {
     char text[512];
-    snprintf(text, sizeof(text), "grouped_gemm %s dtype_in=%s dtype_out=%s %s", k->mode, k->in,
+    const char *field = strncmp(k->in, "fp8", 3) == 0 ? "quant" : "dtype_in";
+    snprintf(text, sizeof(text), "grouped_gemm %s %s=%s dtype_out=%s %s", k->mode, field, k->in,
              k->out, sizes[size]);
     return problem_parse(p, text, err);
 }
@@ -182,7 +184,11 @@ static int add_kind(struct kinds *k, struct kind kind, struct error *err)
     kind.first = k->n;
     for (uint32_t size = 0; size < N_SIZES && r == 0; size++) {
         struct problem p;
+        struct rejection why;
         r = make_problem(&kind, size, &p, err);
+        if (r == 0 && k->target->takes && k->target->takes(&p, &k->info, &why)) {
+            continue;
+        }
         r = r ? r : add_space(k, &p, size, err);
     }
     keep_distinct(k, kind.first);

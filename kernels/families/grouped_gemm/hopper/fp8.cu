@@ -169,42 +169,38 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
     return last;
 }
 
-/* SCALES_ROWS: multiplies a consumer's finished sums by the scales of their rows and columns. r0: the first row. */
-INLINE void scale_rows(const struct hopper_params *p, const struct tile *t, int r0, float acc[MMAS][ACCUMULATORS])
+/* SCALES_ROWS: multiplies the finished sums of 64 rows, from r0 on, by the scales of their rows and columns. */
+INLINE void scale_rows(const struct hopper_params *p, const struct tile *t, int r0, float acc[ACCUMULATORS])
 {
-    const i64 expert = t->expert;
     const struct scales *sa = &p->a_scales, *sb = &p->b_scales;
-    const char *a_from = sa->data + (MODE == MODE_DW ? expert * sa->expert : 0);
-    const char *b_from = sb->data + expert * sb->expert;
+    const int c0 = t->c0 + (LANE & 3) * 2;
+    const char *b_from = sb->data + t->expert * sb->expert + c0 * sb->row;
+    float a[2];
     if (SCALES != SCALES_ROWS)
         return;
 #pragma unroll
-    for (int i = 0; i < MMAS; i++) {
-        float a[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int r = r0 + i * 64 + LANE_ROW + half * 8;
-            a[half] = 0.0f;
-            if (r < output_rows(p, t)) {
-                int row = MODE == MODE_DW ? r : t->first + r;
-                if (GATHER)
-                    row = token_of(p, gather_index(p, row));
-                a[half] = global_scale(a_from + (i64)row * sa->row);
-            }
+    for (int half = 0; half < 2; half++) {
+        const int r = r0 + LANE_ROW + half * 8;
+        a[half] = 0.0f;
+        if (r < output_rows(p, t)) {
+            int row = MODE == MODE_DW ? r : t->first + r;
+            if (GATHER)
+                row = token_of(p, gather_index(p, row));
+            a[half] = global_scale(sa->data + (MODE == MODE_DW ? t->expert * sa->expert : 0) + row * sa->row);
         }
+    }
 #pragma unroll
-        for (int j = 0; j < ACCUMULATORS; j += 4) {
-            const int c = t->c0 + j * 2 + (LANE & 3) * 2;
-            float b0 = 0.0f, b1 = 0.0f;
-            if (c < p->tile_cols) { /* columns are a multiple of 8 */
-                b0 = global_scale(b_from + (i64)c * sb->row);
-                b1 = global_scale(b_from + (i64)(c + 1) * sb->row);
-            }
-            acc[i][j] *= a[0] * b0;
-            acc[i][j + 1] *= a[0] * b1;
-            acc[i][j + 2] *= a[1] * b0;
-            acc[i][j + 3] *= a[1] * b1;
+    for (int j = 0; j < ACCUMULATORS; j += 4) { /* of every 8 columns this lane has two; columns are a multiple of 8 */
+        float b0 = 0.0f, b1 = 0.0f;
+        if (c0 + j * 2 < p->tile_cols) {
+            b0 = global_scale(b_from);
+            b1 = global_scale(b_from + sb->row);
         }
+        b_from += 8 * sb->row;
+        acc[j] *= a[0] * b0;
+        acc[j + 1] *= a[0] * b1;
+        acc[j + 2] *= a[1] * b0;
+        acc[j + 3] *= a[1] * b1;
     }
 }
 #endif

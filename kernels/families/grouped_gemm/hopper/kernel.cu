@@ -126,9 +126,16 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 
         mainloop_end(acc, shared, last, steps);
 #if FP8
-        scale_rows(p, &t, r0, acc);
-#endif
+#pragma unroll
+        for (int i = 0; i < (KSPLIT ? 1 : MMAS); i++) {
+            if (i > 0)
+                find_rows(p, &t, r0 + i * 64, consumer, &rows);
+            scale_rows(p, &t, r0 + i * 64, acc[i]);
+            write_tile(p, &t, r0 + i * 64, consumer, shared, acc + i, &rows, &ring, last, w.id < tiles);
+        }
+#else
         write_tile(p, &t, r0, consumer, shared, acc, &rows, &ring, last, w.id < tiles);
+#endif
         if (NEXT_LATE) {
             walk_next(shared, &w);
             work = work_at(p, s, w.id, tiles, consumer);

@@ -101,7 +101,11 @@
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of a consumer's part of a tile */
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas, of 64 rows each, for a step of that part */
 /* how many of the MMAS groups of 64 rows are written at once */
+#if FP8
+#define WRITTEN 1 /* a smaller staging buffer leaves room for a stage */
+#else
 #define WRITTEN (STAGGERED ? 1 : MMAS)
+#endif
 #define ACCUMULATORS (TILE_C / 2)                          /* registers of a thread for the sums of one wgmma */
 #define STEPS (TILE_D / 16)                                /* wgmmas in sequence for a block: each takes 16 of d */
 

@@ -63,6 +63,7 @@ void fp8_tile_of(const struct gemm *v, const struct hopper_values *h, struct hop
     t->scales = !v->quant->sum_block ? HOPPER_SCALE_ROWS
                 : v->mode == GEMM_DW ? HOPPER_SCALE_LINES
                                      : HOPPER_SCALE_BLOCKS;
+    t->rows_written = 64;
     t->smem = hopper_shared_bytes(&twin, t);
     if (t->consumers > 1) { /* a producer's warp that copies scales spilled 40 registers */
         t->consumer_registers = t->gather ? 216 : 224;
