@@ -96,6 +96,7 @@ def config(row, r, c, warps, stages, staging=1, **more):
 
 TILES = [(256, 128, 12, 4), (256, 64, 12, 4), (128, 192, 12, 4), (128, 128, 12, 5), (128, 64, 12, 6), (64, 192, 8, 5),
          (64, 128, 8, 6), (64, 64, 8, 8)]
+SWAPPED = [(128, 256, 12, 4), (96, 256, 12, 4), (192, 128, 12, 4), (160, 128, 12, 4), (64, 128, 8, 6)]
 
 
 def check_configs(row):
@@ -113,6 +114,8 @@ def check_configs(row):
         out.append(config(row, r, c, warps, max(2, stages - less), 2 if r * c < 128 * 192 and not less else 1, **more))
     if not dw and row.quant == "fp8_block":
         out += [config(row, 64, c, 8, 4, NUM_KSPLIT=s) for c in (64, 128) for s in (2, 4, 8)]
+        out += [config(row, *tile, swap_ab=True, **more) for tile in SWAPPED for more in
+                ({}, {"tma": False}, {"tile_scheduler": "dynamic"}, {"GROUP_SIZE_M": 8, "raster": "columns"})]
     return list(dict.fromkeys(out))
 
 
@@ -128,6 +131,10 @@ def time_configs(row):
     for (r, c, warps, stages, staging), order in itertools.product(tiles, orders):
         if r > 64 or row.m // row.experts <= 128:
             out.append(config(row, r, c, warps, stages, staging, **order))
+    if row.mode != "dW" and row.quant == "fp8_block":
+        out += [config(row, *tile, swap_ab=True, **order, **more) for tile in SWAPPED for order in orders[:2]
+                for more in ({}, {"tile_scheduler": "dynamic"}, {"tma": False})
+                if tile[0] > 64 or row.m // row.experts <= 128]
     if row.mode != "dW":
         out += [config(row, r, c, 12, stages, 1, GROUP_SIZE_M=8, tile_scheduler="dynamic", skip_rows=skip)
                 for r, c, stages in ((256, 128, 4), (128, 192, 5)) for skip in (False, True)]

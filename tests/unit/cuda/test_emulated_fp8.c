@@ -454,6 +454,14 @@ static const struct {
      SUMS "BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 num_warps=8 num_stages=3 use_tma_store=false"},
     {"mode=dW M=300 N=72 K=104 quant=fp8_block dtype_out=fp32",
      SUMS "BLOCK_SIZE_N=64 BLOCK_SIZE_K=128 num_warps=8 num_stages=3"},
+    {"mode=forward " RAGGED "N=456 K=272 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=96 BLOCK_SIZE_N=256 num_warps=12 num_stages=3 swap_ab=true"},
+    {"mode=forward " RAGGED "topk=2 permute_x=true N=200 K=272 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=144 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 swap_ab=true "
+          "use_tma_load_x=false use_tma_store=false"},
+    {"mode=dX " RAGGED "permute_x=true N=272 K=136 quant=fp8_block",
+     DX "BLOCK_SIZE_M=64 BLOCK_SIZE_K=128 num_warps=8 num_stages=4 use_tma_store=false "
+        "swap_ab=true tile_scheduler=dynamic"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
@@ -524,7 +532,8 @@ static const struct {
     {"scales", {"FIRST_BLOCK(p);", "FIRST_BLOCK(p) + 1;"}, 3, false},
     {"scales", {"t->expert * s->expert", "0"}, 7, false},
     {"scales", {"(i64)(c / 128) * s->row", "(i64)(c / 256) * s->row"}, 1, false},
-    {"scales", {"MODE == MODE_DW ? t.r0 : t.first + t.r0", "t.r0"}, 7, false},
+    {"scales", {"t.first + (SWAP_AB", "(SWAP_AB"}, 7, false},
+    {"scales", {"t->r0 + group * 64", "t->r0"}, 18, false},
     {"scales", {"t.first / TILE_D", "0"}, 13, false},
     {"scheduler", {"(u32)size + 127) / 128 * 64", "(u32)size + 63) / 64 * 32"}, 16, false},
 };

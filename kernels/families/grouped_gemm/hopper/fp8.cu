@@ -61,8 +61,9 @@ INLINE void promote_8(float *d, int g, const float s[8])
 #define LANE_ROW ((THREAD >> 5 & 3) * 16 + (LANE >> 2))
 
 /* Scales of a stage that a lane keeps while it multiplies: B's, if a group of columns has one. */
+#define GROUP_SCALES (SCALES == SCALES_BLOCKS && !SWAP_AB)
 struct kept_scales {
-    float b[SCALES == SCALES_BLOCKS ? GROUPS : 1];
+    float b[GROUP_SCALES ? GROUPS : 1];
 };
 
 INLINE struct kept_scales keep_scales(u32 scales)
@@ -70,21 +71,21 @@ INLINE struct kept_scales keep_scales(u32 scales)
     struct kept_scales k;
     k.b[0] = 1.0f;
 #pragma unroll
-    for (int g = 0; SCALES == SCALES_BLOCKS && g < GROUPS; g++)
+    for (int g = 0; GROUP_SCALES && g < GROUPS; g++)
         k.b[g] = shared_scale(scales + (SCALES_A + g) * 4);
     return k;
 }
 
 /* Adds the temporary sums of 64 rows, times a[0] (a[1]: 8 rows below) and the scales of B, to `acc`. */
-INLINE void promote(float acc[ACCUMULATORS], const float a[2], const struct kept_scales *k, u32 b_scales)
+INLINE void promote(float acc[ACCUMULATORS], const float a[2], const struct kept_scales *k, u32 b_scales, int width)
 {
 #pragma unroll
-    for (int g = 0; g < ACCUMULATORS / 8; g++) { /* 16 columns: of every 8 this lane has two */
+    for (int g = 0; g < width / 16; g++) { /* 16 columns: of every 8 this lane has two */
         float s[8];
 #pragma unroll
         for (int i = 0; i < 8; i += 4) {
-            float b0 = k->b[SCALES == SCALES_BLOCKS ? g * 16 / GROUP : 0], b1 = b0;
-            if (SCALES == SCALES_LINES)
+            float b0 = k->b[GROUP_SCALES ? g * 16 / GROUP : 0], b1 = b0;
+            if (COLUMN_SCALES)
                 shared_scales(b_scales + (g * 16 + i * 2 + (LANE & 3) * 2) * 4, &b0, &b1);
             s[i] = a[0] * b0;
             s[i + 1] = a[0] * b1;
@@ -119,7 +120,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
 #pragma unroll
     for (int i = 0; i < MMAS; i++)
 #pragma unroll
-        for (int j = 0; j < ACCUMULATORS; j++)
+        for (int j = 0; j < width / 2; j++)
             acc[i][j] = 0.0f;
 #pragma unroll 1
     for (int block = 0; block < blocks; block++) {
@@ -128,20 +129,22 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
         const struct kept_scales kept = keep_scales(scales);
 #pragma unroll
         for (int i = 0; i < mmas; i++) {
-            const u32 row = scales + (consumer * ROWS_EACH + i * 64 + LANE_ROW) * 4;
             float a[2] = {1.0f, 1.0f};
-            if (SCALES != SCALES_ROWS) {
+            if (SWAP_AB) {
+                a[0] = a[1] = shared_scale(scales + (consumer * (ROWS_EACH / 64) + i) * 4);
+            } else if (SCALES != SCALES_ROWS) {
+                const u32 row = scales + (consumer * ROWS_EACH + i * 64 + LANE_ROW) * 4;
                 a[0] = shared_scale(row);
                 a[1] = shared_scale(row + 32);
             }
             multiply_128(acc, consumer_a + at.stage * STAGE_BYTES + i * SLAB_BYTES,
                          operands + at.stage * STAGE_BYTES + A_BYTES, width);
             WGMMA_WAIT(0);
-            if (SCALES != SCALES_LINES && i == mmas - 1 && (!KSPLIT || block < blocks - 1))
+            if (!COLUMN_SCALES && i == mmas - 1 && (!KSPLIT || block < blocks - 1))
                 give_stage(shared, at.stage);
-            promote(acc[i], a, &kept, b_scales);
+            promote(acc[i], a, &kept, b_scales, width);
         }
-        if (SCALES == SCALES_LINES) { /* all lanes have read B's scales */
+        if (COLUMN_SCALES) { /* all lanes have read B's scales */
             warp_barrier();
             give_stage(shared, at.stage);
         }

@@ -127,7 +127,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         mainloop_end(acc, shared, last, steps);
 #if FP8
 #pragma unroll
-        for (int i = 0; i < (KSPLIT ? 1 : MMAS); i++) {
+        for (int i = 0; i < (KSPLIT || SWAP_AB ? 1 : MMAS); i++) {
             if (i > 0)
                 find_rows(p, &t, r0 + i * 64, consumer, &rows);
             scale_rows(p, &t, r0 + i * 64, acc[i]);

@@ -169,8 +169,10 @@
 #define SCALES_ROWS 2   /* A and B: a scale for each row, after the sum */
 #define GROUP (TILE_C % 128 == 0 ? 128 : TILE_C % 64 == 0 ? 64 : TILE_C % 32 == 0 ? 32 : 16)
 #define GROUPS (TILE_C / GROUP)
-#define SCALES_A (SCALES == SCALES_ROWS ? 0 : TILE_R)
-#define SCALES_B (SCALES == SCALES_ROWS ? 0 : SCALES == SCALES_LINES ? TILE_C : (GROUPS + 3) / 4 * 4)
+/* SWAP_AB: the weights are A, with a scale for each 64 rows; the routed rows are B, with a scale for each column */
+#define COLUMN_SCALES (SCALES == SCALES_LINES || (SWAP_AB && SCALES == SCALES_BLOCKS))
+#define SCALES_A (SCALES == SCALES_ROWS ? 0 : SWAP_AB ? 4 : TILE_R)
+#define SCALES_B (SCALES == SCALES_ROWS ? 0 : COLUMN_SCALES ? TILE_C : (GROUPS + 3) / 4 * 4)
 #define SCALE_WARP (SCALES != SCALES_ROWS && !GATHER) /* a warp of the producer copies scales */
 #define SCALES_BYTES ((SCALES_A + SCALES_B) * 4)
 #endif

@@ -7,11 +7,11 @@ static const char target_name[] = "hopper_fp8";
 
 /* The parameters that this target knows. */
 static const enum hopper_field fp8_fields[] = {
-    FIELD_BLOCK_SIZE_K,   FIELD_BLOCK_SIZE_M,    FIELD_BLOCK_SIZE_N,   FIELD_GROUP_SIZE_M,
-    FIELD_NUM_KSPLIT,     FIELD_expert_order,    FIELD_num_stages,     FIELD_num_warps,
-    FIELD_raster,         FIELD_schedule,        FIELD_skip_rows,      FIELD_staging_buffers,
-    FIELD_tile_scheduler, FIELD_use_tma_load_dy, FIELD_use_tma_load_w, FIELD_use_tma_load_x,
-    FIELD_use_tma_store,  FIELD_w_eviction,
+    FIELD_BLOCK_SIZE_K,   FIELD_BLOCK_SIZE_M,   FIELD_BLOCK_SIZE_N,    FIELD_GROUP_SIZE_M,
+    FIELD_NUM_KSPLIT,     FIELD_expert_order,   FIELD_num_stages,      FIELD_num_warps,
+    FIELD_raster,         FIELD_schedule,       FIELD_skip_rows,       FIELD_staging_buffers,
+    FIELD_swap_ab,        FIELD_tile_scheduler, FIELD_use_tma_load_dy, FIELD_use_tma_load_w,
+    FIELD_use_tma_load_x, FIELD_use_tma_store,  FIELD_w_eviction,
 };
 enum { FP8_FIELDS = sizeof(fp8_fields) / sizeof(fp8_fields[0]) };
 
@@ -21,6 +21,9 @@ static const struct int_rule role_rules[GEMM_ROLES] = {
     [GEMM_SUM] = {FP8_DEPTH, FP8_DEPTH, FP8_DEPTH, true,
                   "128 for the dimension that this mode sums over"},
 };
+/* Routed rows, with swap_ab. */
+static const struct int_rule swapped_rows = {32, 192, HOPPER_GRAIN, true,
+                                             "with swap_ab=true a multiple of 16 from 32 to 192"};
 static const struct {
     enum hopper_field field;
     struct int_rule rule;
@@ -46,9 +49,9 @@ static const struct {
      false,
      "evict_first, evict_normal or evict_unchanged"},
 };
-static const enum hopper_field bools[] = {FIELD_skip_rows, FIELD_use_tma_load_dy,
-                                          FIELD_use_tma_load_w, FIELD_use_tma_load_x,
-                                          FIELD_use_tma_store};
+static const enum hopper_field bools[] = {FIELD_skip_rows,       FIELD_swap_ab,
+                                          FIELD_use_tma_load_dy, FIELD_use_tma_load_w,
+                                          FIELD_use_tma_load_x,  FIELD_use_tma_store};
 
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
@@ -72,10 +75,13 @@ static int fp8_check_text(const struct hopper_values *h, size_t rule, struct rej
 static int fp8_check_values(const struct gemm *v, const struct hopper_values *h,
                             struct rejection *why)
 {
+    const bool swap = hopper_bool(h, FIELD_swap_ab, false);
     int r = 0;
     for (int i = 0; i < GEMM_ROLES && r == 0; i++) {
-        r = gemm_rules_int(&role_rules[gemm_roles[v->mode][i]], gemm_block_names[i],
-                           &h->of[hopper_blocks[i]], target_name, why);
+        const enum gemm_role role = gemm_roles[v->mode][i];
+        const struct int_rule *rule = swap && role == GEMM_ROWS ? &swapped_rows : &role_rules[role];
+        r = gemm_rules_int(rule, gemm_block_names[i], &h->of[hopper_blocks[i]], target_name, why);
+        r = rejection_settled(why, r, "swap_ab");
     }
     for (size_t i = 0; i < COUNT(int_rules) && r == 0; i++) {
         r = gemm_rules_int(&int_rules[i].rule, hopper_field_names[int_rules[i].field],
@@ -156,12 +162,18 @@ static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
 {
     const bool dw = v->mode == GEMM_DW;
     const int slab = hopper_slab_cols(v);
-    const int pieces = t->c / slab * 2;
+    const int pieces = (t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64) : t->c / slab) * 2;
     const int64_t blocks = fp8_count_blocks(v);
     const bool split = t->ksplit > 1;
     const struct rule rules[] = {
+        {t->swap_ab && (dw || !v->quant->sum_block), "swap_mode",
+         "swap_ab=true is for quant=fp8_block in forward and dX: set it to false"},
+        {t->swap_ab && (split || t->skip_rows), "swap_others",
+         "swap_ab=true cuts tiles to the rows that exist, and takes NUM_KSPLIT=1 and "
+         "skip_rows=false"},
         {t->r % (64 * t->consumers), "rows_per_warpgroup",
-         "a tile of # rows cannot be split among # warpgroups of 64: take num_warps=8 or a larger "
+         "a tile cannot be split: # rows (swap_ab=true: columns) among # warpgroups of 64; take "
+         "num_warps=8 or a larger "
          "tile",
          t->r, t->consumers},
         {fp8_count_sums(t) > FP8_SUMS_MOST, "registers",
@@ -268,8 +280,15 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
     const bool stores = !v.scatter && t.ksplit == 1 && (!t.tma_store || t.staging != STAGING_USUAL);
     const int n = (t.stages < fit) + stores + (t.skip_rows || t.dynamic);
     const struct rule rules[] = {
-        {t.consumers == 1 && t.r > 64, "one_consumer_tall",
+        {t.consumers == 1 && t.r > (t.swap_ab ? 128 : 64), "one_consumer_tall",
          "# rows with one multiplying warpgroup: two hide each other's promotions", t.r},
+        {t.swap_ab && (t.consumers == 1 ? t.r != 128 || t.c != 64
+                       : t.r == 256     ? t.c < 96
+                                        : t.c < 160),
+         "swapped_tile",
+         "swap_ab=true with # routed rows and # columns: tiles are cut to the rows that exist, so "
+         "larger ones load less and lose nothing",
+         t.c, t.r},
         {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},
         {t.ksplit > 1 && fp8_count_tiles(&v, &t) * (t.ksplit / 2) >= info->sm_count, "split_enough",
          "NUM_KSPLIT=#: about # tiles of # x # keep # SMs busy with half as many parts", t.ksplit,

@@ -14,7 +14,8 @@
 /* The part of the time of wgmma that promotion adds. */
 static double promotion_of(const struct hopper_tile *t)
 {
-    const double issue = t->scales == HOPPER_SCALE_LINES ? 0.5 : 0.25, hidden = 0.1;
+    const double issue = t->scales == HOPPER_SCALE_LINES ? 0.5 : t->swap_ab ? 0.375 : 0.25;
+    const double hidden = 0.1; /* the part that shows beside another warpgroup */
     return t->consumers > 1 ? issue * hidden : issue;
 }
 
@@ -51,8 +52,9 @@ double fp8_predict(const struct problem *p, const struct record *config,
     struct hopper_tile t;
     gemm_view(p, &v);
     fp8_tile_make(&v, config, &t);
-    if (t.r < 64 || t.r > 64 * HOPPER_HEIGHTS || t.r % 64 || t.c < 64 || t.c % 64 || t.c > 256 ||
-        t.stages < 1 || t.consumers < 1 || t.group < 1) {
+    const int unit = t.swap_ab ? HOPPER_GRAIN : 64;
+    if (t.r < 64 || t.r > 64 * HOPPER_HEIGHTS || t.r % 64 || t.c < unit || t.c % unit ||
+        t.c > 64 * HOPPER_HEIGHTS || t.stages < 1 || t.consumers < 1 || t.group < 1) {
         return NAN; /* not a config of this target */
     }
     fp8_facts(&f, p, info, w);
@@ -61,14 +63,17 @@ double fp8_predict(const struct problem *p, const struct record *config,
 
 /* ---- the default ----------------------------------------------------------------------------- */
 
+/* r, c: rows and columns of the output in a tile. */
 static const struct {
     int r, c, warps, stages, staging, split;
+    bool swap;
 } defaults[] = {
-    {256, 128, 12, 4, 1, 1}, {256, 128, 12, 3, 2, 1}, {128, 192, 12, 5, 1, 1},
-    {128, 192, 12, 4, 2, 1}, {128, 192, 12, 3, 1, 1}, {128, 128, 12, 5, 2, 1},
-    {128, 128, 12, 4, 1, 1}, {64, 192, 8, 6, 1, 1},   {64, 128, 8, 8, 1, 1},
-    {64, 128, 8, 6, 1, 2},   {64, 128, 8, 6, 1, 4},   {64, 64, 8, 8, 1, 1},
-    {64, 64, 8, 8, 1, 4},
+    {128, 256, 12, 4, 1, 1, true},  {192, 128, 12, 4, 1, 1, true},  {160, 128, 12, 5, 1, 1, true},
+    {96, 256, 12, 5, 1, 1, true},   {64, 128, 8, 7, 1, 1, true},    {256, 128, 12, 4, 1, 1, false},
+    {256, 128, 12, 3, 2, 1, false}, {128, 192, 12, 5, 1, 1, false}, {128, 192, 12, 4, 2, 1, false},
+    {128, 192, 12, 3, 1, 1, false}, {128, 128, 12, 5, 2, 1, false}, {128, 128, 12, 4, 1, 1, false},
+    {64, 192, 8, 6, 1, 1, false},   {64, 128, 8, 8, 1, 1, false},   {64, 128, 8, 6, 1, 2, false},
+    {64, 128, 8, 6, 1, 4, false},   {64, 64, 8, 8, 1, 1, false},    {64, 64, 8, 8, 1, 4, false},
 };
 enum { DEFAULTS = sizeof(defaults) / sizeof(defaults[0]) };
 
@@ -84,11 +89,12 @@ static void put_default(const struct gemm *v, int i, bool skip, int group, struc
     record_put_text(config, "schedule", "cooperative");
     record_put_int(config, "num_stages", defaults[i].stages);
     record_put_int(config, "staging_buffers", tma ? defaults[i].staging : 1);
-    record_put_bool(config, "skip_rows", skip && !dw && defaults[i].r > 64);
+    record_put_bool(config, "skip_rows", skip && !dw && !defaults[i].swap && defaults[i].r > 64);
     record_put_bool(config, "use_tma_store", tma);
     if (!dw) {
         record_put_text(config, "tile_scheduler", "static");
         record_put_int(config, "NUM_KSPLIT", defaults[i].split);
+        record_put_bool(config, "swap_ab", defaults[i].swap);
         record_put_bool(config, "use_tma_load_w", true);
     }
     if (v->mode != GEMM_DX) {
@@ -117,7 +123,7 @@ int fp8_choose(const struct problem *p, const struct device_info *info, struct r
         struct record one;
         struct hopper_tile t;
         put_default(&v, i / 4, i & 1, i & 2 ? 8 : 1, &one);
-        if (fp8_check(p, &one, info, &why)) {
+        if ((defaults[i / 4].swap && v.mode == GEMM_DW) || fp8_check(p, &one, info, &why)) {
             continue;
         }
         fp8_tile_make(&v, &one, &t);

@@ -11,7 +11,8 @@
 /* ---- tunables -------------------------------------------------------------------------------- */
 
 static const int rows_values[] = {64, 128, 256, -1};
-static const int cols_values[] = {64, 128, 192, -1};
+static const int routed_rows_values[] = {64, 96, 128, 160, 192, 256, -1}; /* some with swap_ab */
+static const int cols_values[] = {64, 128, 192, 256, -1};
 static const int depth_values[] = {FP8_DEPTH, -1};
 static const int warps_values[] = {8, 12, -1};
 static const int stages_values[] = {2, 3, 4, 5, 6, 7, HOPPER_STAGES_MOST, -1};
@@ -64,8 +65,14 @@ static uint32_t fp8_tunables(const struct problem *p, const struct device_info *
     gemm_view(p, &v);
     const bool dw = v.mode == GEMM_DW;
     for (int i = 0; i < GEMM_ROLES; i++) {
-        gemm_add_ints(out, &n, gemm_block_names[i], false, role_values[gemm_roles[v.mode][i]],
-                      gemm_block_help[i]);
+        const enum gemm_role role = gemm_roles[v.mode][i];
+        const bool routed = role == GEMM_ROWS && !dw && v.quant->sum_block;
+        gemm_add_ints(out, &n, gemm_block_names[i], false,
+                      routed ? routed_rows_values : role_values[role], gemm_block_help[i]);
+    }
+    if (!dw && v.quant->sum_block) {
+        fp8_add_bool(out, &n, "swap_ab", true, true,
+                     "weights are wgmma's A, and tiles are cut to 16 of the routed rows");
     }
     gemm_add_ints(out, &n, "num_warps", false, warps_values, "4 that load, the rest multiplies");
     fp8_add_texts(out, &n, "schedule", false, schedules,
@@ -113,7 +120,7 @@ static int fp8_variant(const struct problem *p, const struct record *config, con
     fp8_tile_make(&v, config, &t);
     for (int i = 0; i < GEMM_ROLES; i++) {
         const enum gemm_role role = gemm_roles[twin.mode][i];
-        block[i] = role == GEMM_ROWS ? t.r : role == GEMM_COLS ? t.c : HOPPER_DEPTH;
+        block[i] = role == GEMM_SUM ? HOPPER_DEPTH : (role == GEMM_ROWS) == t.swap_ab ? t.c : t.r;
     }
     hopper_variant_of(&twin, &t, block, grouped_gemm_hopper_fp8_source, arch, out);
     const size_t n = strlen(out->options);
@@ -200,6 +207,8 @@ static const struct notation_word fp8_words[] = {
     {"nb%", "staging_buffers=%"},
     {"", "skip_rows=false"},
     {"skip", "skip_rows=true"},
+    {"", "swap_ab=false"},
+    {"swap", "swap_ab=true"},
     {"", "tile_scheduler=static"},
     {"dyn", "tile_scheduler=dynamic"},
     {"", "NUM_KSPLIT=1"},

@@ -57,7 +57,7 @@ int hopper_scale_bytes(const struct hopper_tile *t)
     const int group = t->c % 128 == 0 ? 128 : t->c % 64 == 0 ? 64 : t->c % 32 == 0 ? 32 : 16;
     switch (t->scales) {
     case HOPPER_SCALE_BLOCKS:
-        return (t->r + (t->c / group + 3) / 4 * 4) * 4;
+        return t->swap_ab ? (4 + t->c) * 4 : (t->r + (t->c / group + 3) / 4 * 4) * 4;
     case HOPPER_SCALE_LINES:
         return (t->r + t->c) * 4;
     default:
