@@ -255,7 +255,7 @@ static void test_scaled(void **state)
     (void)state;
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
     uint64_t seed = from ? strtoull(from, NULL, 10) : 1, n = cases ? strtoull(cases, NULL, 10) : 16;
-    void *reference = compile("emulate_reference.c", "-O2");
+    void *reference = emulated_compile(NULL, "emulate_reference.c", "-O2");
     for (uint64_t i = 0; i < n; i++) {
         one_case(case_draw_scaled(seed + i), reference);
     }
