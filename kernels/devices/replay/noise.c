@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The variation of a replayed config. Where the recording has blocks of samples of the config, each
- * call of time() draws a block, and takes its launches from that block, because the samples of a
- * block share clocks and placement. A config that was measured a few times varies like a random
+ * call of time() draws a block, and takes its launches from it. The samples of a block share clocks
+ * and placement. A config that was measured a few times varies like a random
  * block of another config. Times are then multiplied by the reference kernel's recorded slowness at
  * the virtual clock's time. The point of the recording where a run begins is random, too.
  */

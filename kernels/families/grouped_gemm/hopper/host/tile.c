@@ -108,8 +108,8 @@ static bool few_rows(const struct gemm *v, int blocks)
     return v->mode == GEMM_DW && v->experts > 1 && v->m < v->experts * HOPPER_DEPTH * blocks;
 }
 
-/* Where stages may be given back in another order than loaded (by two consumers, or by another
- * thread block), each loading warp has its own stages, so the number of warps must divide them. */
+/* Two consumers, or another thread block, may give stages back in another order than loaded. There
+ * each loading warp has its own stages, so the number of warps must divide them. */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
 {
     const bool own = t->pingpong || hopper_sharers(t) > 1;
