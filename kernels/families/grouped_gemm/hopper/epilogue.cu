@@ -4,7 +4,7 @@
  * A consumer warpgroup writes its part of the tile in pieces of 128 bytes of every row: registers -> staging buffer
  * (swizzled like the stages of operands) -> global memory. The consumer takes its staging buffers in a ring that runs
  * on over tiles. If the ring began anew with every tile, an odd number of pieces would make two pieces in sequence use
- * the same buffer, from which the first piece's store still reads.
+ * the same buffer. The first piece's store still reads from it.
  *
  *   TMA_STORE 1  a thread stores the piece by TMA, which clips rows and columns that do not exist;
  *   TMA_STORE 0  each warp writes its own 16 of 64 rows to their places, eight threads a row.

@@ -113,8 +113,8 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
 #define UNIFORM_RING (MMAS * ACCUMULATORS <= 64 && (MODE != MODE_DW || CONSUMERS > 1))
 
 /* A single consumer that looks for its next tile keeps the tensor cores busy only with wgmmas already issued, and in
- * dW these are few. So in dW the consumer looks for its next tile as soon as the tile's last wgmmas are issued, without
- * waiting for the block before, and gives two stages back at the end. This is off for tiles of 64 rows, which lose
+ * dW these are few. So in dW the consumer looks for its next tile as soon as the tile's last wgmmas are issued. It does
+ * not wait for the block before, and gives two stages back at the end. This is off for tiles of 64 rows, which lose
  * time, and in clusters, where a tile may have no rows and hold no stages. */
 #define REST_LATE (MODE == MODE_DW && CONSUMERS == 1 && CLUSTER == 1 && MMAS > 1 && IN_FLIGHT && !STAGGERED)
 
