@@ -46,7 +46,7 @@ enum { GROUPED_GEMM_ENDS = 1u << 1 };
  *   mode     reads                                    writes
  *   forward  x [T or tokens, K], w                    out [T, N]
  *   dX       dy [T, N], w                             out [T, K]
- *   dW       dy [T, N], x [T or tokens, K]            out [E, N, K], empty experts become zeros
+ *   dW       dy [T, N], x [T or tokens, K]            out [E, N, K], empty experts become zeros.
  *
  * A problem with quant=fp8_block or fp8_row has operands of fp8 (one byte an element) with scales.
  * There every operand has the summed dimension contiguous, as fp8 instructions read no other form:
@@ -54,7 +54,7 @@ enum { GROUPED_GEMM_ENDS = 1u << 1 };
  *   mode     reads
  *   forward  x [T or tokens, K], w [E, N, K]
  *   dX       dy [T, N], w [E, K, N]: the transposed weights
- *   dW       dy [N, C], x [K, C]: the columns are the routed rows, in the order of experts
+ *   dW       dy [N, C], x [K, C]: the columns are the routed rows, in the order of experts.
  *
  * In dW each expert begins at a multiple of 128 columns, and the gap behind its last row is zeros.
  * C is at least (T + 127 * min(E, T)) / 128 * 128, which holds every distribution of the rows.

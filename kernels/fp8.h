@@ -5,7 +5,7 @@
  *
  *   0x00        0            0x08   2^-6, the smallest normal number
  *   0x01        2^-9         0x7e   448, the largest number
- *   0x07   7 * 2^-9          0x7f   NaN
+ *   0x07   7 * 2^-9          0x7f   NaN.
  *
  * The functions give the same bits as the GPU's conversions (cvt.rn.satfinite.e4m3x2.f32 and back):
  * workloads, references and tests on every device rely on this.
