@@ -43,3 +43,4 @@ def test_a_macro_makes_two_sources_of_the_same_files(tmp_path):
     assert embedded(tmp_path, text, macro="FP8=0") == "int a;\nint d;\n" + rest
     assert embedded(tmp_path, text, macro="FP8=1") == "int a;\nint b;\n#if X\nint c;\n#endif\n" + rest
     assert embedded(tmp_path, text) == text
+    assert embedded(tmp_path, text.replace("if FP8", "if !FP8"), macro="FP8=1") == "int a;\nint d;\n" + rest

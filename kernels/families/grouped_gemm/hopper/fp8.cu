@@ -35,25 +35,35 @@ INLINE float global_scale(const char *from)
     return r;
 }
 
-/* Adds the temporary sums 8 g to 8 g + 7, each times its scale, to d. */
-#define PROMOTE_8(g)                                                                               \
-    asm volatile("fma.rn.f32 %0, a" g "0, %8, %0;\n\tfma.rn.f32 %1, a" g "1, %9, %1;\n\t"         \
-                 "fma.rn.f32 %2, a" g "2, %10, %2;\n\tfma.rn.f32 %3, a" g "3, %11, %3;\n\t"       \
-                 "fma.rn.f32 %4, a" g "4, %12, %4;\n\tfma.rn.f32 %5, a" g "5, %13, %5;\n\t"       \
-                 "fma.rn.f32 %6, a" g "6, %14, %6;\n\tfma.rn.f32 %7, a" g "7, %15, %7;"           \
+/* Adds the temporary sums 8 g to 8 g + 7 of a wgmma of n columns, each times its scale, to d. */
+#define PROMOTE_8(n, g)                                                                            \
+    asm volatile("fma.rn.f32 %0, s" #n "_" g "0, %8, %0;\n\tfma.rn.f32 %1, s" #n "_" g "1, %9, %1;\n\t"   \
+                 "fma.rn.f32 %2, s" #n "_" g "2, %10, %2;\n\tfma.rn.f32 %3, s" #n "_" g "3, %11, %3;\n\t" \
+                 "fma.rn.f32 %4, s" #n "_" g "4, %12, %4;\n\tfma.rn.f32 %5, s" #n "_" g "5, %13, %5;\n\t" \
+                 "fma.rn.f32 %6, s" #n "_" g "6, %14, %6;\n\tfma.rn.f32 %7, s" #n "_" g "7, %15, %7;"      \
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),         \
                    "+f"(d[6]), "+f"(d[7])                                                          \
                  : "f"(s[0]), "f"(s[1]), "f"(s[2]), "f"(s[3]), "f"(s[4]), "f"(s[5]), "f"(s[6]),    \
                    "f"(s[7]))
 
-INLINE void promote_8(float *d, int g, const float s[8])
+#define EACH_GROUP(X, n)                                                                           \
+    X(n, 0, "0") X(n, 1, "1") X(n, 2, "2") X(n, 3, "3") X(n, 4, "4") X(n, 5, "5") X(n, 6, "6")     \
+    X(n, 7, "7") X(n, 8, "8") X(n, 9, "9") X(n, 10, "A") X(n, 11, "B") X(n, 12, "C")               \
+    X(n, 13, "D") X(n, 14, "E") X(n, 15, "F")
+
+/* g and width are constants: of all statements the compiler keeps one. */
+INLINE void promote_8(float *d, int g, const float s[8], int width)
 {
-#define OF(n, name)                                                                                \
-    if (g == n)                                                                                    \
-        PROMOTE_8(name);
-    OF(0, "0") OF(1, "1") OF(2, "2") OF(3, "3") OF(4, "4") OF(5, "5") OF(6, "6") OF(7, "7")
-    OF(8, "8") OF(9, "9") OF(10, "A") OF(11, "B") OF(12, "C") OF(13, "D") OF(14, "E") OF(15, "F")
+#define NTH(n, nth, name)                                                                          \
+    if (nth < n / 16 && g == nth)                                                                  \
+        PROMOTE_8(n, name);
+#define OF(n)                                                                                      \
+    if (n <= TILE_C && width == n) {                                                               \
+        EACH_GROUP(NTH, n)                                                                         \
+    }
+    EACH_WIDTH(OF)
 #undef OF
+#undef NTH
 }
 #endif
 
@@ -92,7 +102,7 @@ INLINE void promote(float acc[ACCUMULATORS], const float a[2], const struct kept
             s[i + 2] = a[1] * b0;
             s[i + 3] = a[1] * b1;
         }
-        promote_8(acc + g * 8, g, s);
+        promote_8(acc + g * 8, g, s, width);
     }
 }
 

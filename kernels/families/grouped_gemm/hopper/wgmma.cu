@@ -42,6 +42,7 @@
 #define TO_120(l) TO_112(l) ", " SUMS_8(l, "E")
 #define TO_128(l) TO_120(l) ", " SUMS_8(l, "F")
 
+#if !FP8
 /* Declares the registers of the accumulators. Called once, before all other code: PTX knows the names from here to
  * the end of the kernel. */
 INLINE void wgmma_declare(void)
@@ -54,6 +55,7 @@ INLINE void wgmma_declare(void)
     if (MMAS > 3)
         asm volatile(".reg .f32 " TO_128("d") ";");
 }
+#endif
 
 #if FP8
 /* 64 x columns sums over 32 elements of one byte; both operands lie with contiguous d. */
@@ -72,6 +74,20 @@ INLINE void wgmma_declare(void)
                  :: "l"(a), "l"(b), "r"(scale))
 #endif
 
+#if FP8
+/* Each width has temporary sums of its own, "s128_00" and so on: with common registers ptxas serialised the wgmmas of
+ * some kernels with several widths. */
+#define WGMMA(columns, registers)                                                                  \
+    INLINE void wgmma_declare_##columns(void)                                                      \
+    {                                                                                              \
+        asm volatile(".reg .f32 " registers("s" #columns "_") ";");                                \
+    }                                                                                              \
+    INLINE void wgmma_##columns(int i, u64 a, u64 b, int scale)                                    \
+    {                                                                                              \
+        (void)i;                                                                                   \
+        WGMMA_NAMED(columns, registers("s" #columns "_"));                                         \
+    }
+#else
 /* The sums of the i-th 64 rows (64 x columns) = scale * the same sums + a (64 x 16) b (16 x columns), asynchronously;
  * scale is 0 or 1, and i a constant. */
 #define WGMMA(columns, registers)                                                                  \
@@ -86,6 +102,7 @@ INLINE void wgmma_declare(void)
         if (MMAS > 3 && i == 3)                                                                    \
             WGMMA_NAMED(columns, registers("d"));                                                  \
     }
+#endif
 
 WGMMA(16, TO_8)
 WGMMA(32, TO_16)
@@ -176,6 +193,17 @@ INLINE void wgmma_settle(float acc[MMAS][ACCUMULATORS], int i)
     TAKE(0xE, "E")
     TAKE(0xF, "F")
 }
+
+#if FP8
+INLINE void wgmma_declare(void)
+{
+#define OF(n)                                                                                      \
+    if (n == TILE_C || (SWAP_AB && HAS_WIDTH(n)))                                                  \
+        wgmma_declare_##n();
+    EACH_WIDTH(OF)
+#undef OF
+}
+#endif
 
 /* Issues a wgmma of `columns` columns, a constant: of all calls below the compiler keeps one. */
 INLINE void wgmma(float acc[MMAS][ACCUMULATORS], int i, u64 a, u64 b, int scale, int columns)

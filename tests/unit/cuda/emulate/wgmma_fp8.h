@@ -98,8 +98,9 @@ static void run_wgmma(const struct emulate_op *op)
 
 /* ---- what fp8.cu does beside wgmma ---- */
 
-static void promote_8(float *d, int g, const float s[8])
+static void promote_8(float *d, int g, const float s[8], int width)
 {
+    (void)width;
     for (int i = 0; i < 8; i++) {
         d[i] = fmaf(async_.temporary[emulate.current][g * 8 + i], s[i], d[i]);
     }
