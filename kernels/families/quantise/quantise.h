@@ -3,15 +3,15 @@
  * quantise inside: declarations that its files share. Code outside this folder knows only
  * `quantise_family` (in kernels/families/families.c) and the args struct of kernels/abi.h.
  *
- *   family.c        the description of the family
+ *   family.c        the description of the family.
  *   op/op.c         the op: fields, contradictions, buckets; the least bytes
- *   op/args.c       a launch's args: checked, strides filled in
+ *   op/args.c       a launch's args: checked, strides filled in.
  *   op/workload.c   a problem made concrete: buffers, check runs, the args over them
- *   op/special.c    the drawn rows with special values, and the rows of the experts
+ *   op/special.c    the drawn rows with special values, and the rows of the experts.
  *   op/rules.c      tunables and checks of a config that both targets share
- *   reference.cu    the definition below in double, for the GPU and for the CPU
+ *   reference.cu    the definition below in double, for the GPU and for the CPU.
  *   cpu/            the target "cpu"
- *   cuda/           the target "portable" of the cuda device
+ *   cuda/           the target "portable" of the cuda device.
  *
  * Quantising turns blocks of a bf16 matrix into e4m3 bytes q and a scale for each block, so that
  * q * scale is near the value. Every step rounds to the nearest fp32, ties to even:

@@ -5,24 +5,24 @@
  * it is. It uses only the common part of C and C++: a test compiles and runs the same text on the CPU, with another
  * part "hardware". The parts, joined in this order:
  *
- *   params     the options of a variant, the kernel's arguments
+ *   params     the options of a variant, the kernel's arguments.
  *   hardware   the instructions used, as functions
- *   experts    the rows of a tile
+ *   experts    the rows of a tile.
  *   numbers    maxima, scales, e4m3
- *   rows       the side that keeps the rows of x
+ *   rows       the side that keeps the rows of x.
  *   columns    the side that turns columns into rows
- *   kernel     the loop over tiles
+ *   kernel     the loop over tiles.
  *
  * A thread block has a tile of TILE_ROWS x 128 columns of x. A thread holds 8 columns (16 bytes) of ROWS_PER_THREAD
  * adjacent rows in registers. Sixteen lanes hold the columns of a row, so the maximum of a row is four exchanges
  * between lanes; the maximum of a column goes through shared memory. With a column side TILE_ROWS is 128, and the turned
  * tile goes through shared memory, so that each column is stored as 128 adjacent bytes.
  *
- *   ROWS_PER_THREAD  more bytes in flight for a thread, fewer threads
+ *   ROWS_PER_THREAD  more bytes in flight for a thread, fewer threads.
  *   MIN_BLOCKS       thread blocks of an SM that the registers must allow
- *   STREAM           loads and stores are marked as used once
+ *   STREAM           loads and stores are marked as used once.
  *   PREFETCH         thread blocks are persistent, and load the next tile before they work on this one
- *   group            run time: row tiles that come before the next block of columns
+ *   group            run time: row tiles that come before the next block of columns.
  *
  * Bound aimed at: memory bandwidth. Each byte of x is read once, each byte of the results written once.
  *

@@ -2,10 +2,10 @@
 /*
  * The target "hopper_fp8" inside: fp8 operands on the template of the target "hopper".
  *
- *   tile.c     the twin of a problem, and a config as the template sees it
- *   check.c    legal configs, and legal configs that are in the space
- *   target.c   the tunables, the variant and the launch
- *   model.c    predicted time, and the analytic default
+ *   tile.c     the twin of a problem, and a config as the template sees it.
+ *   check.c    legal configs, and legal configs that are in the space.
+ *   target.c   the tunables, the variant and the launch.
+ *   model.c    predicted time, and the analytic default.
  *
  * The template counts two fp8 elements as one of 16 bits (hopper/fp8.cu). So a problem has a
  * "twin": the 16-bit problem with the same bytes in memory, whose tile, tensor maps, arguments and
