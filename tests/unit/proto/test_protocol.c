@@ -54,7 +54,7 @@ static void test_limits(void **state)
         {"socket path", SOCKET_PATH_MAX, " bytes"},
         {"fields of a problem or config", RECORD_FIELDS_MAX, ""},
         {"name of a field", RECORD_NAME_MAX - 1, " bytes"},
-        {"all texts of a problem or config, each with a zero byte", RECORD_TEXT_MAX, " bytes"},
+        {"text values of a problem or config, each with a 0 byte", RECORD_TEXT_MAX, " bytes"},
         {"config of `put`, `record` or `import`, as one-line text", CONFIG_TEXT_MAX - 1, " bytes"},
         {"`reason` of a trial", sizeof(((struct trial *)0)->reason) - 1, " bytes"},
     };
