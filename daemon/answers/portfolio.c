@@ -28,11 +28,11 @@ static void set_free(struct portfolio_set *s)
     *s = (struct portfolio_set){0};
 }
 
-/* Returns the hash of op, mode, types and restrictions: problems of one group can use each other's
- * configs. */
+/* Returns the hash of op, mode, types, quantisation and restrictions: problems of one group can use
+ * each other's configs. */
 static uint64_t portfolio_group_of(const struct problem *p)
 {
-    static const char *const names[] = {"mode", "dtype_in", "dtype_out"};
+    static const char *const names[] = {"mode", "dtype_in", "dtype_out", "quant"};
     uint64_t h = hash64(p->op_name, strlen(p->op_name));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *text = record_text(&p->fields, names[i], "");
