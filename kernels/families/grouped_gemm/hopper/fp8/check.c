@@ -226,6 +226,7 @@ int fp8_check(const struct problem *p, const struct record *config, const struct
     struct hopper_tile t;
     gemm_view(p, &v);
     int r = fp8_check_problem(&v, why);
+    r = r ? r : gemm_rules_order(&v, "", "wgmma", target_name, "take quant=none", why);
     r = r ? r : gemm_rules_check(&v, config, known, NULL, why);
     if (r) {
         return r;
