@@ -190,7 +190,7 @@ static void test_modes(void **state)
         {"mode=columns M=700 K=400 experts=40 scale_type=pow2",
          "TILE_ROWS=128 ROWS_PER_THREAD=8 MIN_BLOCKS=1 stream=true prefetch=false GROUP_SIZE_M=4"},
         {"mode=columns M=256 K=1040",
-         "TILE_ROWS=128 ROWS_PER_THREAD=16 MIN_BLOCKS=1 stream=false prefetch=true GROUP_SIZE_M=1"},
+         "TILE_ROWS=128 ROWS_PER_THREAD=4 MIN_BLOCKS=1 stream=false prefetch=true GROUP_SIZE_M=1"},
         {"mode=both M=600 K=272 experts=5 topk=2 permute_x=true",
          "TILE_ROWS=128 ROWS_PER_THREAD=4 MIN_BLOCKS=2 stream=false prefetch=false GROUP_SIZE_M=1"},
         {"mode=both M=300 K=1040 scale_type=pow2",
@@ -198,7 +198,7 @@ static void test_modes(void **state)
         {"mode=weights M=432 K=400 experts=3",
          "TILE_ROWS=128 ROWS_PER_THREAD=8 MIN_BLOCKS=1 stream=false prefetch=true GROUP_SIZE_M=2"},
         {"mode=weights M=272 K=1040 scale_type=pow2",
-         "TILE_ROWS=128 ROWS_PER_THREAD=16 MIN_BLOCKS=1 stream=true prefetch=false GROUP_SIZE_M=1"},
+         "TILE_ROWS=128 ROWS_PER_THREAD=4 MIN_BLOCKS=1 stream=true prefetch=false GROUP_SIZE_M=1"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         run_case(cases[i][0], cases[i][1]);

@@ -334,6 +334,49 @@ static void test_configs(void **state)
     }
 }
 
+/* The cuda target has a legal default for each mode and GPU; configs beyond its limits are refused.
+ */
+static void test_cuda_configs(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"rows", "columns", "both", "weights"};
+    static const int archs[][2] = {{8, 0}, {8, 6}, {8, 9}, {9, 0}, {12, 0}};
+    struct problem p;
+    struct record config;
+    struct rejection why;
+    struct device_info info = {.kind = "cuda", .sm_count = 132, .smem_per_sm = 100 << 10};
+    for (size_t i = 0; i < 4 * sizeof(archs) / sizeof(archs[0]); i++) {
+        char text[96];
+        struct space s;
+        info.cc_major = archs[i / 4][0];
+        info.cc_minor = archs[i / 4][1];
+        snprintf(text, sizeof(text), "quantise M=4096 K=512 experts=8 mode=%s", modes[i % 4]);
+        problem_of(&p, text);
+        assert_ok(quantise_cuda.choose(&p, &info, &config, err));
+        if (quantise_cuda.check(&p, &config, &info, &why)) {
+            fail_msg("%s, sm_%d%d: %s", text, info.cc_major, info.cc_minor, why.text);
+        }
+        assert_ok(space_build(&s, &quantise_cuda, &p, &info, NULL, err));
+        assert_true(s.n >= 32);
+        assert_true(quantise_cuda.predict(&p, &config, &info, NULL) > 0);
+        space_deinit(&s);
+    }
+    static const char *const bad[][2] = {
+        {"ROWS_PER_THREAD=8 MIN_BLOCKS=4 prefetch=true", "need about 136 registers"},
+        {"ROWS_PER_THREAD=4 MIN_BLOCKS=4 prefetch=false", "2048 threads, an SM has 1536"},
+        {"ROWS_PER_THREAD=2 MIN_BLOCKS=1 prefetch=false", "takes 4 8"},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char text[160];
+        snprintf(text, sizeof(text), "TILE_ROWS=128 GROUP_SIZE_M=1 stream=false %s", bad[i][0]);
+        config_of(&config, text);
+        assert_int_equal(quantise_cuda.check(&p, &config, &info, &why), 1);
+        if (!strstr(why.text, bad[i][1])) {
+            fail_msg("%s: %s", text, why.text);
+        }
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -357,7 +400,7 @@ int main(void)
         cmocka_unit_test(test_op),           cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_bitwise),      cmocka_unit_test(test_faults_are_found),
         cmocka_unit_test(test_known_values), cmocka_unit_test(test_args),
-        cmocka_unit_test(test_configs),
+        cmocka_unit_test(test_configs),      cmocka_unit_test(test_cuda_configs),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

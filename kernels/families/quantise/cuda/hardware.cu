@@ -9,6 +9,9 @@
 
 extern __shared__ __align__(128) char shared_memory[];
 
+/* Hides the origin of v from the compiler. */
+#define HIDE32(v) asm volatile("" : "+r"(v))
+
 struct words {
     u32 w[4];
 };

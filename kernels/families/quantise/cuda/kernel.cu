@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- quantise, the kernel ----------------------------------------------------------------------- */
 
+/* Makes the compiler compute anew what it has computed from the values. It would otherwise keep each value as a float,
+ * or as a byte, from one side to the other, and spill registers. */
+INLINE void forget_results(struct words v[RPT])
+{
+#pragma unroll
+    for (int i = 0; i < RPT; i++) {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            HIDE32(v[i].w[j]);
+    }
+}
+
 #if MODE == MODE_ROWS
-INLINE void quantise_tile(const struct quantise_params *p, const struct tile *t, const struct words v[RPT])
+INLINE void quantise_tile(const struct quantise_params *p, const struct tile *t, struct words v[RPT])
 {
     quantise_rows(p, t, v);
 }
 #elif MODE == MODE_WEIGHTS
-INLINE void quantise_tile(const struct quantise_params *p, const struct tile *t, const struct words v[RPT])
+INLINE void quantise_tile(const struct quantise_params *p, const struct tile *t, struct words v[RPT])
 {
     float inverse[8];
     put_maxima(v);
@@ -16,6 +28,7 @@ INLINE void quantise_tile(const struct quantise_params *p, const struct tile *t,
     for (int j = 1; j < 8; j++)
         inverse[j] = inverse[0];
     turn_values(v, inverse);
+    forget_results(v);
 #pragma unroll
     for (int i = 0; i < RPT; i++)
         store_row(p, t, i, &v[i], inverse[0]);
@@ -23,12 +36,13 @@ INLINE void quantise_tile(const struct quantise_params *p, const struct tile *t,
     store_turned(p, t, t->rows);
 }
 #else
-INLINE void quantise_tile(const struct quantise_params *p, const struct tile *t, const struct words v[RPT])
+INLINE void quantise_tile(const struct quantise_params *p, const struct tile *t, struct words v[RPT])
 {
     put_maxima(v);
     put_column_scales(p, t);
 #if MODE == MODE_BOTH
     quantise_rows(p, t, v);
+    forget_results(v);
 #endif
     barrier();
     turn_values(v, INVERSE + first_column());
