@@ -122,7 +122,7 @@ def tune_times(record):
         if rows:
             yield (f"{workload}: median of {len(rows)}", "", "", statistics.median(r["seconds"] for r in rows), None, "s")
     for r in record.get("layers") or []:
-        yield f"tune the six keys of a layer at once: {r['model']}", "", "", r["seconds"], None, "s"
+        yield "tune the six keys of a layer at once", "", r["model"], r["seconds"], None, "s"
     pairs = [r for r in record.get("cold") or [] if r.get("unsloth_s")]
     for r in pairs:
         yield ("tune one key, nothing compiled", "Unsloth's tuner", f"{r['model']}/{r['layer']}/{r['mode']}",
