@@ -102,8 +102,8 @@ def test_who_forces_the_same_shares_a_job(hopper):
 
 
 @pytest.mark.parametrize("params,name,sentence", [
-    ({"target": "cutlass"}, "invalid", "it has: hopper, portable"),
-    ({"target": "cpu"}, "invalid", "synthetic H200 (sm_90a); it has: hopper, portable"),
+    ({"target": "cutlass"}, "invalid", "it has: hopper, hopper_fp8, portable"),
+    ({"target": "cpu"}, "invalid", "synthetic H200 (sm_90a); it has: hopper, hopper_fp8, portable"),
     ({"target": "a-name-that-does-not-fit"}, "invalid", "target"),
     ({"target": 7}, "invalid", "target"),
     ({"target": "portable", "restrict": {"schedule": "pingpong"}}, "unknown_field", "num_warps"),
@@ -292,8 +292,8 @@ def test_the_space_of_each_target(hopper):
         assert own["legal"] == own["searched"] + sum(own["unpromising"].values())
         assert set(own["reasons"]) == set(own["dropped"]) | set(own["unpromising"])
         assert all(own["reasons"].values())
-        assert own["targets"] == [{"name": "hopper", "takes": True},
-                                  {"name": "portable", "takes": True}]
+        assert [(t["name"], t["takes"]) for t in own["targets"]] == [("hopper", True), ("hopper_fp8", False),
+                                                                     ("portable", True)]
         other = c.call("space", problem=gemm(**MOE), target="portable")
         assert other["target"] == "portable" and other["legal"] != own["legal"]
         assert "schedule" not in [p["name"] for p in other["params"]]
@@ -353,7 +353,7 @@ def test_the_command_line(hopper):
     assert [b["target"] for b in hopper.ctl_json("list")] == ["hopper"]
     assert "hopper" in hopper.ctl("list", "--columns", "target").stdout
     failed = hopper.ctl("tune", *problem, "--target", "cutlass", check=False)
-    assert failed.returncode == 1 and "it has: hopper, portable" in failed.stderr
+    assert failed.returncode == 1 and "it has: hopper, hopper_fp8, portable" in failed.stderr
     text = hopper.ctl("space", *problem).stdout
     assert "target hopper on synthetic H200" in text and "also here: portable" in text
     assert "variants to compile" in text and "pingpong_warps" in text

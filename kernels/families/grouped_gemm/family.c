@@ -22,13 +22,10 @@ static void gemm_write_check_place(const struct workload *w, uint32_t check, cha
 }
 
 /* The best first (family_target_choose): the Hopper template was faster than the portable kernel
- * wherever both were measured on an H200. The portable kernel takes problems that hopper
- * refuses. */
+ * wherever both were measured on an H200. hopper_fp8 takes fp8 operands only. The portable kernel
+ * takes problems that both refuse. */
 static const struct family_target *const targets[] = {
-    &grouped_gemm_hopper,
-    &grouped_gemm_cuda,
-    &grouped_gemm_cpu,
-    NULL,
+    &grouped_gemm_hopper, &grouped_gemm_hopper_fp8, &grouped_gemm_cuda, &grouped_gemm_cpu, NULL,
 };
 
 const struct family grouped_gemm_family = {

@@ -23,22 +23,23 @@ static const struct family_target *chosen(const char *problem, const struct devi
 
 static const struct {
     const char *problem;
-    bool hopper;
+    const struct family_target *target; /* on a Hopper GPU */
 } problems[] = {
-    {MOE "mode=forward", true},
-    {MOE "mode=forward permute_x=true", true},
-    {MOE "mode=forward permute_y=true fuse_mul_post=true", true},
-    {MOE "mode=dX permute_x=true dtype_in=fp16", true},
-    {MOE "mode=dW permute_y=true dtype_out=fp32 accumulate=true", true},
-    {MOE "mode=dW dtype_out=fp32", true},
-    {"gemm mode=forward M=1 N=8 K=8", true},
-    {"grouped_gemm mode=forward M=2048 N=1024 K=1024 experts=1024 topk=2", true},
-    {MOE "mode=dW accumulate=true", false},      /* sums into bf16 */
-    {"gemm mode=forward M=64 N=12 K=64", false}, /* hopper refuses rows that TMA cannot read */
-    {"gemm mode=forward M=64 N=64 K=64 dtype_in=fp32", false},
-    {MOE "mode=forward permute_x=true quant=fp8_block", false}, /* hopper has no kernels of fp8 */
-    {MOE "mode=dX quant=fp8_row", false},
-    {MOE "mode=dW quant=fp8_block dtype_out=fp32 accumulate=true", false},
+    {MOE "mode=forward", &grouped_gemm_hopper},
+    {MOE "mode=forward permute_x=true", &grouped_gemm_hopper},
+    {MOE "mode=forward permute_y=true fuse_mul_post=true", &grouped_gemm_hopper},
+    {MOE "mode=dX permute_x=true dtype_in=fp16", &grouped_gemm_hopper},
+    {MOE "mode=dW permute_y=true dtype_out=fp32 accumulate=true", &grouped_gemm_hopper},
+    {MOE "mode=dW dtype_out=fp32", &grouped_gemm_hopper},
+    {"gemm mode=forward M=1 N=8 K=8", &grouped_gemm_hopper},
+    {"grouped_gemm mode=forward M=2048 N=1024 K=1024 experts=1024 topk=2", &grouped_gemm_hopper},
+    {MOE "mode=dW accumulate=true", &grouped_gemm_cuda}, /* sums into bf16 */
+    {"gemm mode=forward M=64 N=12 K=64",
+     &grouped_gemm_cuda}, /* hopper refuses rows that TMA cannot read */
+    {"gemm mode=forward M=64 N=64 K=64 dtype_in=fp32", &grouped_gemm_cuda},
+    {MOE "mode=forward permute_x=true quant=fp8_block", &grouped_gemm_hopper_fp8},
+    {MOE "mode=dX quant=fp8_row", &grouped_gemm_hopper_fp8},
+    {MOE "mode=dW quant=fp8_block dtype_out=fp32 accumulate=true", &grouped_gemm_hopper_fp8},
 };
 
 static void test_by_architecture_and_problem(void **state)
@@ -46,7 +47,7 @@ static void test_by_architecture_and_problem(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
         const struct family_target *t = chosen(problems[i].problem, &hopper);
-        if (t != (problems[i].hopper ? &grouped_gemm_hopper : &grouped_gemm_cuda)) {
+        if (t != problems[i].target) {
             fail_msg("%s: %s", problems[i].problem, t->label);
         }
         assert_ptr_equal(chosen(problems[i].problem, &ampere), &grouped_gemm_cuda);
@@ -153,7 +154,7 @@ static void test_forced(void **state)
     assert_null(t);
     assert_fails(forced(plain, &hopper, "cutlass", &t, err), ERROR_INVALID,
                  "no target 'cutlass' of grouped_gemm for any sm_90a (sm_90a); it has: hopper, "
-                 "portable");
+                 "hopper_fp8, portable");
     assert_fails(forced(plain, &ampere, "hopper", &t, err), ERROR_INVALID, "it has: portable");
     assert_fails(forced(plain, &cpu, "portable", &t, err), ERROR_INVALID, "it has: cpu");
     struct device_info old = ampere;

@@ -483,7 +483,7 @@ static void test_one_target_per_job(void **state)
     tune_target(&c, sums, "hopper");
     must_fail(&c, ERROR_NO_CONFIG, "target hopper does not do this problem: accumulate");
     tune_target(&c, LARGE, "cutlass");
-    must_fail(&c, ERROR_INVALID, "it has: hopper, portable");
+    must_fail(&c, ERROR_INVALID, "it has: hopper, hopper_fp8, portable");
     must_exit(child_end(&c), RUNNER_EXIT_OK);
 }
 

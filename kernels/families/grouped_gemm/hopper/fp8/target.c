@@ -200,8 +200,8 @@ static int fp8_plan(const struct problem *p, const struct record *config,
 
 /* docs/kernel-notes.md explains the words. */
 static const struct notation_word fp8_words[] = {
-    {"c1", "num_warps=8 schedule=cooperative"},
-    {"c2", "num_warps=12 schedule=cooperative"},
+    {"p1", "num_warps=8 schedule=cooperative"}, /* other words than hopper's: a text has a target */
+    {"p2", "num_warps=12 schedule=cooperative"},
     {"s%", "num_stages=%"},
     {"", "staging_buffers=1"},
     {"nb%", "staging_buffers=%"},
