@@ -20,7 +20,11 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "gpu")]
 
-import torch  # noqa: E402
+try:
+    import torch
+except ImportError:
+    print("SKIP: PyTorch is not installed for this Python")
+    sys.exit(77)
 from tune_layers import Daemon  # noqa: E402
 
 LEAST = 2.0 ** -126

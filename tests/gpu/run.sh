@@ -49,6 +49,7 @@ step torch 300 env GEMMD_LIBRARY="$build/client/libgemmd.so" sh -c \
 step seams 300 env GEMMD_LIBRARY="$build/client/libgemmd.so" sh -c \
     'python3 -m pytest -q -p no:cacheprovider "$1" || { code=$?; [ $code != 5 ] || exit 77; exit $code; }' sh "$here/test_seams.py"
 step batch_invariant 90 python3 "$here/batch_invariant.py" --build "$build"
+step quantise 300 python3 "$here/quantise.py" --build "$build" --sizes 16384x2048 --budget 24
 step bench 120 "$bench" "$out/landscape.csv" --seconds "${GEMMD_BENCH_SECONDS:-60}"
 if command -v compute-sanitizer > /dev/null; then
     for tool in memcheck racecheck; do

@@ -28,7 +28,7 @@ enum { REF_ROWS, REF_COLUMNS, REF_BOTH, REF_WEIGHTS };
 
 /* ---- hardware ------------------------------------------------------------------------------- */
 #ifndef REFERENCE_ON_CPU
-#define DEVICE static __device__
+#define DEVICE static __device__ __forceinline__
 
 DEVICE float bits_to_float(unsigned v)
 {
@@ -52,18 +52,18 @@ DEVICE int nearest_even(double v)
 DEVICE unsigned to_e4m3(float value)
 {
     const unsigned sign = float_to_bits(value) >> 31 << 7;
-    double size = value < 0 ? -value : value, unit = 1.0 / 512;
-    unsigned exponent = 0; /* field: unit is 2^-9 for 0 and 1, then doubles */
+    double units = 512.0 * (value < 0 ? -value : value); /* multiples of 2^-9 */
+    int exponent = 0;
     if (value != value)
         return 0x7fu;
-    if (size > 448)
-        size = 448;
-    while (nearest_even(size / unit) >= 16) {
-        unit *= 2;
+    if (units > 512.0 * 448)
+        units = 512.0 * 448;
+    while (nearest_even(units) >= 16) { /* the unit doubles */
+        units /= 2;
         exponent++;
     }
-    /* 0..7: subnormal; 8..15: normal of field exponent + 1 */
-    return sign | (unsigned)(nearest_even(size / unit) + (int)exponent * 8);
+    /* 0..7: subnormal; 8..15: normal, with the exponent field exponent + 1 */
+    return sign | (unsigned)(nearest_even(units) + exponent * 8);
 }
 #endif
 

@@ -5,6 +5,7 @@
 #define __device__
 #define __global__
 #define __launch_bounds__(n)
+#define __forceinline__
 #define __uint_as_float(v) bits_of_uint(v)
 #define __float_as_uint(v) uint_of_bits(v)
 #define bits_to_float      reference_bits_to_float
