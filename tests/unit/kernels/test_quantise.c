@@ -125,6 +125,25 @@ static void test_bitwise(void **state)
     }
 }
 
+/* 0xff marks unwritten bytes: no scale has this byte. */
+static void test_scales_differ_from_poison(void **state)
+{
+    (void)state;
+    for (uint32_t amax = 1; amax < 0x7f80; amax++) {
+        const uint32_t bits = amax << 16;
+        float size, eps = 1e-12f;
+        uint8_t bytes[2][4];
+        memcpy(&size, &bits, sizeof(size));
+        size /= 448;
+        eps /= 448;
+        memcpy(bytes[0], &size, sizeof(size));
+        memcpy(bytes[1], &eps, sizeof(eps));
+        for (int i = 0; i < 8 && size >= 0x1p-126f; i++) {
+            assert_true(bytes[i / 4][i % 4] != 0xff);
+        }
+    }
+}
+
 /* Replaces the first `from` of the kernel's source. Owned by the caller. */
 static char *broken_source(const char *from, const char *to)
 {
@@ -397,10 +416,15 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_op),           cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_bitwise),      cmocka_unit_test(test_faults_are_found),
-        cmocka_unit_test(test_known_values), cmocka_unit_test(test_args),
-        cmocka_unit_test(test_configs),      cmocka_unit_test(test_cuda_configs),
+        cmocka_unit_test(test_op),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_bitwise),
+        cmocka_unit_test(test_faults_are_found),
+        cmocka_unit_test(test_known_values),
+        cmocka_unit_test(test_args),
+        cmocka_unit_test(test_scales_differ_from_poison),
+        cmocka_unit_test(test_configs),
+        cmocka_unit_test(test_cuda_configs),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
