@@ -145,6 +145,12 @@ def time_configs(row):
 
 # ---- compiling -----------------------------------------------------------------------------------
 
+def begin_process():
+    """Makes the CUDA context that compile_kernel needs."""
+    import torch
+    torch.cuda.synchronize()
+
+
 def compile_ahead(job):
     """In another process: puts the kernel into gemmd's cache directory."""
     problem, text = job
@@ -159,7 +165,7 @@ def compile_all(jobs, processes):
     """Returns {job: error or None}."""
     at = time.monotonic()
     jobs = list(dict.fromkeys(jobs))
-    with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), begin_process) as pool:
         errors = dict(zip(jobs, pool.map(compile_ahead, jobs, chunksize=2)))
     bad = [e for e in errors.values() if e]
     log(f"compiled {len(jobs) - len(bad)} of {len(jobs)} kernels in {time.monotonic() - at:.0f} s")
