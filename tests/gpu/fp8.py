@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels for fp8 operands on a Hopper GPU: right results, times beside other kernels, the clock that they hold.
 
-fp8.py [--parts check,time,clock] [--seconds S] [--only TEXT] [--json FILE] [--deepgemm CHECKOUT]
+fp8.py [--parts check,clock,time] [--seconds S] [--only TEXT] [--json FILE]
 
 check   many configs of every mode, with ragged and empty experts, against sums in double over the dequantised
         operands: the relative norm of each row's error is at most 2.5e-3 (bf16) or 4e-4 (fp32); for operands of one
@@ -13,10 +13,13 @@ time    single launches with cold caches, all kernels of a row in turn: the best
 clock   MHz right after a launch, and in the middle of a second of launches.
 
 Kernels are compiled in this process from the library of GEMMD_LIBRARY; --jobs processes compile them ahead into
-gemmd's cache directory. Exit status: 0 all right, 1 a wrong result, 77 no Hopper GPU.
+gemmd's cache directory. Each part runs in a process of its own. After a fault of the device, or 25 s (time: 60 s) without a
+finished step, the part goes on with the next kernel in another process. Exit status: 0 all right, 1 a wrong result or a fault,
+77 no Hopper GPU.
 """
 import argparse
 import concurrent.futures
+import ctypes
 import itertools
 import json
 import math
@@ -26,6 +29,8 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -43,6 +48,29 @@ LIMIT_ONE_SIGN = 8e-4
 
 def log(*words):
     print(*words, flush=True)
+
+
+class Steps:
+    """Counts the steps of a part, and writes the count and the step's name to a file, so that another process can go on
+    behind a step that killed or hung this one."""
+
+    def __init__(self, path, start, limit_s):
+        self.path, self.start, self.limit_s, self.n, self.name, self.at = path, start, limit_s, 0, "", time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def begin(self, name):
+        """Returns False for a step that an earlier process has done."""
+        self.n += 1
+        self.name, self.at = name, time.monotonic()
+        if self.n > self.start:
+            self.path.write_text(json.dumps([self.n, name]))
+        return self.n > self.start
+
+    def _watch(self):
+        while time.monotonic() - self.at < self.limit_s:
+            time.sleep(0.5)
+        log("HANG", self.name)
+        os._exit(3)
 
 
 def ceil_to(n, step):
@@ -145,33 +173,50 @@ def time_configs(row):
 
 # ---- compiling -----------------------------------------------------------------------------------
 
-def begin_process():
-    """Makes the CUDA context that compile_kernel needs."""
-    import torch
-    torch.cuda.synchronize()
+def make_context():
+    """Makes the first GPU's context current in this thread, without PyTorch, whose import takes seconds."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    for code in (cuda.cuInit(0), cuda.cuDeviceGet(ctypes.byref(device), 0),
+                 cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), cuda.cuCtxSetCurrent(context)):
+        if code:
+            raise OSError(f"libcuda: error {code}")
 
 
 def compile_ahead(job):
     """In another process: puts the kernel into gemmd's cache directory."""
     problem, text = job
     try:
-        gemmd.compile_kernel(problem, text, device="cuda:0").free()
+        gemmd.compile_kernel(problem, text).free()
         return None
     except gemmd.GemmdError as e:
         return str(e)
 
 
-def compile_all(jobs, processes):
-    """Returns {job: error or None}."""
-    at = time.monotonic()
-    jobs = list(dict.fromkeys(jobs))
-    with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), begin_process) as pool:
-        errors = dict(zip(jobs, pool.map(compile_ahead, jobs, chunksize=2)))
-    bad = [e for e in errors.values() if e]
-    log(f"compiled {len(jobs) - len(bad)} of {len(jobs)} kernels in {time.monotonic() - at:.0f} s")
-    for e in list(dict.fromkeys(bad))[:12]:
+RUN_TIME = ("GROUP_SIZE_M=", "raster=", "expert_order=")
+
+
+def compile_all(todo, processes):
+    """Compiles each kernel of {row: configs} once, ahead."""
+    at, jobs = time.monotonic(), {}
+    for row, texts in todo.items():
+        for text in texts:
+            compiled = " ".join(w for w in text.split() if not w.startswith(RUN_TIME))
+            jobs[row.mode, row.quant, row.out, row.gathers, row.scatters, "fuse_mul_post" in row.flags, compiled] = (
+                row.problem(), text)
+    with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), make_context) as pool:
+        errors = [e for e in pool.map(compile_ahead, jobs.values(), chunksize=2) if e]
+    log(f"compiled {len(jobs) - len(errors)} of {len(jobs)} kernels in {time.monotonic() - at:.0f} s")
+    for e in list(dict.fromkeys(errors))[:8]:
         log("  not:", e)
-    return errors
+
+
+def load(row, text):
+    """The kernel of a config; None if the config is not legal, or does not compile."""
+    try:
+        return gemmd.compile_kernel(row.problem(), text)
+    except gemmd.GemmdError:
+        return None
 
 
 # ---- operands ------------------------------------------------------------------------------------
@@ -315,7 +360,9 @@ def worst_row(got, want):
 
 
 def check_one(torch, row, data, want, text, limit, launches):
-    kernel = gemmd.compile_kernel(row.problem(), text, device="cuda:0")
+    kernel = load(row, text)
+    if not kernel:
+        return None
     args = data.args()
     data.fill()
     kernel.launch(args)
@@ -335,19 +382,22 @@ def check_one(torch, row, data, want, text, limit, launches):
 def check(torch, options, record, deadline):
     rows = [r for r in check_rows() if not options.only or options.only in r.name]
     todo = {r: check_configs(r) for r in rows}
-    errors = compile_all([(r.problem(), text) for r in rows for text in todo[r]], options.jobs)
-    wrong, done = [], 0
+    if not options.start:
+        compile_all(todo, options.jobs)
+    steps, wrong, done = Steps(options.steps, options.start, 25), [], 0
     for one_sign in (False, True):
         for row in rows:
             if time.monotonic() > deadline:
                 log("check: out of time at", row.name)
                 record["check_stopped"] = row.name
                 return wrong
-            data = Data(torch, row, one_sign)
-            want = data.expected()
+            data = want = None
             limit = LIMITS[row.out] if not one_sign or row.out == "bf16" else LIMIT_ONE_SIGN
-            texts = [t for t in todo[row] if not errors[row.problem(), t]]
-            for text in texts[::4] if one_sign else texts:
+            for text in todo[row][::4] if one_sign else todo[row]:
+                if not steps.begin(f"{row.name} | {text}"):
+                    continue
+                data = data or Data(torch, row, one_sign)
+                want = data.expected() if want is None else want
                 fault = check_one(torch, row, data, want, text, limit, 0 if one_sign else options.launches)
                 done += 1
                 if fault:
@@ -423,7 +473,7 @@ def torch_blocks(torch, row, data):
 
 def bf16_of(torch, row):
     """Ours and torch's with bf16 operands of the same sizes."""
-    kernel = gemmd.compile_kernel(row.problem("none"), device="cuda:0")
+    kernel = gemmd.compile_kernel(row.problem("none"))
 
     def make(*shape):
         return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
@@ -470,14 +520,15 @@ def add_peers(torch, row, data, candidates, faults):
             faults[name] = str(e).splitlines()[0][:200]
 
 
-def time_one(torch, measure, row, errors):
+def time_one(torch, measure, row):
     clock = measure.DeviceClock(torch, "cuda", gap_ms=3)
     data = Data(torch, row)
     args = data.args()
     kernels = {}
     for text in time_configs(row):
-        if not errors.get((row.problem(), text)):
-            kernels[text] = launch_of(gemmd.compile_kernel(row.problem(), text, device="cuda:0"), args)
+        kernel = load(row, text)
+        if kernel:
+            kernels[text] = launch_of(kernel, args)
     candidates, faults = {t: kernels[t] for t in screen(clock, kernels)}, {}
     add_peers(torch, row, data, candidates, faults)
     times = {name: statistics.median(t) for name, t in clock.run(candidates, 9).items()}
@@ -496,17 +547,19 @@ def time_one(torch, measure, row, errors):
 def measure_times(torch, options, record, deadline):
     import measure
     rows = [r for r in time_rows(torch) if not options.only or options.only in r.name]
-    errors = compile_all([(r.problem(), text) for r in rows for text in time_configs(r)], options.jobs)
-    record["times"] = []
+    if not options.start:
+        compile_all({r: time_configs(r) for r in rows}, options.jobs)
+    steps, record["times"] = Steps(options.steps, options.start, 60), []
     for row in rows:
+        if not steps.begin(row.name):
+            continue
         if time.monotonic() > deadline:
             log("time: out of time at", row.name)
             break
         try:
-            record["times"].append(time_one(torch, measure, row, errors))
-        except Exception as e:  # pylint: disable=broad-except
-            log("FAULT", row.name, "|", type(e).__name__, str(e)[:300])
-            record["times"].append({"row": row.name, "fault": str(e)})
+            record["times"].append(time_one(torch, measure, row))
+        except gemmd.GemmdError as e:
+            log("FAULT", row.name, "|", str(e)[:300])
         torch.cuda.empty_cache()
 
 
@@ -531,7 +584,7 @@ def measure_clock(torch, record):
                                                                       GROUP_SIZE_M=8)), (Row("bf16", "forward", rows, 4096, 7168), None)):
         if text:
             data = Data(torch, row)
-            launch = launch_of(gemmd.compile_kernel(row.problem(), text, device="cuda:0"), data.args())
+            launch = launch_of(gemmd.compile_kernel(row.problem(), text), data.args())
         else:
             launch = bf16_of(torch, row)["ours bf16"]
         single = []
@@ -560,6 +613,57 @@ def measure_clock(torch, record):
         log("clock", row.name, json.dumps(record["clock"][row.name]))
 
 
+def run_part(torch, options):
+    """A part in this process. Returns the exit status."""
+    deadline, record, wrong = time.monotonic() + options.seconds, {}, []
+    torch.zeros(1, device="cuda").item()
+    torch.manual_seed(0)
+    try:
+        if options.child == "check":
+            wrong = check(torch, options, record, deadline)
+            record["wrong"] = wrong
+        elif options.child == "clock":
+            measure_clock(torch, record)
+        else:
+            measure_times(torch, options, record, deadline)
+    finally:
+        options.json.write_text(json.dumps(record, indent=1, default=str) + "\n")
+    return 1 if wrong else 0
+
+
+def run_parts(options):
+    """Each part in a process, which is begun again behind a step that it did not survive."""
+    began, parts, faults, records = time.monotonic(), options.parts.split(","), 0, []
+    with tempfile.TemporaryDirectory() as folder:
+        steps, out = pathlib.Path(folder, "steps"), pathlib.Path(folder, "json")
+        for i, part in enumerate(parts):
+            start, share = 0, {"check": 0.5, "clock": 0.15}.get(part, 1.0) if i + 1 < len(parts) else 1.0
+            end = time.monotonic() + share * (began + options.seconds - time.monotonic())
+            for _ in range(6):
+                left = end - time.monotonic()
+                if left < 5:
+                    break
+                out.unlink(missing_ok=True)
+                steps.write_text(json.dumps([start, "before the first step"]))
+                code = subprocess.run(
+                    [sys.executable, __file__, "--child", part, "--seconds", str(left), "--start", str(start), "--steps",
+                     steps, "--json", out, "--launches", str(options.launches), "--jobs", str(options.jobs),
+                     *(["--only", options.only] if options.only else [])], check=False, timeout=left + 60).returncode
+                if out.is_file():
+                    records.append({"part": part, **json.loads(out.read_text())})
+                if code == 77:
+                    return 77
+                faults += code != 0
+                if code == 0 or (code == 1 and out.is_file()):
+                    break
+                start, name = json.loads(steps.read_text())
+                log(f"DIED ({code}): {name}")
+    if options.json:
+        options.json.write_text(json.dumps(records, indent=1, default=str) + "\n")
+    log(f"{time.monotonic() - began:.0f} s,", "all right" if not faults else "NOT all right")
+    return 1 if faults else 0
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--parts", default="check,clock,time")
@@ -568,7 +672,12 @@ def main():
     p.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="processes that compile")
     p.add_argument("--only", help="rows whose name holds this text")
     p.add_argument("--json", type=pathlib.Path)
+    p.add_argument("--child", choices=("check", "clock", "time"), help=argparse.SUPPRESS)
+    p.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
+    p.add_argument("--steps", type=pathlib.Path, help=argparse.SUPPRESS)
     options = p.parse_args()
+    if not options.child:
+        return run_parts(options)
     try:
         import torch
     except ImportError:
@@ -577,24 +686,11 @@ def main():
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         log("SKIP: no Hopper GPU")
         return 77
-    torch.zeros(1, device="cuda").item()
-    torch.manual_seed(0)
-    began, parts, wrong = time.monotonic(), options.parts.split(","), []
-    record = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     try:
-        if "check" in parts:
-            wrong = check(torch, options, record, began + options.seconds * (0.55 if len(parts) > 1 else 1))
-            record["wrong"] = wrong
-        if "clock" in parts:
-            measure_clock(torch, record)
-        if "time" in parts:
-            measure_times(torch, options, record, began + options.seconds)
-    finally:
-        record["seconds"] = time.monotonic() - began
-        if options.json:
-            options.json.write_text(json.dumps(record, indent=1, default=str) + "\n")
-    log(f"{record['seconds']:.0f} s,", "all right" if not wrong else f"{len(wrong)} WRONG")
-    return 1 if wrong else 0
+        return run_part(torch, options)
+    except (RuntimeError, gemmd.GemmdError) as e:  # a fault of the device
+        log("FAULT", type(e).__name__, str(e).splitlines()[0][:300])
+        os._exit(4)
 
 
 if __name__ == "__main__":
