@@ -181,6 +181,11 @@ static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
          "fit in all: take a smaller tile or more warps",
          t->rows_each, t->c, t->accumulators, t->c / 2, FP8_SUMS_MOST,
          .required = fp8_count_sums(t), .limit = FP8_SUMS_MOST},
+        {t->swap_ab && v->scatter && t->c > FP8_SWAPPED_SCATTERED, "registers", /* ptxas spilled */
+         "swap_ab=true with # rows leaves no registers for the places of scattered rows: take up "
+         "to "
+         "#",
+         t->c, FP8_SWAPPED_SCATTERED, .required = t->c, .limit = FP8_SWAPPED_SCATTERED},
         {t->skip_rows && (t->r == 64 || dw), "skip_rows",
          "skip_rows=true is for forward and dX with tiles of more than 64 rows: set it to false"},
         {!t->tma_store && t->staging != 1, "staging_without_tma",
