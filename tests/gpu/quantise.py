@@ -48,7 +48,7 @@ def make_x(rows, k, device):
 # ---- the definition, in PyTorch --------------------------------------------------------------------
 
 def scale_of(amax, eps, pow2):
-    scale = amax.clamp(min=eps) / 448.0
+    scale = amax.clamp(min=eps) / torch.full_like(amax, 448)  # by a Python number PyTorch multiplies by its reciprocal
     scale = torch.where(scale < LEAST, torch.ones_like(scale), scale)
     if pow2:
         scale = ((scale.view(torch.int32) + 0x7fffff) & 0x7f800000).view(torch.float32)
