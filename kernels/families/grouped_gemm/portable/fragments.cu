@@ -53,7 +53,20 @@ INLINE void load_b(u32 b[FC / 2][4], u32 stage, int first, int step)
     }
 }
 
-#if SCALED
+#if SCALED && FP8_MMA
+#define PART_UNIT 1.0f /* a product of 1 x 1 in the sums */
+
+INLINE void multiply_all(float acc[FR][FC][4], const struct fragments *f)
+{
+#pragma unroll
+    for (int i = 0; i < FR; i++)
+#pragma unroll
+        for (int j = 0; j < FC; j++)
+            multiply_fp8(acc[i][j], f->a[i], f->b[j / 2][j % 2 * 2], f->b[j / 2][j % 2 * 2 + 1]);
+}
+#elif SCALED
+#define PART_UNIT (1.0f / 65536.0f)
+
 /* Four numbers of fp8 (e4m3) become four of fp16, times 2^-8: the bits of exponent and mantissa of fp8, also of
  * subnormals, are those of fp16 but for the bias. NaN (all ones) becomes NaN. */
 INLINE u32 decode_pair(u32 v)

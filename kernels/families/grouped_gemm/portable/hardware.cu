@@ -67,6 +67,17 @@ INLINE void multiply(float d[4], const u32 a[4], u32 b0, u32 b1)
 #endif
 }
 
+#if SCALED && FP8_MMA
+/* d (16 x 8, fp32) += a (16 x 32) b (32 x 8), numbers of fp8 */
+INLINE void multiply_fp8(float d[4], const u32 a[4], u32 b0, u32 b1)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+
 /* Two floats rounded to the 16-bit type of the output, the first in the low half. */
 INLINE u32 round_pair(float low, float high)
 {

@@ -48,8 +48,6 @@ KERNEL grouped_gemm_portable(PARAMS p)
             acc[i / (FC * 4)][i / 4 % FC][i % 4] = 0.0f;
 #if SCALED
         const struct tile t = locate_tile(&p, start, ends, id);
-#endif
-#if PROMOTES
         float part[FR][FC][4];
 #pragma unroll
         for (int i = 0; i < FR * FC * 4; i++)
@@ -84,14 +82,14 @@ KERNEL grouped_gemm_portable(PARAMS p)
                 load_b(f[(step + 1) % 2].b, reading, b, (step + 1) % STEPS);
                 multiply_all(part, &f[step % 2]);
             }
-#if PROMOTES
-            if (block == 1 || (blocks - block + 1) % (SCALE_SUM / TD) == 0)
+#if SCALED
+            if (block == 1 || (blocks - block + 1) % (PROMOTE_SUM / TD) == 0)
                 promote(&p, &t, blocks - block, part, acc, warp_r, warp_c);
 #endif
         }
-#if SCALED && !PROMOTES
-        promote(&p, &t, 0, part, acc, warp_r, warp_c);
-#elif !SCALED
+#if SCALED
+        scale_sums(&p, &t, acc, warp_r, warp_c);
+#else
         const struct tile t = locate_tile(&p, start, ends, id);
 #endif
         store_tile(&p, &t, acc, warp_r, warp_c);

@@ -48,6 +48,13 @@ int64_t cuda_tiles_most(const struct gemm *v, int64_t rows, int64_t height, int6
 
 /* ---- the variant ---------------------------------------------------------------------------- */
 
+/* True if mma.sync of "sm_90a" multiplies fp8 numbers. */
+static bool portable_multiplies_fp8(const char *arch)
+{
+    int number = 0;
+    return sscanf(arch, "sm_%d", &number) == 1 && number >= 89;
+}
+
 int portable_variant(const struct problem *p, const struct record *config, const char *arch,
                      struct variant *out, struct error *err)
 {
@@ -67,12 +74,13 @@ int portable_variant(const struct problem *p, const struct record *config, const
         "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DWARPS_R=%d "
         "-DWARPS_C=%d -DNUM_STAGES=%d -DMIN_BLOCKS=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d "
         "-DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d -DSCALED=%d -DSCALE_SUM=%d -DSCALE_W=%d "
-        "-DCOLUMN_ALIGN=%d",
+        "-DCOLUMN_ALIGN=%d -DPROMOTE_SUM=%d -DFP8_MMA=%d",
         (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
         t.warps_r, t.warps_c, t.stages, t.blocks, v.gather_x, v.gather_dy, v.scatter,
         v.fuse_mul_post, v.in != DTYPE_FP16, v.out == DTYPE_FP32, v.quant->is_scaled,
-        (int)v.quant->sum_block, (int)v.quant->w_block, GEMM_COLUMN_ALIGN);
+        (int)v.quant->sum_block, (int)v.quant->w_block, GEMM_COLUMN_ALIGN, PORTABLE_PROMOTE,
+        portable_multiplies_fp8(arch));
     return 0;
 }
 

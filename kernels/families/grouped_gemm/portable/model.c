@@ -73,12 +73,11 @@ static double portable_block_us(const struct portable_tile *t, const struct mach
     double latency = LATENCY_US / (busy * (t->stages - 1));
     /* Reading fragments and multiplying overlap only in part, and less with fewer warps. */
     double warps = busy * t->warps;
-    double decode = t->element > 1
-                        ? 0
-                        : (t->warps * sides * t->d * DECODE_OPS +
-                           (t->promotes ? PROMOTE_OPS * t->r * t->c * t->d / t->promotes : 0)) /
-                              OPS_CYCLE / m->cycles_us;
-    double compute = decode + fmax(mma, shared) +
+    double scaled = !t->is_scaled ? 0
+                                  : (t->warps * sides * t->d * DECODE_OPS +
+                                     PROMOTE_OPS * t->r * t->c * t->d / PORTABLE_PROMOTE) /
+                                        OPS_CYCLE / m->cycles_us;
+    double compute = scaled + fmax(mma, shared) +
                      fmin(mma, shared) * (warps >= 16  ? 0.15
                                           : warps >= 8 ? 0.3
                                                        : 0.6);

@@ -22,9 +22,10 @@
  *   2 dW         n         k   row        dy rows: transposed     x rows: transposed
  *
  * Scaled operands (SCALED: fp8 numbers and scales) have d contiguous in every mode; in dW d counts columns, and each
- * expert begins at a multiple of COLUMN_ALIGN columns. Their numbers become fp16 in registers, exactly, and are
- * multiplied as fp16. After every SCALE_SUM of d the sums so far ("part") are multiplied by their two scales and added
- * to the tile's sums in fp32; after the whole sum when SCALE_SUM is 0.
+ * expert begins at a multiple of COLUMN_ALIGN columns. With FP8_MMA (from sm_89 on) mma.sync multiplies the numbers;
+ * else they become fp16 in registers, exactly. After every PROMOTE_SUM of d the sums so far ("part") are added to the
+ * tile's sums in fp32, as longer sums of fp8 products lose bits. With SCALE_SUM, which is then PROMOTE_SUM, they are first
+ * multiplied by their two scales; else the whole sum is multiplied at the end.
  *
  * A thread block owns a tile TR x TC of D and walks the reduction in steps of TD. Thread blocks are persistent: each
  * takes tiles blockIdx, blockIdx + grid, ... The ring of NUM_STAGES tiles in shared memory runs on over tile borders,
@@ -61,7 +62,6 @@
 #define B_TRANSPOSED (MODE != MODE_FORWARD && !SCALED) /* a stored row holds all c of a d, not all d of a c */
 #define EB (SCALED ? 1 : 2)  /* bytes of an element */
 #define CE (16 / EB)         /* elements of a chunk */
-#define PROMOTES (SCALED && SCALE_SUM)
 #define GATHER_A (MODE == MODE_FORWARD ? GATHER_X : GATHER_DY)
 #define GATHER_B (MODE == MODE_DW && GATHER_X)
 
@@ -85,8 +85,8 @@
 #if WR % 16 || WC % 32 || STEPS % 2 || WR > 64 || WC > 64
 #error "a warp's part must be 16, 32 or 64 x 32 or 64, the reduction block an even number of steps"
 #endif
-#if PROMOTES && SCALE_SUM % TD
-#error "a block of scales must be whole blocks of the reduction"
+#if SCALED && (PROMOTE_SUM % TD || (SCALE_SUM && SCALE_SUM != PROMOTE_SUM))
+#error "sums are promoted after whole blocks of the reduction, and scaled when they are promoted"
 #endif
 #if NUM_STAGES < 2
 #error "NUM_STAGES must be at least 2"

@@ -15,12 +15,13 @@ enum {
     PORTABLE_ROW_BYTES = 16,  /* alignment of rows and pointers */
     PORTABLE_TABLE_BYTES = 4, /* bytes of each entry of start[experts + 1] and ends[experts] */
     PORTABLE_REGISTERS_MAX = 255,
+    PORTABLE_PROMOTE = 128, /* terms of a sum of fp8 products before they are added in fp32 */
 };
 
 struct portable_tile {
     int r, c, d;
-    int element;  /* bytes of an element of the operands */
-    int promotes; /* terms of a sum between promotions of a second set of sums; 0: one set */
+    int element;    /* bytes of an element of the operands */
+    bool is_scaled; /* fp8 operands, and a second set of sums */
     int warps, warps_r, warps_c;
     int stages;
     int group; /* GROUP_SIZE_M, at run time: tiles along r before the next column of tiles */

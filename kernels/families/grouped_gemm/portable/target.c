@@ -55,7 +55,7 @@ static void estimate_registers(const struct gemm *v, struct portable_tile *t)
 {
     int wr = t->r / t->warps_r, wc = t->c / t->warps_c;
     int fragments = wr / 16 * 4 + wc / 8 * 2;
-    t->accumulators = wr * wc / 32 * (t->promotes ? 2 : 1);
+    t->accumulators = wr * wc / 32 * (t->is_scaled ? 2 : 1);
     fragments += v->quant->is_scaled ? wc / 8 * 2 + wr / 8 : 0; /* decoded numbers, and scales */
     t->registers = (t->accumulators + 2 * fragments + REGISTERS_OTHER + 7) / 8 * 8;
     /* Every supported SM has 64 Ki registers. */
@@ -74,7 +74,7 @@ bool portable_tile_make(const struct gemm *v, const struct record *config, struc
         .c = size[GEMM_COLS],
         .d = size[GEMM_SUM],
         .element = (int)dtype_size(v->in),
-        .promotes = (int)v->quant->sum_block,
+        .is_scaled = v->quant->is_scaled,
         .warps = (int)record_int(config, "num_warps", 0),
         .stages = (int)record_int(config, "num_stages", 0),
         .group = (int)record_int(config, "GROUP_SIZE_M", 1),

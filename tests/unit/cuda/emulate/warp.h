@@ -119,6 +119,50 @@ static void multiply(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
     memcpy(d, emulate_exchange("mma", in, 10, emulate_mma), 16);
 }
 
+#if SCALED
+/* A number of fp8 (e4m3). */
+static float emulate_e4m3(uint8_t v)
+{
+    const float size =
+        v & 0x78 ? (float)(8 + (v & 7)) * (float)(1 << (v >> 3 & 15)) / 1024 : (float)(v & 7) / 512;
+    return (v & 0x7f) == 0x7f ? bits_to_float(0x7fffffff) : v & 0x80 ? -size : size;
+}
+
+/* m16n8k32 of fp8, with the words of emulate_mma. */
+static void emulate_mma_fp8(struct emulate_warp *w)
+{
+    float a[16][32], b[32][8];
+    for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 4 * 4; i++) {
+            a[g + i / 4 % 2 * 8][t * 4 + i % 4 + i / 8 * 16] =
+                emulate_e4m3((uint8_t)(w->in[lane][i / 4] >> (8 * (i % 4))));
+        }
+        for (int i = 0; i < 2 * 4; i++) {
+            b[t * 4 + i % 4 + i / 4 * 16][g] =
+                emulate_e4m3((uint8_t)(w->in[lane][4 + i / 4] >> (8 * (i % 4))));
+        }
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 4; i++) {
+            float sum = bits_to_float(w->in[lane][6 + i]);
+            for (int k = 0; k < 32; k++) {
+                sum += a[g + i / 2 * 8][k] * b[k][t * 2 + i % 2];
+            }
+            w->out[lane][i] = float_to_bits(sum);
+        }
+    }
+}
+
+static void multiply_fp8(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    uint32_t in[10] = {a[0], a[1], a[2], a[3], b0, b1};
+    memcpy(in + 6, d, 16);
+    memcpy(d, emulate_exchange("mma of fp8", in, 10, emulate_mma_fp8), 16);
+}
+#endif
+
 static void emulate_xor(struct emulate_warp *w)
 {
     for (int lane = 0; lane < 32; lane++) {
