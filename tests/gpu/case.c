@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/fp8.h"
+
 static void die(const char *what, const struct error *err)
 {
     fprintf(stderr, "FATAL: %s: %s\n", what, err->text);
@@ -18,6 +20,9 @@ double case_decode(enum dtype t, const void *data, int64_t at)
 {
     if (t == DTYPE_FP32) {
         return ((const float *)data)[at];
+    }
+    if (t == DTYPE_FP8_E4M3) {
+        return fp8_decode(((const uint8_t *)data)[at]);
     }
     uint16_t v = ((const uint16_t *)data)[at];
     if (t == DTYPE_BF16) {
@@ -50,12 +55,23 @@ static uint16_t encode(enum dtype t, float v)
     return (uint16_t)(sign | (size - (112u << 23)) >> 13);
 }
 
-static void fill(uint64_t *random, enum dtype t, double scale, uint16_t *to, int64_t count)
+/* `columns`: NULL, or a byte for each of n_columns columns: columns of 0 hold zeros. */
+static void fill(uint64_t *random, const struct buffer *b, const uint8_t *columns,
+                 int64_t n_columns, void *to)
 {
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < b->count; i++) {
         uint64_t z = random_next(random);
         int64_t sum = (int64_t)(z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48);
-        to[i] = encode(t, (float)((double)(sum - 2 * 0xffff) * 1.7320508 / 65536 * scale));
+        float v = (float)((double)(sum - 2 * 0xffff) * 1.7320508 / 65536 * b->scale);
+        v = columns && !columns[i % n_columns] ? 0 : v;
+        if (b->init == BUFFER_SCALES) {
+            ((float *)to)[i] =
+                (float)(b->scale * ldexp(1 + (double)(z >> 41) * 0x1p-23, (int)(z & 3) - 2));
+        } else if (b->dtype == DTYPE_FP8_E4M3) {
+            ((uint8_t *)to)[i] = fp8_encode(v);
+        } else {
+            ((uint16_t *)to)[i] = encode(b->dtype, v);
+        }
     }
 }
 
@@ -103,8 +119,10 @@ static void make_buffer(struct gpu_case *c, uint32_t i, uint64_t *random)
         return;
     }
     c->host[i] = malloc(bytes ? bytes : 1);
-    if (b->init == BUFFER_RANDOM) {
-        fill(random, b->dtype, b->scale, c->host[i], b->count);
+    if (b->init == BUFFER_RANDOM || b->init == BUFFER_SCALES) {
+        const bool some = b->columns > 0;
+        fill(random, b, some ? c->host[b->columns - 1] : NULL,
+             some ? c->w.buffers[b->columns - 1].count : 0, c->host[i]);
     } else {
         memcpy(c->host[i], b->host, bytes);
     }
@@ -126,12 +144,17 @@ static void share_dy(struct gpu_case *c)
     gpu_upload(c->buffers[gather], indices, (size_t)c->v.m * sizeof(*indices));
 }
 
-/* Rows with gaps of NaN. */
-static void *widen(const struct gpu_case *c, enum gemm_buffer which, int64_t rows, int64_t cols,
-                   int64_t stride)
+/* Rows with gaps of NaN, of at least `least` and up to `least` + 4 pieces of 16 bytes. */
+static void *widen(const struct gpu_case *c, enum gemm_buffer which, int least, uint64_t *random,
+                   int64_t *out_stride)
 {
     const void *dense = gemm_buffer(&c->w, c->buffers, which);
-    size_t element = 2;
+    size_t element = dtype_size(c->v.in);
+    struct gemm_operand o;
+    gemm_operand_describe(&c->v, which, c->v.m, &o);
+    const int64_t rows = o.experts * o.rows, cols = o.cols;
+    const int64_t stride = *out_stride =
+        cols + 16 / (int64_t)element * (least + (int64_t)(random_next(random) % 5));
     if (!dense) {
         return NULL;
     }
@@ -157,19 +180,16 @@ static void *widen_indices(const int32_t *from, int64_t n)
 static void make_wide(struct gpu_case *c, uint64_t *random)
 {
     const struct gemm *v = &c->v;
-    c->x_stride = v->k + 8 * (int64_t)(random_next(random) % 5);
-    c->w_stride = v->k + 8 * (int64_t)(1 + random_next(random) % 4);
-    c->dy_stride = v->n + 8 * (int64_t)(random_next(random) % 5);
+    c->wide_x = widen(c, GEMM_X, 0, random, &c->x_stride);
+    c->wide_w = widen(c, GEMM_W, 1, random, &c->w_stride);
+    c->wide_dy = widen(c, GEMM_DY, 0, random, &c->dy_stride);
     c->out_stride = v->out_cols + 8 * (int64_t)(1 + random_next(random) % 4);
-    c->wide_x = widen(c, GEMM_X, v->x_rows, v->k, c->x_stride);
-    c->wide_w = widen(c, GEMM_W, v->experts * v->n, v->k, c->w_stride);
-    c->wide_dy = widen(c, GEMM_DY, v->m, v->n, c->dy_stride);
     c->wide_m_sizes = widen_indices(c->state->m_sizes, v->experts);
     c->wide_gather = widen_indices(c->state->gather, v->m);
     if (c->state->weights) {
         uint16_t *half = malloc((size_t)v->m * sizeof(*half));
         for (int64_t i = 0; i < v->m; i++) {
-            half[i] = encode(v->in, c->state->weights[i]);
+            half[i] = encode(v->out, c->state->weights[i]);
         }
         c->wide_weights = gpu_alloc((size_t)v->m * sizeof(*half));
         gpu_upload(c->wide_weights, half, (size_t)v->m * sizeof(*half));
@@ -285,7 +305,7 @@ struct grouped_gemm_args case_args(const struct gpu_case *c, bool wide)
         a.gather_indices = c->wide_gather;
         a.gather_dtype = DTYPE_INT64;
         a.topk_weights = c->wide_weights;
-        a.weights_dtype = (uint32_t)c->v.in;
+        a.weights_dtype = (uint32_t)c->v.out;
     }
     return a;
 }
@@ -328,7 +348,10 @@ const void *case_fetch(struct gpu_case *c, bool wide)
  * may differ from the reference's by a unit in the last place, which is much in a short row. */
 static double norm_limit(const struct gemm *v)
 {
-    double limit = v->out == DTYPE_FP32 ? 1e-4 : v->out == DTYPE_FP16 ? 1e-3 : 5e-3;
+    /* tensor cores of sm_89 keep 13 bits of sums of fp8 products, between promotions */
+    double limit = v->out == DTYPE_FP32   ? v->quant->is_scaled ? 4e-4 : 1e-4
+                   : v->out == DTYPE_FP16 ? 1e-3
+                                          : 5e-3;
     return v->fuse_mul_post ? 3 * limit : limit;
 }
 

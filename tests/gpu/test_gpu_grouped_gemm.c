@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The portable kernel on a GPU, all elements against the reference kernel:
- * - every mode, permute, fuse and type; strides, int64 indices, accumulation;
+ * - every mode, permute, fuse and type, fp8 with scales too; strides, int64 indices, accumulation;
  * - rows per expert 0, 1, 15, 16, 63, 64, 65, 1000; N and K from 8, also not multiples of tiles;
  * - rows of dy given several times; the same bits at every launch; stream capture; two streams;
  * - problems whose offsets do not fit into 32 bits.
@@ -27,6 +27,7 @@ enum { CONFIGS = 6, EXPERTS_MAX = 300, SOAK_LAUNCHES = 500 };
 static const struct form {
     const char *fields;
     bool shared_dy; /* case_shape */
+    bool is_scaled; /* fp8 operands, of fp8_block and fp8_row in place of bf16 and fp16 */
 } forms[] = {
     {"mode=forward"},
     {"mode=forward permute_x=true"},
@@ -44,8 +45,14 @@ static const struct form {
     {"mode=dW permute_x=true dtype_out=fp32"},
     {"mode=dW permute_y=true dtype_out=fp32"},
     {"mode=dW permute_y=true dtype_out=fp32", .shared_dy = true},
+    {"mode=forward permute_x=true", .is_scaled = true},
+    {"mode=forward permute_y=true fuse_mul_post=true", .is_scaled = true},
+    {"mode=dX", .is_scaled = true},
+    {"mode=dX permute_y=true", .is_scaled = true},
+    {"mode=dW", .is_scaled = true},
+    {"mode=dW dtype_out=fp32", .is_scaled = true},
 };
-enum { N_FORMS = sizeof(forms) / sizeof(forms[0]) };
+enum { N_FORMS = sizeof(forms) / sizeof(forms[0]), N_SCALED = 6, N_PLAIN = N_FORMS - N_SCALED };
 
 static struct {
     struct device *device;
@@ -233,14 +240,20 @@ static int64_t draw_rows(enum size size)
     return PICK(0, 1, 15, 16, 63, 64, 65, 130, 257, 1000);
 }
 
-static int64_t draw_length(enum size size)
+static int64_t draw_length(enum size size, bool is_scaled)
 {
+    if (is_scaled) {
+        return size == SMALL || size == MANY ? PICK(16, 48, 144) : PICK(16, 48, 144, 272, 528);
+    }
     return size == SMALL || size == MANY ? PICK(8, 24, 72, 136) : PICK(8, 40, 72, 136, 264, 520);
 }
 
-static void make_case(struct gpu_case *c, const struct form *form, const char *dtype,
-                      int64_t experts, enum size size)
+/* `second`: the second of the form's two types. */
+static void make_case(struct gpu_case *c, const struct form *form, bool second, int64_t experts,
+                      enum size size)
 {
+    static const char *const types[2][2] = {{"dtype_in=bf16", "dtype_in=fp16"},
+                                            {"quant=fp8_block", "quant=fp8_row"}};
     int64_t rows[EXPERTS_MAX];
     char fields[128];
     int64_t topk = experts == 1 ? 1 : form->shared_dy ? PICK(2, 6, 8) : PICK(1, 2, 6, 8);
@@ -251,10 +264,10 @@ static void make_case(struct gpu_case *c, const struct form *form, const char *d
     struct case_shape shape = {.experts = experts,
                                .topk = topk < experts ? topk : experts,
                                .rows = rows,
-                               .n = draw_length(size),
-                               .k = draw_length(size),
+                               .n = draw_length(size, form->is_scaled),
+                               .k = draw_length(size, form->is_scaled),
                                .shared_dy = form->shared_dy};
-    snprintf(fields, sizeof(fields), "%s dtype_in=%s", form->fields, dtype);
+    snprintf(fields, sizeof(fields), "%s %s", form->fields, types[form->is_scaled][second]);
     case_make(c, fields, &shape, random_next(&test.random));
     case_reference_run(c, batch_image(test.batch, test.reference));
     test.cases++;
@@ -285,8 +298,7 @@ static void run_cases(const int64_t *experts, size_t n_experts, int configs, boo
     for (size_t e = 0; e < n_experts; e++) {
         for (size_t i = 0; i < N_FORMS * 2; i++, at++) {
             struct space s;
-            make_case(&cases[at], &forms[i / 2], i % 2 ? "fp16" : "bf16", experts[e],
-                      small ? SMALL : LARGE);
+            make_case(&cases[at], &forms[i / 2], i % 2, experts[e], small ? SMALL : LARGE);
             space_of(&cases[at].problem, &s);
             for (int j = 0; j < configs; j++) {
                 candidates[at * (size_t)configs + (size_t)j] =
@@ -324,7 +336,7 @@ static void test_all(void)
     for (size_t i = 0; i < N_FORMS * 2; i++) {
         struct gpu_case c;
         struct space s;
-        make_case(&c, &forms[i / 2], i % 2 ? "fp16" : "bf16", 8, MEDIUM);
+        make_case(&c, &forms[i / 2], i % 2, 8, MEDIUM);
         space_of(&c.problem, &s);
         struct candidate *all = calloc(s.n, sizeof(*all));
         int known = batch_count(test.batch);
@@ -361,11 +373,10 @@ struct golden {
     void *copy;
 };
 
-static void plan_golden(struct golden *g, const struct form *form, const char *dtype,
-                        int64_t experts)
+static void plan_golden(struct golden *g, const struct form *form, bool second, int64_t experts)
 {
     struct space s;
-    make_case(&g->c, form, dtype, experts, LARGE);
+    make_case(&g->c, form, second, experts, LARGE);
     space_of(&g->c.problem, &s);
     g->candidate = draw_candidate(&g->c.problem, &s);
     g->other = draw_candidate(&g->c.problem, &s);
@@ -473,7 +484,7 @@ static void test_launches(void)
     int before = test.failed;
     for (size_t i = 0; i < N; i++) {
         const size_t form = i % N_FORMS, round = i / N_FORMS;
-        plan_golden(&all[i], &forms[form], (form + round) % 2 ? "fp16" : "bf16", experts[round]);
+        plan_golden(&all[i], &forms[form], (form + round) % 2, experts[round]);
     }
     test.failed += batch_run(test.batch);
     bool right = true;
@@ -584,11 +595,11 @@ static void dump_case(const char *folder, size_t i, struct golden *g)
 
 static void dump(const char *folder)
 {
-    enum { N = N_FORMS * 2 };
+    enum { N = N_PLAIN * 2 }; /* check_reference.py reads 16-bit operands */
     struct golden *all = calloc(N, sizeof(*all));
     double began = seconds();
     for (size_t i = 0; i < N; i++) {
-        plan_golden(&all[i], &forms[i / 2], i % 2 ? "fp16" : "bf16", i % 4 ? 7 : 33);
+        plan_golden(&all[i], &forms[i / 2], i % 2, i % 4 ? 7 : 33);
     }
     test.failed += batch_run(test.batch);
     for (size_t i = 0; i < N; i++) {
