@@ -398,7 +398,7 @@ def check(torch, options, record, deadline):
             limit = LIMITS[row.out]
             if one_sign and row.out == "fp32":
                 limit = LIMIT_ONE_SIGN
-            elif one_sign and data.weights is not None:
+            elif one_sign and "fuse_mul_post" in row.flags:
                 limit = LIMIT_ROUNDED_TWICE
             for text in todo[row][::4] if one_sign else todo[row]:
                 if not steps.begin(f"{row.name} | {text}"):
