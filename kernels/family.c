@@ -95,7 +95,8 @@ double family_floor_us(const struct family *f, const struct problem *p,
 {
     double flops, bytes;
     f->work(p, &flops, &bytes);
-    double compute = info->peak_tflops > 0 ? flops / (info->peak_tflops * 1e6) : 0;
+    double peak = info->peak_tflops * (f->rate ? f->rate(p, info) : 1);
+    double compute = peak > 0 ? flops / (peak * 1e6) : 0;
     double memory = info->peak_gbps > 0 ? bytes / (info->peak_gbps * 1e3) : 0;
     return compute > memory ? compute : memory;
 }

@@ -252,6 +252,8 @@ struct family {
     const struct family_target *const *targets; /* NULL-terminated, the best first */
     /* The least work: the flops, and the bytes of each operand and of the output once. */
     void (*work)(const struct problem *p, double *flops, double *bytes);
+    /* The device's peak for the problem's types, as a multiple of peak_tflops. NULL: 1. */
+    double (*rate)(const struct problem *p, const struct device_info *info);
     /* ERROR_NO_MEMORY; ERROR_CANCELLED (host_work_check). */
     int (*workload_init)(struct workload *w, const struct problem *p, uint64_t seed,
                          struct error *err);
@@ -316,7 +318,7 @@ void family_stamp_target(const char *stamp, char out[TARGET_MAX]);
 void variant_set_source(struct variant *v, const char *source);
 /* Hash of a variant and a compiler ("nvrtc 13.0"): names the module cache entry. */
 void variant_hash(const struct variant *v, const char *compiler, char out[HASH_HEX]);
-/* max(flops / peak_tflops, bytes / peak_gbps) in microseconds. */
+/* max(flops / (peak_tflops * rate), bytes / peak_gbps) in microseconds. */
 double family_floor_us(const struct family *f, const struct problem *p,
                        const struct device_info *info);
 

@@ -33,6 +33,7 @@ const struct family grouped_gemm_family = {
     .op = &grouped_gemm_op,
     .targets = targets,
     .work = gemm_work,
+    .rate = gemm_rate,
     .workload_init = gemm_workload_init,
     .workload_bytes = gemm_workload_bytes,
     .wary_seed = gemm_wary_seed,

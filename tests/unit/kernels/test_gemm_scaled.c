@@ -106,6 +106,24 @@ static void test_work(void **state)
     assert_true(bytes_of(ROW "dW") == x + dy + 4 * 4 * (320 + 576) + 2 * w);
 }
 
+/* Where arithmetic is the bound, fp8 has half of bf16's floor on GPUs that multiply fp8. */
+static void test_floors(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"sm_80", "sm_89", "sm_90a"};
+    struct problem bf16, fp8;
+    problem_of(&bf16, "gemm mode=forward M=8192 N=8192 K=8192");
+    problem_of(&fp8, "gemm mode=forward M=8192 N=8192 K=8192 quant=fp8_block");
+    for (size_t i = 0; i < 3; i++) {
+        struct device_info info;
+        assert_ok(arch_describe(archs[i], &info, err));
+        info.peak_tflops = 100;
+        info.peak_gbps = 1e6;
+        assert_true(family_floor_us(&grouped_gemm_family, &bf16, &info) ==
+                    family_floor_us(&grouped_gemm_family, &fp8, &info) * (i == 0 ? 1 : 2));
+    }
+}
+
 /* The family's limit of a row's error holds where rounding to bf16 leaves room: in long rows. */
 static void test_limits(void **state)
 {
@@ -225,9 +243,10 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operands),      cmocka_unit_test(test_columns),
-        cmocka_unit_test(test_work),          cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_dense_strides), cmocka_unit_test(test_bad_scales),
+        cmocka_unit_test(test_operands),   cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_work),       cmocka_unit_test(test_floors),
+        cmocka_unit_test(test_limits),     cmocka_unit_test(test_dense_strides),
+        cmocka_unit_test(test_bad_scales),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

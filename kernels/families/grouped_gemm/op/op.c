@@ -363,6 +363,14 @@ void gemm_work(const struct problem *p, double *flops, double *bytes)
     }
 }
 
+/* Tensor cores multiply fp8 at twice the rate of 16-bit types, from compute capability 8.9 on. */
+double gemm_rate(const struct problem *p, const struct device_info *info)
+{
+    struct gemm v;
+    gemm_view(p, &v);
+    return v.quant->is_scaled && info->cc_major * 10 + info->cc_minor >= 89 ? 2 : 1;
+}
+
 #define ONE                                                                                        \
     {                                                                                              \
         .type = VALUE_INT, .integer = 1                                                            \

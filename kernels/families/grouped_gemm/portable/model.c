@@ -45,6 +45,7 @@ struct asked {
 
 struct machine {
     double sms, cycles_us, flops_us; /* flops_us: of an SM */
+    bool decodes;                    /* fp8 operands are decoded, and multiplied as fp16 */
     double bytes_us;                 /* bytes that memory moves in a microsecond */
     int resident;
 };
@@ -55,6 +56,7 @@ static struct machine machine_of(const struct device_info *info, const struct po
     double ghz = info->clock_khz > 0 ? (double)info->clock_khz * 1e-6 * 0.8 : CLOCK_GHZ;
     return (struct machine){
         .sms = sms,
+        .decodes = info->cc_major * 10 + info->cc_minor < 89,
         .cycles_us = ghz * 1e3,
         .flops_us = (info->peak_tflops > 0 ? info->peak_tflops : 100) * 1e6 / sms * mma_share(info),
         .bytes_us = (info->peak_gbps > 0 ? info->peak_gbps : 1000) * 1e3,
@@ -73,10 +75,9 @@ static double portable_block_us(const struct portable_tile *t, const struct mach
     double latency = LATENCY_US / (busy * (t->stages - 1));
     /* Reading fragments and multiplying overlap only in part, and less with fewer warps. */
     double warps = busy * t->warps;
-    double scaled = !t->is_scaled ? 0
-                                  : (t->warps * sides * t->d * DECODE_OPS +
-                                     PROMOTE_OPS * t->r * t->c * t->d / PORTABLE_PROMOTE) /
-                                        OPS_CYCLE / m->cycles_us;
+    double decode = m->decodes ? t->warps * sides * t->d * DECODE_OPS : 0;
+    double promote = PROMOTE_OPS * t->r * t->c * t->d / PORTABLE_PROMOTE;
+    double scaled = t->is_scaled ? (decode + promote) / OPS_CYCLE / m->cycles_us : 0;
     double compute = scaled + fmax(mma, shared) +
                      fmin(mma, shared) * (warps >= 16  ? 0.15
                                           : warps >= 8 ? 0.3
