@@ -128,6 +128,7 @@ def config(row, r, c, warps, stages, staging=1, **more):
 TILES = [(256, 128, 12, 4), (256, 64, 12, 4), (128, 192, 12, 4), (128, 128, 12, 5), (128, 64, 12, 6), (64, 192, 8, 5),
          (64, 128, 8, 6), (64, 64, 8, 8)]
 SWAPPED = [(128, 256, 12, 4), (96, 256, 12, 4), (192, 128, 12, 4), (160, 128, 12, 4), (64, 128, 8, 6)]
+PAIRED = [(128, 256, 12, 4), (112, 256, 12, 4), (96, 256, 12, 4), (160, 128, 12, 5)]
 
 
 def check_configs(row):
@@ -147,6 +148,8 @@ def check_configs(row):
         out += [config(row, 64, c, 8, 4, NUM_KSPLIT=s) for c in (64, 128) for s in (2, 4, 8)]
         out += [config(row, *tile, swap_ab=True, **more) for tile in SWAPPED for more in
                 ({}, {"tma": False}, {"tile_scheduler": "dynamic"}, {"GROUP_SIZE_M": 8, "raster": "columns"})]
+        out += [config(row, *tile, swap_ab=True, cluster_shape_mn="2x1", **more) for tile in PAIRED for more in
+                ({}, {"tma": False}, {"tile_scheduler": "dynamic"}, {"tma": False, "tile_scheduler": "dynamic"})]
     return list(dict.fromkeys(out))
 
 
@@ -166,6 +169,9 @@ def time_configs(row):
         out += [config(row, *tile, swap_ab=True, **order, **more) for tile in SWAPPED for order in orders[:2]
                 for more in ({}, {"tile_scheduler": "dynamic"}, {"tma": False})
                 if tile[0] > 64 or row.m // row.experts <= 128]
+        out += [config(row, *tile, swap_ab=True, cluster_shape_mn="2x1", **order, **more) for tile in PAIRED
+                for order in orders[:2] for more in ({}, {"tile_scheduler": "dynamic"}, {"tma": False})
+                if row.m // row.experts > 128]
     if row.mode != "dW":
         out += [config(row, r, c, 12, stages, 1, GROUP_SIZE_M=8, tile_scheduler="dynamic", skip_rows=skip)
                 for r, c, stages in ((256, 128, 4), (128, 192, 5)) for skip in (False, True)]

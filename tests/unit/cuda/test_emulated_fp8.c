@@ -7,6 +7,7 @@
  *
  * Bytes that no kernel may use are NaN: gaps between rows, scales of rows that do not exist.
  * Kernels with a fault on purpose ("mutants") must give wrong results.
+ * GEMMD_TEST_CASE: the number of a single case; GEMMD_TEST_SEED: the first seed.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -462,6 +463,12 @@ static const struct {
     {"mode=dX " RAGGED "permute_x=true N=272 K=136 quant=fp8_block",
      DX "BLOCK_SIZE_M=64 BLOCK_SIZE_K=128 num_warps=8 num_stages=4 use_tma_store=false "
         "swap_ab=true tile_scheduler=dynamic"},
+    {"mode=forward " RAGGED "N=456 K=272 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=256 num_warps=12 num_stages=3 swap_ab=true "
+          "cluster_shape_mn=2x1 tile_scheduler=dynamic"},
+    {"mode=forward " RAGGED "topk=2 permute_x=true N=200 K=400 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=80 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 swap_ab=true "
+          "cluster_shape_mn=2x1 use_tma_load_x=false use_tma_store=false"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
@@ -475,13 +482,14 @@ static void case_number(struct fp8_case *c, int i, uint64_t seed)
 static void test_products(void **state)
 {
     (void)state;
-    const char *only = getenv("GEMMD_TEST_CASE");
+    const char *only = getenv("GEMMD_TEST_CASE"), *seed = getenv("GEMMD_TEST_SEED");
+    const uint64_t from = seed ? strtoull(seed, NULL, 10) : 100;
     for (int i = 0; i < CASES; i++) {
         static struct fp8_case c;
         if (only && atoi(only) != i) {
             continue;
         }
-        case_number(&c, i, 100 + (uint64_t)i);
+        case_number(&c, i, from + (uint64_t)i);
         const char *wrong = case_run(&c, NULL);
         if (wrong) {
             fail_msg("case %d: %s | %s: %s", i, cases[i].problem, cases[i].config, wrong);

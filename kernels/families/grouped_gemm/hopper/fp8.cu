@@ -46,17 +46,27 @@ INLINE float global_scale(const char *from)
                  : "f"(s[0]), "f"(s[1]), "f"(s[2]), "f"(s[3]), "f"(s[4]), "f"(s[5]), "f"(s[6]),    \
                    "f"(s[7]))
 
+/* The same for the last 4 of a width that is no multiple of 16. */
+#define PROMOTE_4(n, g)                                                                            \
+    asm volatile("fma.rn.f32 %0, s" #n "_" g "0, %4, %0;\n\tfma.rn.f32 %1, s" #n "_" g "1, %5, %1;\n\t"   \
+                 "fma.rn.f32 %2, s" #n "_" g "2, %6, %2;\n\tfma.rn.f32 %3, s" #n "_" g "3, %7, %3;"        \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                  \
+                 : "f"(s[0]), "f"(s[1]), "f"(s[2]), "f"(s[3]))
+
 #define EACH_GROUP(X, n)                                                                           \
     X(n, 0, "0") X(n, 1, "1") X(n, 2, "2") X(n, 3, "3") X(n, 4, "4") X(n, 5, "5") X(n, 6, "6")     \
     X(n, 7, "7") X(n, 8, "8") X(n, 9, "9") X(n, 10, "A") X(n, 11, "B") X(n, 12, "C")               \
     X(n, 13, "D") X(n, 14, "E") X(n, 15, "F")
 
-/* g and width are constants: of all statements the compiler keeps one. */
+/* g and width are constants: of all statements the compiler keeps one. The last of a width that is no multiple of 16 has
+ * 4 sums. */
 INLINE void promote_8(float *d, int g, const float s[8], int width)
 {
 #define NTH(n, nth, name)                                                                          \
     if (nth < n / 16 && g == nth)                                                                  \
-        PROMOTE_8(n, name);
+        PROMOTE_8(n, name);                                                                        \
+    if (n % 16 && nth == n / 16 && g == nth)                                                       \
+        PROMOTE_4(n, name);
 #define OF(n)                                                                                      \
     if (n <= TILE_C && width == n) {                                                               \
         EACH_GROUP(NTH, n)                                                                         \
@@ -90,7 +100,7 @@ INLINE struct kept_scales keep_scales(u32 scales)
 INLINE void promote(float acc[ACCUMULATORS], const float a[2], const struct kept_scales *k, u32 b_scales, int width)
 {
 #pragma unroll
-    for (int g = 0; g < width / 16; g++) { /* 16 columns: of every 8 this lane has two */
+    for (int g = 0; g < (width + 15) / 16; g++) { /* 16 columns: of every 8 this lane has two */
         float s[8];
 #pragma unroll
         for (int i = 0; i < 8; i += 4) {
@@ -122,7 +132,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
                        struct walk *w)
 {
     struct place at = place_of(from);
-    const u32 operands = KSPLIT ? shared & DESCRIPTOR_ADDRESS : shared;
+    const u32 operands = KSPLIT || CLUSTER > 1 ? shared & DESCRIPTOR_ADDRESS : shared;
     const u32 consumer_a = operands + consumer * ROWS_EACH * ROW_BYTES;
     const int blocks = blocks_in(steps);
     u32 last = 0;

@@ -6,7 +6,7 @@
  * says what a scale is for.
  */
 #if FP8
-#if TILE_D != 64 || MODE == MODE_DX || PINGPONG || STAGGERED || DEFERRED || CLUSTER > 1 || GATHER_DY
+#if TILE_D != 64 || MODE == MODE_DX || PINGPONG || STAGGERED || DEFERRED || GATHER_DY || (CLUSTER > 1 && !SWAP_AB)
 #error "fp8 has cooperative tiles, in forward (also for dX) and dW"
 #endif
 #if SWAP_AB && SCALES != SCALES_BLOCKS

@@ -55,11 +55,14 @@ struct hopper_params { /* as in host/params.h; strides in bytes */
     /* map of `out` with other boxes: pairs of slabs (STORE_SLABS 2) or 8 rows (GRAIN 8) */
     struct tensor_map out_wide;
 #if FP8
-    struct scales a_scales, b_scales; /* in the place of the fields below, which fp8's kernels do not have */
-#endif
+    unsigned char order[ORDER_MAX];   /* as below */
+    int last_rounds;
+    struct scales a_scales, b_scales; /* of x and dy; of weights, in dW of x */
+#else
 #if CLUSTER > 1                       /* the host passes these fields always */
     unsigned char order[ORDER_MAX];   /* by cluster: the number of the first tile that it takes */
     int last_rounds;                  /* DYNAMIC: rounds of tiles at the end that clusters draw; others go in turn */
+#endif
 #endif
 };
 
@@ -519,7 +522,7 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
  */
 #define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* this warp draws */
 #if FP8
-#define TICKET_WARPS (4 * CONSUMERS + (GATHER ? 4 : LOADERS + SCALE_WARP) - 1)
+#define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS + SCALE_WARP)) - 1)
 #else
 #define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS)) - 1)
 #endif

@@ -100,8 +100,7 @@ static void run_wgmma(const struct emulate_op *op)
 
 static void promote_8(float *d, int g, const float s[8], int width)
 {
-    (void)width;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8 && g * 16 + i * 2 < width; i++) {
         d[i] = fmaf(async_.temporary[emulate.current][g * 8 + i], s[i], d[i]);
     }
 }

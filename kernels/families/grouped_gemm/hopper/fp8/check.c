@@ -7,11 +7,11 @@ static const char target_name[] = "hopper_fp8";
 
 /* The parameters that this target knows. */
 static const enum hopper_field fp8_fields[] = {
-    FIELD_BLOCK_SIZE_K,   FIELD_BLOCK_SIZE_M,   FIELD_BLOCK_SIZE_N,    FIELD_GROUP_SIZE_M,
-    FIELD_NUM_KSPLIT,     FIELD_expert_order,   FIELD_num_stages,      FIELD_num_warps,
-    FIELD_raster,         FIELD_schedule,       FIELD_skip_rows,       FIELD_staging_buffers,
-    FIELD_swap_ab,        FIELD_tile_scheduler, FIELD_use_tma_load_dy, FIELD_use_tma_load_w,
-    FIELD_use_tma_load_x, FIELD_use_tma_store,  FIELD_w_eviction,
+    FIELD_BLOCK_SIZE_K,    FIELD_BLOCK_SIZE_M,     FIELD_BLOCK_SIZE_N,   FIELD_GROUP_SIZE_M,
+    FIELD_NUM_KSPLIT,      FIELD_cluster_shape_mn, FIELD_expert_order,   FIELD_num_stages,
+    FIELD_num_warps,       FIELD_raster,           FIELD_schedule,       FIELD_skip_rows,
+    FIELD_staging_buffers, FIELD_swap_ab,          FIELD_tile_scheduler, FIELD_use_tma_load_dy,
+    FIELD_use_tma_load_w,  FIELD_use_tma_load_x,   FIELD_use_tma_store,  FIELD_w_eviction,
 };
 enum { FP8_FIELDS = sizeof(fp8_fields) / sizeof(fp8_fields[0]) };
 
@@ -41,6 +41,7 @@ static const struct {
     const char *use;
 } text_rules[] = {
     {FIELD_schedule, {"cooperative"}, true, "cooperative"},
+    {FIELD_cluster_shape_mn, {"1x1", "2x1"}, false, "1x1 or 2x1"},
     {FIELD_raster, {"rows", "columns"}, false, "rows or columns"},
     {FIELD_tile_scheduler, {"static", "dynamic"}, false, "static or dynamic"},
     {FIELD_expert_order, {"index", "size"}, false, "index or size"},
@@ -171,6 +172,12 @@ static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
         {t->swap_ab && (split || t->skip_rows), "swap_others",
          "swap_ab=true cuts tiles to the rows that exist, and takes NUM_KSPLIT=1 and "
          "skip_rows=false"},
+        {hopper_sharers(t) > 1 && (!t->swap_ab || t->c <= 64 || t->r % 128), "cluster_tile",
+         "cluster_shape_mn=2x1 is for swap_ab=true and tiles of 128 or 256 columns, and of more "
+         "than "
+         "64 rows: two thread blocks have adjacent tiles of an expert's rows and share its "
+         "weights; "
+         "take such a tile, or 1x1"},
         {t->r % (64 * t->consumers), "rows_per_warpgroup",
          "a tile cannot be split: # rows (swap_ab=true: columns) among # warpgroups of 64; take "
          "num_warps=8 or a larger "
@@ -181,11 +188,11 @@ static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
          "fit in all: take a smaller tile or more warps",
          t->rows_each, t->c, t->accumulators, t->c / 2, FP8_SUMS_MOST,
          .required = fp8_count_sums(t), .limit = FP8_SUMS_MOST},
-        {t->swap_ab && v->scatter && t->c > FP8_SWAPPED_SCATTERED, "registers", /* ptxas spilled */
-         "swap_ab=true with # rows leaves no registers for the places of scattered rows: take up "
-         "to "
-         "#",
-         t->c, FP8_SWAPPED_SCATTERED, .required = t->c, .limit = FP8_SWAPPED_SCATTERED},
+        {t->swap_ab && (v->scatter || hopper_sharers(t) > 1) && t->c > FP8_SWAPPED_MOST,
+         "registers", /* ptxas spilled */
+         "swap_ab=true with # rows leaves no registers for scattered rows, nor for "
+         "cluster_shape_mn=2x1: take up to #",
+         t->c, FP8_SWAPPED_MOST, .required = t->c, .limit = FP8_SWAPPED_MOST},
         {t->skip_rows && (t->r == 64 || dw), "skip_rows",
          "skip_rows=true is for forward and dX with tiles of more than 64 rows: set it to false"},
         {!t->tma_store && t->staging != 1, "staging_without_tma",

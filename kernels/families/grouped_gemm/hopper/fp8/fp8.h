@@ -18,10 +18,10 @@
 #include "kernels/families/grouped_gemm/hopper/host/hopper.h"
 
 enum {
-    FP8_DEPTH = 128,             /* length of a block of the reduction, in elements */
-    FP8_UNIT = 2,                /* elements that the template counts as one */
-    FP8_SWAPPED_SCATTERED = 176, /* most routed rows of a tile with swap_ab and scattered output */
-    FP8_SUMS_MOST = 192,         /* registers of a consumer's thread for sums and temporary sums */
+    FP8_DEPTH = 128,        /* length of a block of the reduction, in elements */
+    FP8_UNIT = 2,           /* elements that the template counts as one */
+    FP8_SWAPPED_MOST = 176, /* most routed rows of a scattered or paired tile with swap_ab */
+    FP8_SUMS_MOST = 192,    /* registers of a consumer's thread for sums and temporary sums */
 };
 
 void fp8_twin(const struct gemm *v, struct gemm *twin);

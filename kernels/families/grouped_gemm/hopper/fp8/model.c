@@ -66,14 +66,18 @@ double fp8_predict(const struct problem *p, const struct record *config,
 /* r, c: rows and columns of the output in a tile. */
 static const struct {
     int r, c, warps, stages, staging, split;
-    bool swap;
+    bool swap, pair;
 } defaults[] = {
-    {128, 256, 12, 4, 1, 1, true},  {192, 128, 12, 4, 1, 1, true},  {160, 128, 12, 5, 1, 1, true},
-    {96, 256, 12, 5, 1, 1, true},   {64, 128, 8, 7, 1, 1, true},    {256, 128, 12, 4, 1, 1, false},
-    {256, 128, 12, 3, 2, 1, false}, {128, 192, 12, 5, 1, 1, false}, {128, 192, 12, 4, 2, 1, false},
-    {128, 192, 12, 3, 1, 1, false}, {128, 128, 12, 5, 2, 1, false}, {128, 128, 12, 4, 1, 1, false},
-    {64, 192, 8, 6, 1, 1, false},   {64, 128, 8, 8, 1, 1, false},   {64, 128, 8, 6, 1, 2, false},
-    {64, 128, 8, 6, 1, 4, false},   {64, 64, 8, 8, 1, 1, false},    {64, 64, 8, 8, 1, 4, false},
+    {128, 256, 12, 4, 1, 1, true, true}, {128, 256, 12, 4, 1, 1, true},
+    {192, 128, 12, 4, 1, 1, true},       {160, 128, 12, 5, 1, 1, true},
+    {96, 256, 12, 5, 1, 1, true},        {64, 128, 8, 7, 1, 1, true},
+    {256, 128, 12, 4, 1, 1, false},      {256, 128, 12, 3, 2, 1, false},
+    {128, 192, 12, 5, 1, 1, false},      {128, 192, 12, 4, 2, 1, false},
+    {128, 192, 12, 3, 1, 1, false},      {128, 128, 12, 5, 2, 1, false},
+    {128, 128, 12, 4, 1, 1, false},      {64, 192, 8, 6, 1, 1, false},
+    {64, 128, 8, 8, 1, 1, false},        {64, 128, 8, 6, 1, 2, false},
+    {64, 128, 8, 6, 1, 4, false},        {64, 64, 8, 8, 1, 1, false},
+    {64, 64, 8, 8, 1, 4, false},
 };
 enum { DEFAULTS = sizeof(defaults) / sizeof(defaults[0]) };
 
@@ -95,6 +99,7 @@ static void put_default(const struct gemm *v, int i, bool skip, int group, struc
         record_put_text(config, "tile_scheduler", "static");
         record_put_int(config, "NUM_KSPLIT", defaults[i].split);
         record_put_bool(config, "swap_ab", defaults[i].swap);
+        record_put_text(config, "cluster_shape_mn", defaults[i].pair ? "2x1" : "1x1");
         record_put_bool(config, "use_tma_load_w", true);
     }
     if (v->mode != GEMM_DX) {
@@ -123,7 +128,8 @@ int fp8_choose(const struct problem *p, const struct device_info *info, struct r
         struct record one;
         struct hopper_tile t;
         put_default(&v, i / 4, i & 1, i & 2 ? 8 : 1, &one);
-        if ((defaults[i / 4].swap && v.mode == GEMM_DW) || fp8_check(p, &one, info, &why)) {
+        if ((defaults[i / 4].swap && v.mode == GEMM_DW) ||
+            (defaults[i / 4].pair && !hopper_pair_pays(&v)) || fp8_check(p, &one, info, &why)) {
             continue;
         }
         fp8_tile_make(&v, &one, &t);

@@ -52,21 +52,18 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     uint32_t a_rows_stride, b_rows_stride; /* bytes between rows, divided by 16 */
     uint32_t a_rows_bytes, b_rows_bytes;
     _Alignas(TENSOR_MAP_ALIGN) uint8_t out_wide[TENSOR_MAP_BYTES];
-    union {
-        struct {
-            uint8_t order[LAUNCH_ORDER_MAX];
-            int32_t last_rounds;
-        };
-        struct { /* fp8 */
-            struct hopper_scale_layout a, b;
-        } scales;
-    };
+    uint8_t order[LAUNCH_ORDER_MAX];
+    int32_t last_rounds;
+    struct { /* kernels of fp8 operands only */
+        struct hopper_scale_layout a, b;
+    } scales;
 };
-_Static_assert(sizeof(struct hopper_params) == 1856 &&
+_Static_assert(sizeof(struct hopper_params) == 1920 &&
                    offsetof(struct hopper_params, gathered) == 1408 &&
                    offsetof(struct hopper_params, b_rows_bytes) == 1580 &&
                    offsetof(struct hopper_params, out_wide) == 1600 &&
-                   offsetof(struct hopper_params, last_rounds) == 1824,
+                   offsetof(struct hopper_params, last_rounds) == 1824 &&
+                   offsetof(struct hopper_params, scales) == 1832,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 
