@@ -162,6 +162,9 @@ def time_configs(row):
     else:
         tiles = [(256, 128, 12, 4, 1), (256, 128, 12, 3, 2), (128, 192, 12, 5, 1), (128, 192, 12, 4, 2), (128, 128, 12, 5, 2),
                  (64, 192, 8, 6, 1), (64, 128, 8, 8, 1)]
+    if row.mode == "dW":
+        out += [config(row, r, c, warps, stages, tma=False, **order)
+                for (r, c, warps, stages, staging), order in itertools.product(tiles, orders[:2])]
     for (r, c, warps, stages, staging), order in itertools.product(tiles, orders):
         if r > 64 or row.m // row.experts <= 128:
             out.append(config(row, r, c, warps, stages, staging, **order))

@@ -183,6 +183,17 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
         out += t->expert * p->out_expert;
 #pragma unroll
     for (int i = 0; i < WRITTEN; i++) {
+#if FP8
+        /* All reads before the first write, so that a warp waits for memory once. */
+        u32 old[4][4];
+        const int adds = OUT_FP32 && (p->flags & FLAG_ACCUMULATE);
+#pragma unroll
+        for (int j = 0; j < 4 && OUT_FP32; j++) {
+            const int to = shuffle_from(rows->to[i], j * 4 + (LANE >> 3));
+            if (adds && to >= 0 && column < p->tile_cols)
+                global_load16(old[j], out + to * p->out_stride);
+        }
+#endif
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int row = j * 4 + (LANE >> 3);
@@ -192,8 +203,14 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
                              ((chunk ^ (row & 7)) << 4));
             if (to >= 0 && column < p->tile_cols) {
                 char *at = out + to * p->out_stride;
+#if FP8
+#pragma unroll
+                for (int k = 0; k < 4 && OUT_FP32; k++)
+                    v[k] = adds ? float_bits(bits_float(v[k]) + bits_float(old[j][k])) : v[k];
+#else
                 if (OUT_FP32 && (p->flags & FLAG_ACCUMULATE))
                     add_16(v, at);
+#endif
                 if (MODE == MODE_DW)
                     global_store16_hinted(at, v, store_policy(p));
                 else

@@ -19,6 +19,14 @@
 #error "in forward the weights have scales of 128 x 128 or of rows"
 #endif
 
+#ifndef HOPPER_EMULATED
+/* Requests a box of the output into L2. */
+INLINE void ask_output(const struct tensor_map *map, int x, int y, int z)
+{
+    ask_3d(map, x, y, z);
+}
+#endif
+
 INLINE u32 scales_at(u32 shared, u32 stage)
 {
     return shared + SCALES_AT + stage * SCALES_BYTES;
@@ -47,6 +55,19 @@ INLINE void copy_block_scales(const struct hopper_params *p, const struct tile *
 #define LINES_AT (SWAP_AB ? SCALES_A * 4 : 0)
 #define BLOCKS_AT (SWAP_AB ? 0 : SCALES_A * 4)
 
+/* dW that threads add to the output: requests the tile's output into L2, while the tile is multiplied. An addition by
+ * TMA took as long as if L2 added two numbers a cycle in each of its slices (H200). */
+INLINE void ask_for_output(const struct hopper_params *p, const struct tile *t)
+{
+    if (MODE != MODE_DW || !OUT_FP32 || TMA_STORE || !(p->flags & FLAG_ACCUMULATE) || !elected())
+        return;
+#pragma unroll 1
+    for (int r = t->r0; r < t->r0 + TILE_R && r < p->tile_rows; r += 64)
+#pragma unroll 1
+        for (int c = t->c0; c < t->c0 + TILE_C && c < p->tile_cols; c += SLAB_COLS)
+            ask_output(&p->out, c, r, t->expert);
+}
+
 /* The loop of the warp that copies scales: a stage's "full" mbarrier waits for each of its lanes. */
 INLINE void produce_scales(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
@@ -71,6 +92,8 @@ INLINE void produce_scales(const struct hopper_params *p, const struct tables *s
                                  to + SCALES_A * 4);
             copies_arrive(full_barrier(shared, at.stage));
             place_next(&at);
+            if (block == 0)
+                ask_for_output(p, &t);
         }
         walk_next(shared, &w);
     }

@@ -105,6 +105,14 @@ static void promote_8(float *d, int g, const float s[8], int width)
     }
 }
 
+/* A prefetch of output, which no load follows. */
+static void ask_output(const struct tensor_map *map, int x, int y, int z)
+{
+    if (!map->map.base || x < 0 || y < 0 || z < 0) {
+        emulate_fail("a prefetch of the output at %d %d %d of %p", x, y, z, map->map.base);
+    }
+}
+
 static float shared_scale(uint32_t at)
 {
     float v;

@@ -190,7 +190,8 @@ void hopper_add_maps(const struct gemm *v, const struct hopper_tile *t,
         add_a(v, t, o, l);
         add_b(v, t, o, l);
     }
-    if (!t->tma_store) {
+    /* fp8's dW also reads the output by its map, ahead of an addition by threads. */
+    if (!t->tma_store && (v->mode != GEMM_DW || t->scales == HOPPER_NO_SCALES)) {
         return;
     }
     /* The kernel reads `out` or `out_wide`, as it was compiled for the tuned problem's rows. This
