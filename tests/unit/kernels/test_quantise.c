@@ -57,6 +57,23 @@ static void test_buckets(void **state)
     }
 }
 
+/* A workload draws at most 2^22 special values: none where a row has more. */
+static void test_long_rows(void **state)
+{
+    (void)state;
+    struct workload w;
+    struct problem p;
+    problem_of(&p, "quantise mode=rows M=300 K=1048576");
+    assert_ok(quantise_family.workload_init(&w, &p, 1, err));
+    assert_int_equal(w.buffers[QUANTISE_X].host_count, 1 << 22);
+    quantise_family.workload_deinit(&w);
+    problem_of(&p, "quantise mode=both M=3 K=16777216");
+    assert_ok(quantise_family.workload_init(&w, &p, 1, err));
+    assert_int_equal(w.buffers[QUANTISE_X].host_count, 0);
+    assert_true(w.n_checks > 100);
+    quantise_family.workload_deinit(&w);
+}
+
 /* ---- verified kernels ------------------------------------------------------------------------ */
 
 static const struct family_target *target_of(const struct problem *p)
@@ -416,15 +433,11 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_op),
-        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_bitwise),
-        cmocka_unit_test(test_faults_are_found),
-        cmocka_unit_test(test_known_values),
-        cmocka_unit_test(test_args),
-        cmocka_unit_test(test_scales_differ_from_poison),
-        cmocka_unit_test(test_configs),
-        cmocka_unit_test(test_cuda_configs),
+        cmocka_unit_test(test_op),           cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_bitwise),      cmocka_unit_test(test_faults_are_found),
+        cmocka_unit_test(test_known_values), cmocka_unit_test(test_args),
+        cmocka_unit_test(test_long_rows),    cmocka_unit_test(test_scales_differ_from_poison),
+        cmocka_unit_test(test_configs),      cmocka_unit_test(test_cuda_configs),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

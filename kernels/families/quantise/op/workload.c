@@ -14,6 +14,7 @@
 #include "kernels/families/quantise/quantise.h"
 
 enum { RUN = 128, SPECIAL_ROWS = 256, SPREAD = 64, CHECKS_MAX = 4 * (SPREAD + SPECIAL_ROWS) };
+enum { SPECIAL_MOST = 1 << 22 }; /* elements */
 
 /* As the libraries whose formula each scale type is: DeepGEMM and torchao, Transformer Engine. */
 static float workload_eps(const struct quantise *v)
@@ -45,10 +46,12 @@ static void workload_fill_parts(struct quantise_state *s)
     p->end = p->scales_t + (v->column_side && !weights ? p->padded / QUANTISE_BLOCK * v->k * 4 : 0);
 }
 
+/* Fewer special rows where they are very long: drawing them shall take a tenth of a second. */
 static int64_t workload_special_rows(const struct quantise *v)
 {
-    const int64_t rows = v->m / v->topk;
-    return rows < SPECIAL_ROWS ? rows : SPECIAL_ROWS;
+    const int64_t rows = v->m / v->topk, most = SPECIAL_MOST / v->k;
+    const int64_t wanted = most < SPECIAL_ROWS ? most : SPECIAL_ROWS;
+    return rows < wanted ? rows : wanted;
 }
 
 double quantise_workload_bytes(const struct problem *p)
@@ -172,7 +175,7 @@ static int workload_allocate(struct workload *w, struct quantise_state *s, struc
 {
     const struct quantise *v = &s->view;
     s->special_rows = workload_special_rows(v);
-    s->special = malloc((size_t)(s->special_rows * v->k) * sizeof(*s->special));
+    s->special = malloc((size_t)(s->special_rows * v->k + 1) * sizeof(*s->special));
     s->m_sizes = calloc((size_t)v->experts, sizeof(*s->m_sizes));
     s->gather = v->permute_x ? malloc((size_t)v->m * sizeof(*s->gather)) : NULL;
     w->check_at = calloc(CHECKS_MAX, sizeof(*w->check_at));
