@@ -11,8 +11,7 @@
 #include "kernels/families/quantise/quantise.h"
 
 enum {
-    QUANTISE_LANES = 16,        /* lanes that hold a row's 128 columns */
-    QUANTISE_SM_THREADS = 1536, /* of the smallest SM; larger SMs have 2048 */
+    QUANTISE_LANES = 16, /* lanes that hold a row's 128 columns */
 };
 
 struct quantise_tile {

@@ -55,6 +55,13 @@ static bool is_before_hopper(const struct device_info *info)
     return info->cc_major < 9;
 }
 
+/* Threads that an SM holds: GeForce-class SMs have fewer. */
+static int sm_threads(const struct device_info *info)
+{
+    const bool few = (info->cc_major == 8 && info->cc_minor > 0) || info->cc_major == 12;
+    return few ? 1536 : 2048;
+}
+
 /* Registers with which a thread spills at most 16 bytes. NVRTC 13.0 compiled each mode and number
  * of rows for sm_80, sm_89, sm_90a and sm_120. */
 static int estimate_registers(const struct quantise *v, const struct quantise_tile *t,
@@ -92,7 +99,7 @@ void quantise_tile_make(const struct quantise *v, const struct record *config,
                   ? QUANTISE_BLOCK * (QUANTISE_BLOCK + 4) + t->threads / 32 * QUANTISE_BLOCK * 2
                   : 0;
     const int by_registers = 65536 / (t->threads * t->registers);
-    const int by_threads = QUANTISE_SM_THREADS / t->threads;
+    const int by_threads = sm_threads(info) / t->threads;
     const int by_smem = (int)(info->smem_per_sm / (t->smem + RESERVED));
     t->blocks = by_registers < by_threads ? by_registers : by_threads;
     t->blocks = by_smem < t->blocks ? by_smem : t->blocks;
@@ -117,12 +124,12 @@ static int quantise_cuda_check(const struct problem *p, const struct record *con
             "has 32 to 1024; change the rows of a thread",
             t.rows, t.rows_per_thread, t.threads);
     }
-    if (t.threads * t.min_blocks > QUANTISE_SM_THREADS) {
-        return rejection_resource(why, "threads", t.threads * t.min_blocks, QUANTISE_SM_THREADS,
+    if (t.threads * t.min_blocks > sm_threads(info)) {
+        return rejection_resource(why, "threads", t.threads * t.min_blocks, sm_threads(info),
                                   "%d blocks of %d threads need %d threads, an SM has %d: take "
                                   "fewer MIN_BLOCKS",
                                   t.min_blocks, t.threads, t.threads * t.min_blocks,
-                                  QUANTISE_SM_THREADS);
+                                  sm_threads(info));
     }
     const int64_t limit = 65536 / (t.threads * t.min_blocks);
     if (t.registers > limit) {
