@@ -108,7 +108,7 @@ static int evict_run_where(struct subject *s)
         rows_complete(&s->ctl, "best", rows);
         rows_print_table(&s->ctl, "best", rows);
     } else if (rows && n == 0 && !s->ctl.quiet) {
-        fprintf(stderr, "no key is so\n");
+        fprintf(stderr, "no key matches\n");
     }
     code = rows && n > 0 ? evict_confirm(s, n) : code;
     code = rows && code == DONE && (n > 0 || s->ctl.json) ? evict_rows(s, rows) : code;

@@ -350,7 +350,7 @@ static int add_text(struct problems *p)
     struct error e;
     if (is_hex(p->words) && strlen(p->words) >= KEY_LEAST) {
         return ctl_usage(
-            "this command takes a problem, and %s is a key: `gemmctl show` says of which",
+            "this command takes a problem, and %s is a key: `gemmctl why` shows its problem",
             p->words);
     }
     json_t *problem = text_to_problem(p->words, &e);

@@ -198,7 +198,7 @@ def test_keys_are_evicted_by_age(fake):
     fake.answers.update(list=rows_of(rows), evict={"removed": 1})
     ctl(fake, "evict", "--older-than", "2d", "--yes")
     assert fake.params_of("evict") == [{"key": BEST[0]["key"]}]
-    assert "no key is so" in ctl(fake, "evict", "--older-than", "30d", "--yes").stderr
+    assert "no key matches" in ctl(fake, "evict", "--older-than", "30d", "--yes").stderr
     for wrong in ("5", "d", "-1d", "1w"):
         assert "--older-than takes" in ctl(fake, "evict", f"--older-than={wrong}", "--yes", code=2).stderr
     assert "use one or the other" in ctl(fake, "evict", "abcdef", "--older-than=1d", code=2).stderr
