@@ -274,6 +274,14 @@ def test_close_waits_for_a_call_of_another_thread(cpu):
         g.status()
 
 
+def test_operands_of_fp8_make_other_problems(cpu):
+    with gemmd.Client(cpu.socket) as g:
+        keys = [g.get(gemmd.Problem(m=16, n=16, k=16, quant=quant), wait="cached").key
+                for quant in (None, "none", "fp8_block", "fp8_row")]
+        text = g.get("gemm_a8w8_blockscale M=16 N=16 K=16", wait="cached").key
+    assert keys[0] == keys[1] and len(set(keys)) == 3 and keys[2] == text
+
+
 def test_what_a_problem_is_not(cpu, tmp_path):
     with gemmd.Client(cpu.socket) as g:
         for problem, sentence in ((5, "a mapping of its fields, or text, not 5"),

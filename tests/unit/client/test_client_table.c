@@ -141,7 +141,7 @@ static void test_a_word_more_is_another_question(void **state)
     (void)state;
     struct table t;
     struct gemmd_answer a = GEMMD_ANSWER_INIT, out = GEMMD_ANSWER_INIT;
-    enum { N = 30 };
+    enum { N = 32 };
     struct gemmd_problem p[N];
     int64_t rows[3][2] = {{3, 5}, {5, 3}, {INT64_C(1) << 40, 3}}, all[GEMM_EXPERTS_MAX] = {0};
     char buffer[] = "forward", long_text[8192];
@@ -164,6 +164,7 @@ static void test_a_word_more_is_another_question(void **state)
     p[24].routing = "zipf:1.2", p[25].routing = "zipf:1.25"; /* 8 bytes, and one byte more */
     p[26].text = "forwards", p[27].text = "forwards and on", p[28].text = "forwards and oN";
     p[29].batch_invariant = true;
+    p[30].quant = "fp8_block", p[31].quant = "fp8_row";
     table_init(&t);
     for (int i = 0; i < N; i++) {
         const struct question q = asked(&p[i]);
@@ -179,6 +180,9 @@ static void test_a_word_more_is_another_question(void **state)
     }
     p[29].size = offsetof(struct gemmd_problem, batch_invariant); /* an older caller's struct */
     struct question q = asked(&p[29]);
+    assert_true(table_get(&t, &q, &out) && out.generation == 0);
+    p[30].quant = "none";
+    q = asked(&p[30]);
     assert_true(table_get(&t, &q, &out) && out.generation == 0);
     strcpy(buffer, "dX");
     q = asked(&p[0]);
