@@ -34,6 +34,10 @@ static const struct {
     {"dtype_in=fp32", true},
     {"dtype_in=bf16 dtype_out=fp32", true},
     {"dtype_in=fp16 dtype_out=fp32", true},
+    {"quant=fp8_block", true},
+    {"quant=fp8_row", true},
+    {"quant=fp8_block dtype_out=fp32", true},
+    {"quant=fp8_row dtype_out=fp32", true},
 };
 static const char *const usual_sizes[] = {
     "M=65536 N=8192 K=8192 experts=8 topk=2",
