@@ -145,11 +145,16 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
 #pragma unroll 1
     for (int block = 0; block < blocks; block++) {
         const u32 scales = scales_at(shared, at.stage), b_scales = scales + SCALES_A * 4;
+        struct kept_scales kept;
         wait_full(shared, &at);
-        const struct kept_scales kept = keep_scales(scales);
 #pragma unroll
         for (int i = 0; i < mmas; i++) {
             float a[2] = {1.0f, 1.0f};
+            multiply_128(acc, consumer_a + at.stage * STAGE_BYTES + i * SLAB_BYTES,
+                         operands + at.stage * STAGE_BYTES + A_BYTES, width);
+            /* The scales' latency passes while wgmma runs. */
+            if (i == 0)
+                kept = keep_scales(scales);
             if (SWAP_AB) {
                 a[0] = a[1] = shared_scale(scales + (consumer * (ROWS_EACH / 64) + i) * 4);
             } else if (SCALES != SCALES_ROWS) {
@@ -157,8 +162,6 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
                 a[0] = shared_scale(row);
                 a[1] = shared_scale(row + 32);
             }
-            multiply_128(acc, consumer_a + at.stage * STAGE_BYTES + i * SLAB_BYTES,
-                         operands + at.stage * STAGE_BYTES + A_BYTES, width);
             WGMMA_WAIT(0);
             if (!COLUMN_SCALES && i == mmas - 1 && (!KSPLIT || block < blocks - 1))
                 give_stage(shared, at.stage);
