@@ -39,16 +39,18 @@ static bool arrange_warps(struct portable_tile *t)
 /* A thread's registers other than sums and fragments: addresses, cursor, loop state. */
 enum { REGISTERS_OTHER = 48 };
 
-/* A thread's copies of each block also use registers, more where each row has an index. ptxas can
- * do without these registers, so they do not decide legality. They decide how many thread blocks an
- * SM shall hold: with too many, the variant spills registers. */
+/* A thread's copies of each block also use registers, more where each row has an index, and so do
+ * the places of scales. ptxas can do without these registers, so they do not decide legality. They
+ * decide how many thread blocks an SM shall hold: with too many, the variant spills registers. */
 static int copy_registers(const struct gemm *v, const struct portable_tile *t)
 {
+    enum { OF_SCALES = 64 };
     int chunk = 16 / t->element;
     int a = t->r * t->d / chunk / t->threads, b = t->c * t->d / chunk / t->threads;
     bool gather_a = v->mode == GEMM_FORWARD ? v->gather_x : v->gather_dy;
     bool gather_b = v->mode == GEMM_DW && v->gather_x;
-    return (a + b + (gather_a ? 3 * a : 0) + (gather_b ? 3 * b : 0)) / 2;
+    return (a + b + (gather_a ? 3 * a : 0) + (gather_b ? 3 * b : 0)) / 2 +
+           (t->is_scaled ? OF_SCALES : 0);
 }
 
 static void estimate_registers(const struct gemm *v, struct portable_tile *t)
@@ -57,6 +59,8 @@ static void estimate_registers(const struct gemm *v, struct portable_tile *t)
     int fragments = wr / 16 * 4 + wc / 8 * 2;
     t->accumulators = wr * wc / 32 * (t->is_scaled ? 2 : 1);
     fragments += v->quant->is_scaled ? wc / 8 * 2 + wr / 8 : 0; /* decoded numbers, and scales */
+    /* in dW each column has a scale of its own, too */
+    fragments += v->quant->is_scaled && v->mode == GEMM_DW ? wc : 0;
     t->registers = (t->accumulators + 2 * fragments + REGISTERS_OTHER + 7) / 8 * 8;
     /* Every supported SM has 64 Ki registers. */
     int blocks = 65536 / (t->threads * (t->registers + copy_registers(v, t)));
