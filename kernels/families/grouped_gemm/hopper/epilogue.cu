@@ -172,6 +172,10 @@ INLINE void add_16(u32 v[4], const char *to)
         v[i] = float_bits(bits_float(v[i]) + bits_float(old[i]));
 }
 
+#if FP8
+#define READ_AHEAD (MMAS > 1 ? 2 : 4) /* as registers allow */
+#endif
+
 /* Writes the rows of this warp, four rows at a time. */
 INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c,
                         const struct rows *rows)
@@ -184,21 +188,23 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
 #pragma unroll
     for (int i = 0; i < WRITTEN; i++) {
 #if FP8
-        /* All reads before the first write, so that a warp waits for memory once. */
-        u32 old[4][4];
+        u32 old[READ_AHEAD][4];
         const int adds = OUT_FP32 && (p->flags & FLAG_ACCUMULATE);
-#pragma unroll
-        for (int j = 0; j < 4 && OUT_FP32; j++) {
-            const int to = shuffle_from(rows->to[i], j * 4 + (LANE >> 3));
-            if (adds && to >= 0 && column < p->tile_cols)
-                global_load16(old[j], out + to * p->out_stride);
-        }
 #endif
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int row = j * 4 + (LANE >> 3);
             const int to = shuffle_from(rows->to[i], row);
             u32 v[4];
+#if FP8
+            /* Reads of several rows before the first write, so that a warp waits for memory once. */
+#pragma unroll
+            for (int n = 0; n < READ_AHEAD && OUT_FP32 && j % READ_AHEAD == 0; n++) {
+                const int from = shuffle_from(rows->to[i], row + n * 4);
+                if (adds && from >= 0 && column < p->tile_cols)
+                    global_load16(old[n], out + from * p->out_stride);
+            }
+#endif
             shared_load16(v, buffer + i * SLAB_BYTES + (warp * 16 + row) * ROW_BYTES +
                              ((chunk ^ (row & 7)) << 4));
             if (to >= 0 && column < p->tile_cols) {
@@ -206,7 +212,7 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
 #if FP8
 #pragma unroll
                 for (int k = 0; k < 4 && OUT_FP32; k++)
-                    v[k] = adds ? float_bits(bits_float(v[k]) + bits_float(old[j][k])) : v[k];
+                    v[k] = adds ? float_bits(bits_float(v[k]) + bits_float(old[j % READ_AHEAD][k])) : v[k];
 #else
                 if (OUT_FP32 && (p->flags & FLAG_ACCUMULATE))
                     add_16(v, at);

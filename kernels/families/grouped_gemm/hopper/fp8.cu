@@ -96,22 +96,41 @@ INLINE struct kept_scales keep_scales(u32 scales)
     return k;
 }
 
+/* Scales of B's columns, of groups of 16 columns: this lane has two of every 8. A lane reads them COLUMNS_AHEAD groups
+ * ahead, the first while wgmma runs. */
+#define COLUMNS_AHEAD (OUT_FP32 && !TMA_STORE ? 1 : 2) /* additions by threads leave fewer registers */
+struct column_scales {
+    float b[COLUMNS_AHEAD][4];
+};
+
+INLINE void load_columns(struct column_scales *c, int g, u32 b_scales, int width)
+{
+    const u32 at = b_scales + (g * 16 + (LANE & 3) * 2) * 4;
+    float *b = c->b[g % COLUMNS_AHEAD];
+    if (!COLUMN_SCALES || g * 16 >= width)
+        return;
+    shared_scales(at, &b[0], &b[1]);
+    if (g * 16 + 8 < width)
+        shared_scales(at + 32, &b[2], &b[3]);
+}
+
 /* Adds the temporary sums of 64 rows, times a[0] (a[1]: 8 rows below) and the scales of B, to `acc`. */
-INLINE void promote(float acc[ACCUMULATORS], const float a[2], const struct kept_scales *k, u32 b_scales, int width)
+INLINE void promote(float acc[ACCUMULATORS], const float a[2], const struct kept_scales *k, struct column_scales *c,
+                    u32 b_scales, int width)
 {
 #pragma unroll
-    for (int g = 0; g < (width + 15) / 16; g++) { /* 16 columns: of every 8 this lane has two */
+    for (int g = 0; g < (width + 15) / 16; g++) { /* 16 columns */
         float s[8];
 #pragma unroll
         for (int i = 0; i < 8; i += 4) {
-            float b0 = k->b[GROUP_SCALES ? g * 16 / GROUP : 0], b1 = b0;
-            if (COLUMN_SCALES)
-                shared_scales(b_scales + (g * 16 + i * 2 + (LANE & 3) * 2) * 4, &b0, &b1);
+            const float b0 = COLUMN_SCALES ? c->b[g % COLUMNS_AHEAD][i / 2] : k->b[GROUP_SCALES ? g * 16 / GROUP : 0];
+            const float b1 = COLUMN_SCALES ? c->b[g % COLUMNS_AHEAD][i / 2 + 1] : b0;
             s[i] = a[0] * b0;
             s[i + 1] = a[0] * b1;
             s[i + 2] = a[1] * b0;
             s[i + 3] = a[1] * b1;
         }
+        load_columns(c, g + COLUMNS_AHEAD, b_scales, width);
         promote_8(acc + g * 8, g, s, width);
     }
 }
@@ -162,10 +181,14 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
                 a[0] = shared_scale(row);
                 a[1] = shared_scale(row + 32);
             }
+            struct column_scales columns;
+#pragma unroll
+            for (int g = 0; g < COLUMNS_AHEAD; g++)
+                load_columns(&columns, g, b_scales, width);
             WGMMA_WAIT(0);
             if (!COLUMN_SCALES && i == mmas - 1 && (!KSPLIT || block < blocks - 1))
                 give_stage(shared, at.stage);
-            promote(acc[i], a, &kept, b_scales, width);
+            promote(acc[i], a, &kept, &columns, b_scales, width);
         }
         if (COLUMN_SCALES) { /* all lanes have read B's scales */
             warp_barrier();
