@@ -57,14 +57,22 @@ INLINE void ask_first(const struct hopper_params *p, const struct tile *t, u32 t
 INLINE void set_up_for_loader(void)
 {
     set_up_arrive();
+#if FP8
+    group_barrier(BARRIER_LOADER, 64 + 32 * SCALE_WARP); /* the warp that copies scales waits, too */
+#else
     group_barrier(BARRIER_LOADER, 64);
+#endif
 }
 
 /* bar.arrive: tells the loading warp and the consumers that the mbarriers exist; called by the warp that initialises
  * them. The others have found their first tile meanwhile. */
 INLINE void set_up_done(void)
 {
+#if FP8
+    group_arrive(BARRIER_LOADER, 64 + 32 * SCALE_WARP);
+#else
     group_arrive(BARRIER_LOADER, 64);
+#endif
     group_arrive(BARRIER_CONSUMERS, 32 + 128 * CONSUMERS);
     set_up_arrive();
 }

@@ -73,6 +73,7 @@ INLINE void produce_scales(const struct hopper_params *p, const struct tables *s
 {
     struct walk w = walk_begin(p, tiles);
     struct place at = place_of(0);
+    set_up_for_loader();
 #pragma unroll 1
     while (w.id < tiles) {
         const struct tile t = locate_tile(p, s, w.id);
