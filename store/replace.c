@@ -9,7 +9,9 @@
  * the file under the commit lock only: none opens the file between that look and the renames.
  *
  * The log (-wal) gets its new name before the file: SQLite would apply a log that stays to the new
- * file. A crash between two renames loses no file, and the same restore can be repeated.
+ * file. A crash between two renames loses no file, and the same restore can be repeated. The
+ * snapshot is renamed, too: it is of the replaced file, and a rebuild of the new file must not use
+ * it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -154,6 +156,7 @@ static int replace_files(const char *path, const char *part, char aside[PATH_MAX
     replace_name_aside(path, aside);
     r = replace_rename(path, aside, "-wal", err);
     r = r ? r : replace_rename(path, aside, "-journal", err);
+    r = r ? r : replace_rename(path, aside, ".snapshot", err);
     r = r ? r : replace_rename(path, aside, "", err);
     place_unlink(path, "-shm");
     if (lstat(aside, &st)) {

@@ -6,14 +6,19 @@
  *
  * The table `change` names the changed keys. The snapshot is used only when the damaged file still
  * has the snapshot's last change and each later change: else an evicted key or an old pin would
- * come back. When tables cannot be found, the file's header or schema may be damaged. Each gemmd
- * file has the same header and schema, so a second pass reads a copy of the file with both
+ * come back. When tables cannot be found, the file's header or schema may be damaged. Files of
+ * gemmd have the same header and schema, so a second pass reads a copy of the file with both
  * replaced.
+ *
+ * When no best and no change of the damaged file can be read, all rows of the snapshot are used: an
+ * old pin costs less than all answers. The snapshot also stays beside the damaged file, since later
+ * snapshots lack rows that the rebuild has lost.
  *
  * The steps are ordered so that a crash between any two loses nothing:
  *   1. <path>.rebuild is filled (found at open: removed, the damaged file is still in place)
  *   2. renamed to <path>.rebuilt (found at open: steps 3 and 4 are done again)
- *   3. -wal, -shm and the file are renamed to <path>.corrupt-<time>...
+ *   3. the snapshot is linked as <path>.corrupt-<time>.snapshot; -wal, -shm and the file are
+ * renamed to <path>.corrupt-<time>...
  *   4. <path>.rebuilt is renamed to <path>
  */
 #include <errno.h>
@@ -41,7 +46,7 @@ struct salvage {
     bool holes;       /* some pages of the damaged file could not be read */
     bool unknown;     /* a table is missing in the file's schema */
     bool heard;       /* all rows of `change` were copied, so it is known which keys have changed */
-    bool snapped;     /* the snapshot's rows were copied */
+    const char *snapped; /* for the notice: rows of the snapshot were copied; NULL: none were */
 };
 
 /* ---- file names ------------------------------------------------------------------------------ */
@@ -76,13 +81,23 @@ static void aside_name(const char *path, char out[NAME_MAX_])
     }
 }
 
+/* Keeps the snapshot under the damaged file's new name. A link leaves the snapshot also in its
+ * place, until the next snapshot. Some file systems have no links. */
+static int salvage_keep_snapshot(const char *path, const char *aside, struct error *err)
+{
+    char from[NAME_MAX_], to[NAME_MAX_];
+    salvage_make_name(path, ".snapshot", from);
+    salvage_make_name(aside, ".snapshot", to);
+    return link(from, to) && errno != ENOENT ? rename_if_there(from, to, err) : 0;
+}
+
 /* Takes steps 3 and 4. The WAL goes first: SQLite would apply a remaining WAL to the new file. */
 static int salvage_swap_files(const char *path, char aside[NAME_MAX_], struct error *err)
 {
     static const char *const parts[] = {"-wal", "-shm", ""};
     char from[NAME_MAX_], to[NAME_MAX_];
-    int r = 0;
     aside_name(path, aside);
+    int r = salvage_keep_snapshot(path, aside, err);
     for (size_t i = 0; r == 0 && i < 3; i++) {
         salvage_make_name(path, parts[i], from);
         salvage_make_name(aside, parts[i], to);
@@ -278,8 +293,16 @@ static int salvage_use_snapshot(struct salvage *v, const char *path, struct erro
                  tables_of_keys[i]);
         r = db_run(&v->to.db, NULL, err, sql, "i", last);
     }
-    v->snapped = r == 0;
+    v->snapped = r == 0 ? ", there or in its snapshot" : NULL;
     return r;
+}
+
+/* True when the snapshot is there; `name` gets its name. */
+static bool salvage_has_snapshot(const struct salvage *v, char name[NAME_MAX_])
+{
+    struct stat st;
+    salvage_make_name(v->path, ".snapshot", name);
+    return lstat(name, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 /* Copies all rows of a file into the new file. They replace rows of the same number that were
@@ -287,7 +310,6 @@ static int salvage_use_snapshot(struct salvage *v, const char *path, struct erro
 static int salvage_copy_file(struct salvage *v, const char *path, struct error *err)
 {
     char snapshot[NAME_MAX_];
-    struct stat st;
     int r = salvage_run(v, "ATTACH ?1 AS damaged", "t", path, err);
     const bool attached = r == 0;
     if (attached) {
@@ -301,8 +323,7 @@ static int salvage_copy_file(struct salvage *v, const char *path, struct error *
                         NULL, err);
         v->heard = r == 0;
     }
-    salvage_make_name(v->path, ".snapshot", snapshot);
-    if (v->heard && !v->snapped && lstat(snapshot, &st) == 0 && S_ISREG(st.st_mode)) {
+    if (v->heard && !v->snapped && salvage_has_snapshot(v, snapshot)) {
         r = salvage_run(v, "ATTACH ?1 AS snapshot", "t", snapshot, err);
         if (r == 0) {
             r = salvage_use_snapshot(v, snapshot, err);
@@ -360,9 +381,63 @@ int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX])
                : -1;
 }
 
+/* Makes a new file. `copied`: with the layout of a file that VACUUM made (backup, restore), which
+ * has its tables and indexes at other pages. The views of such a file come after its rows, at pages
+ * that differ from file to file; the layout is without them. */
+static int salvage_make_fresh(struct db *fresh, const char *path, bool copied, struct error *err)
+{
+    db_close(fresh);
+    unlink(path);
+    int r = db_open(fresh, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
+    r = r ? r : version_migrate(fresh, 0, true, err);
+    return r || !copied ? r
+                        : db_exec(fresh,
+                                  "PRAGMA writable_schema=ON;"
+                                  "DELETE FROM sqlite_schema WHERE type = 'view'; VACUUM",
+                                  err);
+}
+
+/* Counts the roots of the new file's tables and indexes where the damaged file has a page of the
+ * same kind. */
+static int salvage_count_roots(struct db *fresh, const char *path, int *n, struct error *err)
+{
+    enum { INDEX_INNER = 2, TABLE_INNER = 5, LEAF = 8 };
+    DB_STMT_AUTO *st = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int r = fd < 0
+                ? io_fault("reading", path, err)
+                : db_query(fresh, &st, err,
+                           "SELECT rootpage, type = 'table' FROM sqlite_schema WHERE rootpage", "");
+    *n = 0;
+    while (r == 0 && (r = db_step(fresh, st, err)) == DB_ROW) {
+        uint8_t kind = 0, inner = sqlite3_column_int(st, 1) ? TABLE_INNER : INDEX_INNER;
+        off_t at = (off_t)(sqlite3_column_int64(st, 0) - 1) * PAGE;
+        *n += pread(fd, &kind, 1, at) == 1 && (kind == inner || kind == (inner | LEAF));
+        r = 0;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return r;
+}
+
+/* Makes a new file with the layout that fits the damaged file best. */
+static int salvage_make_alike(struct db *fresh, const char *path, const char *damaged,
+                              struct error *err)
+{
+    int n[2] = {0};
+    int r = 0;
+    for (int copied = 0; r == 0 && copied < 2; copied++) {
+        r = salvage_make_fresh(fresh, path, copied, err);
+        r = r ? r : salvage_count_roots(fresh, damaged, &n[copied], err);
+    }
+    return r || n[1] > n[0] ? r : salvage_make_fresh(fresh, path, false, err);
+}
+
 /* Overwrites header and sqlite_schema of the copy `mended` with those of a new file: all pages of
- * the new file but the roots of its tables and indexes. A file that ran the same migration steps
- * has its tables at the same pages. In other files the checksums reject the rows. */
+ * the new file but the roots of its tables and indexes. A file that was made in a single version,
+ * or is a copy, has its tables at the same pages as a new file of its layout. In other files the
+ * checksums reject the rows. */
 static int salvage_mend_pages(struct db *fresh, const char *path, const char *mended,
                               struct error *err)
 {
@@ -418,8 +493,7 @@ static int salvage_copy_mended(struct salvage *v, struct error *err)
     if (r == 0 && access(wal, F_OK) == 0) {
         r = salvage_copy_bytes(wal, mended_wal, err);
     }
-    r = r ? r : db_open(&db, fresh, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
-    r = r ? r : version_migrate(&db, 0, true, err);
+    r = r ? r : salvage_make_alike(&db, fresh, v->path, err);
     r = r ? r : salvage_mend_pages(&db, fresh, mended, err);
     db_close(&db);
     r = r ? r : salvage_copy_file(v, mended, err);
@@ -471,6 +545,25 @@ static int salvage_number_on(struct salvage *v, struct error *err)
                       "ii", (int64_t)STORE_GENERATION_GAP, (int64_t)(v->heard ? 0 : CHANGE_GAP));
 }
 
+/* Copies all rows of the snapshot, when the damaged file gave neither bests nor changes. */
+static int salvage_copy_snapshot(struct salvage *v, struct error *err)
+{
+    char snapshot[NAME_MAX_];
+    const int64_t lost = v->lost;
+    int64_t known;
+    int r = db_int(&v->to.db,
+                   "SELECT EXISTS (SELECT 1 FROM main.best) OR EXISTS (SELECT 1 FROM main.change)",
+                   &known, err);
+    if (r || known || !salvage_has_snapshot(v, snapshot)) {
+        return r;
+    }
+    v->snapped = ", or in its snapshot: evictions, pins and unpins since the snapshot are undone";
+    r = salvage_copy_file(v, snapshot, err);
+    v->heard = false; /* the changes since then are unknown */
+    v->lost = lost;
+    return r;
+}
+
 static int salvage_fill(struct salvage *v, const char *path, int64_t *rows, struct error *err)
 {
     int r = salvage_make_new(v, path, err);
@@ -479,8 +572,9 @@ static int salvage_fill(struct salvage *v, const char *path, int64_t *rows, stru
     if (r == 0 && (v->unknown || *rows == 0)) {
         v->lost = 0; /* the second pass counts the lost rows again */
         r = salvage_copy_mended(v, err);
-        r = r ? r : salvage_count_rows(v, rows, err);
     }
+    r = r ? r : salvage_copy_snapshot(v, err);
+    r = r ? r : salvage_count_rows(v, rows, err);
     r = r ? r : salvage_number_on(v, err);
     row_scratch_deinit(&v->to.scratch);
     db_close(&v->to.db);
@@ -507,8 +601,8 @@ int salvage_rebuild(struct store *s, const char *why, struct error *err)
                      " rows that could be read%s (%" PRId64
                      " rows had wrong checksums or keys, %" PRId64
                      " were older than a lost one of their key%s)",
-                     reason, aside, rows, v.snapped ? ", there or in its snapshot" : "", v.lost,
-                     v.outdated, v.holes ? ", some pages were unreadable" : "");
+                     reason, aside, rows, v.snapped ? v.snapped : "", v.lost, v.outdated,
+                     v.holes ? ", some pages were unreadable" : "");
     } else {
         unlink(building);
         error_prefix(err, "rebuilding damaged database %s", s->path);

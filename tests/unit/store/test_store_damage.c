@@ -333,6 +333,33 @@ static void a_damaged_header_costs_nothing(void **state)
     originals_free(&o);
 }
 
+/* A copy has its tables at other pages than the file that it was made from. */
+static void a_lost_first_page_of_a_restored_file_costs_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct reading r;
+    struct error err = ERROR_NULL;
+    char copy[128], aside[PATH_MAX];
+    originals_make(f, &o);
+    fixture_path(f, ".copy", copy);
+    struct store *s = fixture_open(f);
+    assert_ok(store_backup(s, copy, &err));
+    store_close(s);
+    assert_ok(store_replace(f->path, copy, 0, aside, &err));
+    read_all(f, &o, &r); /* the file gets its log */
+    free(o.bytes);
+    read_file(f->path, &o.bytes, &o.n);
+    memset(o.bytes, 0, PAGE);
+    write_file(f->path, o.bytes, o.n);
+    read_all(f, &o, &r);
+    assert_string_equal(f->kind, "corrupt_file");
+    assert_non_null(strstr(f->text, "(0 rows had wrong checksums"));
+    assert_int_equal(r.bests, 12);
+    assert_int_equal(r.trials, TRIALS);
+    originals_free(&o);
+}
+
 static void numbers_go_on_after_a_rebuild(void **state)
 {
     struct fixture *f = *state;
@@ -789,10 +816,55 @@ static void a_snapshot_is_not_used_when_changes_since_are_unknown(void **state)
         s = fixture_open(f);
         assert_string_equal(f->kind, "corrupt_file");
         assert_null(strstr(f->text, "snapshot"));
+        assert_int_equal(files_like(f, "Z.snapshot"),
+                         1); /* the next snapshot does not replace it */
         assert_int_equal(count(s, "SELECT count(*) FROM best"), 0);
         store_close(s);
     }
     originals_free(&o);
+}
+
+/* No best and no change of the damaged file can be read. */
+static void a_snapshot_stands_in_for_a_file_that_is_lost(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct reading r;
+    struct error err = ERROR_NULL;
+    struct event e;
+    originals_make(f, &o);
+    struct store *s = fixture_open(f);
+    assert_ok(store_snapshot(s, 0, &err));
+    store_close(s);
+    memset(o.bytes, 0, o.n);
+    write_file(f->path, o.bytes, o.n);
+    read_all(f, &o, &r);
+    assert_non_null(strstr(f->text, "since the snapshot are undone"));
+    assert_int_equal(r.bests, 12);
+    assert_int_equal(r.trials, TRIALS);
+    s = fixture_open(f);
+    fixture_event(&e, 1);
+    assert_ok(store_add_event(s, &e, &err));
+    assert_ok(store_snapshot(s, 0, &err));
+    assert_int_equal(files_like(f, "Z.snapshot"), 1); /* kept with the damaged file */
+    store_close(s);
+    originals_free(&o);
+}
+
+static void a_restore_sets_aside_the_snapshot_of_the_replaced_file(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    char copy[128], aside[PATH_MAX];
+    fixture_path(f, ".copy", copy);
+    struct store *s = fixture_open(f);
+    assert_ok(store_backup(s, copy, &err));
+    fixture_fill(s);
+    assert_ok(store_snapshot(s, 0, &err));
+    store_close(s);
+    assert_ok(store_replace(f->path, copy, 0, aside, &err));
+    assert_int_equal(files_like(f, "Z.snapshot"), 1);
+    assert_int_equal(files_like(f, ".snapshot"), 1);
 }
 
 static void a_snapshot_is_made_when_the_database_was_written_to(void **state)
@@ -893,6 +965,7 @@ int main(void)
         T(garbage_is_set_aside),
         T(a_foreign_file_is_left_alone),
         T(a_damaged_header_costs_nothing),
+        T(a_lost_first_page_of_a_restored_file_costs_nothing),
         T(numbers_go_on_after_a_rebuild),
         T(numbers_that_were_evicted_are_not_given_again),
         T(a_bad_row_that_is_written_again_is_listed),
@@ -906,6 +979,8 @@ int main(void)
         T(a_failed_rebuild_leaves_all_in_place),
         T(a_snapshot_gives_back_only_unchanged_keys),
         T(a_snapshot_is_not_used_when_changes_since_are_unknown),
+        T(a_snapshot_stands_in_for_a_file_that_is_lost),
+        T(a_restore_sets_aside_the_snapshot_of_the_replaced_file),
         T(a_snapshot_is_made_when_the_database_was_written_to),
         T(an_index_that_contradicts_the_rows_is_damage),
     };
