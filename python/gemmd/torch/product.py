@@ -143,15 +143,20 @@ def _refuse_others(**operands):
             raise ValueError(f"{name} is {'missing' if t is None else f'a {type(t).__name__}'}: it is a tensor")
 
 
-def _check(x, w, m_sizes, gather, flags, transposed=False, partial=False):
+def _check(x, w, *rest):
+    if x.dtype != w.dtype or x.dtype not in DTYPES:
+        raise ValueError(f"x is {x.dtype} and w {w.dtype}: use bfloat16, float16 or float32 for "
+                         "both")
+    check_shapes(x, w, *rest)
+
+
+def check_shapes(x, w, m_sizes, gather, flags, transposed=False, partial=False):
+    """ValueError for operands of other shapes, index types or devices than a product has."""
     if forward_ad._current_level >= 0:
         _refuse_tangents(x, w)
     if w.dim() != 3 or x.shape[-1] != w.shape[1 if transposed else 2]:
         raise ValueError(f"w is {tuple(w.shape)} and x {tuple(x.shape)}: w is [experts, "
                          f"{'K, N' if transposed else 'N, K'}], x [rows, K]")
-    if x.dtype != w.dtype or x.dtype not in DTYPES:
-        raise ValueError(f"x is {x.dtype} and w {w.dtype}: use bfloat16, float16 or float32 for "
-                         "both")
     if m_sizes.dtype not in INDEX:
         raise ValueError(f"m_sizes is {m_sizes.dtype}: int32 or int64")
     if m_sizes.dim() != 1 or m_sizes.shape[0] != w.shape[0]:

@@ -33,11 +33,13 @@ class Call(NamedTuple):
     mul: bool = False  # forward: multiply by the routing weights
     dtype_out: Optional[torch.dtype] = None  # dW: another type than the operands' (None: dtype)
     accumulate: bool = False  # dW: add to the output
+    quant: Optional[str] = None  # fp8_block, fp8_row: the operands are fp8 numbers with scales
 
     def problem(self, batch_invariant=False):
         """batch_invariant: of forward and dX; dW sums over the batch."""
         f = self.flags
-        return Problem(m=self.m, n=self.n, k=self.k, mode=self.mode, dtype_in=DTYPES[self.dtype],
+        return Problem(m=self.m, n=self.n, k=self.k, mode=self.mode, quant=self.quant,
+                       dtype_in=None if self.quant else DTYPES[self.dtype],
                        experts=self.experts, topk=f.topk, permute_x=f.permute_x,
                        permute_y=f.permute_y, fuse_mul_post=self.mul,
                        dtype_out=DTYPES.get(self.dtype_out), accumulate=self.accumulate,

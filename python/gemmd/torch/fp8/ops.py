@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The custom ops gemmd::fp8_forward, fp8_grads and fp8_grads_into, for torch.compile. The ops quantise
+their bf16 operands and multiply; product.py combines them to a function with gradients.
+
+`plan` is the place of fp8: "fp8" (all products), "dW" (the gradient of the weights stays bf16), "bf16".
+"""
+import torch
+
+from gemmd.torch import launch as bf16
+from gemmd.torch import ops, plain
+from gemmd.torch.fp8 import seen
+from gemmd.torch.fp8.launch import (E4M3, NO_PERMUTE, Gather, multiply, multiply_into_weights, quantise_columns,
+                                    quantise_rows)
+from gemmd.torch.fp8.plain import BLOCK, Scaled, padded_columns
+from gemmd.torch.fp8.weights import quantised
+from gemmd.torch.shapes import Flags, gradient_rows, routed_rows
+
+_lib = torch.library.Library("gemmd", "FRAGMENT")
+_ROUTING = "Tensor m_sizes, Tensor? gather_indices, int topk, bool permute_x, bool permute_y, bool transposed"
+_HOW = "str scale_type, str plan"
+_GRADS = f"Tensor dy, Tensor? x, Tensor? x_t, Tensor? x_t_scale, Tensor w, {_ROUTING}, bool summed, {_HOW}"
+_SCHEMAS = {
+    "fp8_forward": f"(Tensor x, Tensor w, {_ROUTING}, {_HOW}, bool keep) -> (Tensor, Tensor, Tensor)",
+    "fp8_grads": f"({_GRADS}, bool want_x, bool want_w) -> (Tensor, Tensor)",
+    "fp8_grads_into": f"(Tensor(a!) main_grad, {_GRADS}, bool want_x) -> Tensor",
+}
+for _name, _schema in _SCHEMAS.items():
+    _lib.define(_name + _schema, tags=(torch.Tag.pt2_compliant_tag,))
+
+
+def _n_and_k(w, transposed):
+    n, k = w.shape[1:]
+    return (k, n) if transposed else (n, k)
+
+
+def _weights(w, transposed, scale_type):
+    """(Scaled [E, N, K], Scaled [E, K, N])."""
+    copies = quantised(w, scale_type)
+    return copies[::-1] if transposed else copies
+
+
+def _token(gather, topk):
+    return torch.div(gather, topk, rounding_mode="floor")
+
+
+# ---- bf16 ----------------------------------------------------------------------------------------
+
+def _bf16_forward(x, w, m_sizes, gather, flags, transposed):
+    w = w.detach().to(torch.bfloat16)
+    if not transposed:
+        return ops.forward(x, w, m_sizes, gather, *flags)
+    if flags.permute_x:
+        return ops.dx(x, w, m_sizes, _token(gather, flags.topk), flags.topk, False, True)
+    return ops.dx(x, w, m_sizes, gather, flags.topk, flags.permute_y, False)
+
+
+def _bf16_dx(dy, w, m_sizes, gather, flags, transposed, summed):
+    w, topk = w.detach().to(torch.bfloat16), flags.topk
+    if transposed:
+        slots = topk if summed or not flags.permute_y else 1
+        return ops.forward(dy, w, m_sizes, gather, slots, flags.permute_y, flags.permute_x)
+    return ops.dx(dy, w, m_sizes, _token(gather, topk) if summed else gather, *flags)
+
+
+def _bf16_dw(out, dy, x, m_sizes, gather, flags, transposed, summed, accumulate):
+    """dW of bf16 operands into out."""
+    topk = flags.topk
+    if transposed:
+        dy, x = x, dy
+        if flags.permute_x:
+            gather, flags = _token(gather, topk), Flags(topk, False, True)
+        else:
+            flags = Flags(topk if summed else 1, flags.permute_y, False)
+    elif summed:
+        gather = _token(gather, topk)
+    rows = gradient_rows(dy, gather, flags)
+    writable = out.dtype in (torch.bfloat16, torch.float32) and out.is_contiguous()
+    if writable and bf16.launch("dW", flags, rows, out, dy, x, m_sizes, gather, accumulate=accumulate):
+        return
+    result = plain.dw(dy, x, m_sizes, gather, flags)
+    if accumulate:
+        out.add_(result)
+    else:
+        out.copy_(result)
+
+
+# ---- running -------------------------------------------------------------------------------------
+
+def _own_rows(x, m_sizes):
+    """A single expert's kernels read all rows: zeros in rows that belong to no expert."""
+    own = torch.arange(x.shape[0], device=x.device) < m_sizes
+    return torch.where(own.unsqueeze(1), x, x.new_zeros(()))
+
+
+def _columns(x, rows, m_sizes, gather, scale_type, both=False):
+    if m_sizes.shape[0] == 1:
+        x, gather = x if gather is None else x.index_select(0, gather.index.long() // gather.topk), None
+        x = _own_rows(x, m_sizes)
+    return quantise_columns(x, rows, m_sizes, gather, scale_type, both)
+
+
+def forward_of(x, w, m_sizes, gather, flags, transposed, scale_type, plan, keep):
+    """(y [T, N], the columns of x and their scales when `keep`, else tensors without elements)."""
+    n, k = _n_and_k(w, transposed)
+    rows = routed_rows(x, flags)
+    wide = padded_columns(rows, w.shape[0]) if keep else 0
+    kept = x.new_empty((k if keep else 0, wide), dtype=E4M3), x.new_empty((wide // BLOCK, k), dtype=torch.float32)
+    if rows == 0:
+        return (x.new_empty((0, n)), *kept)
+    if plan == "bf16":
+        return (_bf16_forward(x, w, m_sizes, gather, flags, transposed), *kept)
+    permuted = flags.permute_x or flags.permute_y
+    m_sizes, gather = m_sizes.contiguous(), gather.contiguous() if permuted else None
+    straight, _ = _weights(w, transposed, scale_type)
+    out = x.new_empty((rows, n))
+    if keep:
+        of_x = Gather(gather, flags.topk) if flags.permute_x else None
+        a, turned = _columns(x, rows, m_sizes, of_x, scale_type, both=True)
+        kept, flags = (turned.q, turned.scale.t()), flags._replace(permute_x=False)
+    else:
+        a = quantise_rows(x, x.shape[0], None, scale_type, by_row=flags.permute_x)
+    multiply("forward", flags, rows, out, a, straight, m_sizes, gather)
+    return (out, *kept)
+
+
+def _note(mode, device, rows, w, flags, transposed, summed, scale_type, place, out=None, accumulate=False, kept=()):
+    seen.note(seen.Product(mode, device, rows, tuple(w.shape), w.dtype, tuple(flags), transposed, summed, scale_type,
+                           place, torch.bfloat16 if out is None else out.dtype, accumulate,
+                           sum(t.numel() * t.element_size() for t in kept)))
+
+
+def _forward(x, w, m_sizes, gather, topk, permute_x, permute_y, transposed, scale_type, plan, keep):
+    flags = Flags(topk, permute_x, permute_y)
+    y, *kept = forward_of(x, w, m_sizes, gather, flags, transposed, scale_type, plan, keep)
+    _note("forward", x.device, y.shape[0], w, flags, transposed, False, scale_type, "bf16" if plan == "bf16" else "fp8",
+          kept=kept if keep else (x,))
+    return (y, *kept)
+
+
+def grads_of(dy, x, x_t, x_t_scale, w, m_sizes, gather, flags, transposed, summed, scale_type, plan, dx, dw, accumulate):
+    """Writes the gradients to dx and dw; None: not wanted."""
+    permuted = flags.permute_x or flags.permute_y
+    m_sizes, gather = m_sizes.contiguous(), gather.contiguous() if permuted else None
+    rows = gather.shape[0] if permuted else dy.shape[0]
+    if dw is not None and plan != "fp8":
+        _bf16_dw(dw, dy, x, m_sizes, gather, flags, transposed, summed, accumulate)
+    if dx is not None and plan == "bf16":
+        dx.copy_(_bf16_dx(dy, w, m_sizes, gather, flags, transposed, summed))
+    dx, dw = dx if plan != "bf16" else None, dw if plan == "fp8" else None
+    of_dy = Gather(gather, flags.topk if summed else 1) if flags.permute_y else None
+    straight = turned = None
+    if dw is not None:
+        straight, turned = _columns(dy, rows, m_sizes, of_dy, scale_type, both=dx is not None)
+    elif dx is not None:
+        straight = quantise_rows(dy, rows, of_dy, scale_type)
+    if dx is not None:
+        _, w_t = _weights(w, transposed, scale_type)
+        multiply("dX", Flags(flags.topk, flags.permute_x, False), rows, dx, straight, w_t, m_sizes, gather)
+    if dw is not None:
+        if x_t is not None:
+            of_x = Scaled(x_t, x_t_scale.t())
+        else:
+            _, of_x = _columns(x, rows, m_sizes, Gather(gather, flags.topk) if flags.permute_x else None, scale_type)
+        multiply_into_weights(dw, *((of_x, turned) if transposed else (turned, of_x)), rows, m_sizes, accumulate)
+
+
+def _grads_and_note(dy, x, x_t, x_t_scale, w, m_sizes, gather, flags, transposed, summed, scale_type, plan, dx, dw,
+                    accumulate):
+    rows = gather.shape[0] if flags.permute_x or flags.permute_y else dy.shape[0]
+    if rows == 0:
+        return None if dw is None or accumulate else dw.zero_()
+    grads_of(dy, x, x_t, x_t_scale, w, m_sizes, gather, flags, transposed, summed, scale_type, plan, dx, dw, accumulate)
+    how = dy.device, rows, w, flags, transposed, summed, scale_type
+    if dx is not None:
+        _note("dX", *how, "bf16" if plan == "bf16" else "fp8")
+    if dw is not None:
+        _note("dW", *how, "fp8" if plan == "fp8" else "bf16", dw, accumulate)
+    return None
+
+
+def _grads(dy, x, x_t, x_t_scale, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed, scale_type, plan,
+           want_x, want_w):
+    dx = _fake_dx(dy, w, gather, permute_x or permute_y, transposed, want_x)
+    dw = torch.empty(w.shape if want_w else (0,), dtype=w.dtype, device=w.device)
+    _grads_and_note(dy, x, x_t, x_t_scale, w, m_sizes, gather, Flags(topk, permute_x, permute_y), transposed, summed,
+                    scale_type, plan, dx if want_x else None, dw if want_w else None, False)
+    return dx, dw
+
+
+def _grads_into(main_grad, dy, x, x_t, x_t_scale, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed,
+                scale_type, plan, want_x):
+    dx = _fake_dx(dy, w, gather, permute_x or permute_y, transposed, want_x)
+    _grads_and_note(dy, x, x_t, x_t_scale, w, m_sizes, gather, Flags(topk, permute_x, permute_y), transposed, summed,
+                    scale_type, plan, dx if want_x else None, main_grad, True)
+    return dx
+
+
+def _forward_checked(x, w, m_sizes, gather, topk, permute_x, permute_y, *rest):
+    flags = Flags(topk, permute_x, permute_y)
+    if x.shape[0]:
+        ops._check_values(routed_rows(x, flags), m_sizes, gather, flags)
+    return _forward(x, w, m_sizes, gather, topk, permute_x, permute_y, *rest)
+
+
+# ---- for torch.compile ---------------------------------------------------------------------------
+
+def _fake_forward(x, w, m_sizes, gather, topk, permute_x, permute_y, transposed, scale_type, plan, keep):
+    n, k = _n_and_k(w, transposed)
+    rows = x.shape[0] * topk if permute_x else x.shape[0]
+    wide = padded_columns(rows, w.shape[0]) if keep else 0
+    return (x.new_empty((rows, n)), x.new_empty((k if keep else 0, wide), dtype=E4M3),
+            x.new_empty((wide // BLOCK, k), dtype=torch.float32))
+
+
+def _fake_dx(dy, w, gather, permuted, transposed, want_x):
+    rows = gather.shape[0] if permuted else dy.shape[0]
+    return dy.new_empty((rows, _n_and_k(w, transposed)[1]) if want_x else (0,))
+
+
+def _fake_grads(dy, x, x_t, x_t_scale, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed, scale_type,
+                plan, want_x, want_w):
+    return (_fake_dx(dy, w, gather, permute_x or permute_y, transposed, want_x),
+            torch.empty(w.shape if want_w else (0,), dtype=w.dtype, device=w.device))
+
+
+def _fake_grads_into(main_grad, dy, x, x_t, x_t_scale, w, m_sizes, gather, topk, permute_x, permute_y, transposed,
+                     summed, scale_type, plan, want_x):
+    return _fake_dx(dy, w, gather, permute_x or permute_y, transposed, want_x)
+
+
+for _name, _run, _on_cpu, _fake in (("fp8_forward", _forward, _forward_checked, _fake_forward),
+                                    ("fp8_grads", _grads, _grads, _fake_grads),
+                                    ("fp8_grads_into", _grads_into, _grads_into, _fake_grads_into)):
+    _lib.impl(_name, _on_cpu, "CPU")
+    _lib.impl(_name, _run, "CUDA")
+    torch.library.register_fake(f"gemmd::{_name}", _fake, lib=_lib)
+
+forward, grads, grads_into = (getattr(torch.ops.gemmd, _name).default for _name in _SCHEMAS)
