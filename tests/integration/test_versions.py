@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Databases of earlier releases (tests/data/databases) open, are migrated, and keep all their rows."""
+"""Databases of earlier releases (tests/data/databases) open, are migrated, and keep all their rows. Builds differ by id."""
 import json
 import lzma
+import os
+import pathlib
+import shutil
+import subprocess
 
 import pytest
-from conftest import DATA, SYNTHETIC, Daemon, RpcError
+from conftest import BUILD, DATA, ROOT, SYNTHETIC, Daemon, RpcError
 
 SCHEMA = 5
 
@@ -72,3 +76,31 @@ def test_stale_keys_are_tuned_again(earlier):
         after = {row["key"]: row for row in c.list("best") if row["key"] in stale}
     assert {row["stamp"] for row in after.values()} == {now}
     assert all(row["generation"] > stale[key]["generation"] for key, row in after.items())
+
+
+def test_every_kind_of_source_is_part_of_the_build_id(folder):
+    """gemmd refuses a runner of another build, also when the builds differ only in kernels or in how they are embedded."""
+    inputs = subprocess.run(["ninja", "-C", BUILD, "-t", "inputs", "daemon/gemmd", "runner/gemmd-runner"], check=True,
+                            capture_output=True, text=True).stdout.splitlines()
+    paths = {pathlib.Path(os.path.normpath(BUILD / name)) for name in inputs}
+    ours = sorted(p.relative_to(ROOT) for p in paths
+                  if p.is_relative_to(ROOT) and not p.is_relative_to(BUILD) and p.name != "build-id")
+    kinds = {(p.parts[0], "".join(p.suffixes)): p for p in ours + [pathlib.Path("proto/limits.h")]}
+    assert ("kernels", ".c.in") in kinds and ("kernels", ".cu") in kinds and ("kernels", ".txt") in kinds
+    copy = folder / "copy"
+    for name in ("proto", "store", "kernels", "runner", "daemon", "scripts"):
+        shutil.copytree(ROOT / name, copy / name)
+    shutil.copy(ROOT / "meson.build", copy)
+
+    def build_id():
+        subprocess.run([copy / "scripts" / "build-id", copy, "1", folder / "id.c"], check=True)
+        return (folder / "id.c").read_text(), (folder / "id.c").stat().st_mtime_ns
+
+    before = build_id()
+    assert build_id() == before, "an unchanged tree leaves the file alone"
+    for path in kinds.values():
+        text = (copy / path).read_bytes()
+        (copy / path).write_bytes(text + b"\n")
+        assert build_id()[0] != before[0], path
+        (copy / path).write_bytes(text)
+    assert build_id()[0] == before[0]
