@@ -12,8 +12,8 @@ import warnings
 import pytest
 from on_gpu import error, gt, torch
 
-from gemmd.torch import fp8
-from gemmd.torch.fp8 import launch, plain
+from gemmd.torch import fp8, scaled
+from gemmd.torch import scaled_plain as plain
 
 E, TOPK, TOKENS, N, K = 8, 2, 1500, 768, 1040  # K ends inside a block of 128
 T = TOKENS * TOPK
@@ -63,10 +63,10 @@ def test_the_quantisers_bytes_are_those_of_plain_pytorch():
     used = int(((m_sizes + 127) // 128).sum())
 
     def run():
-        by_token = launch.Gather(gather, TOPK)
-        return [launch.quantise_rows(x, T, None, "fp32"), launch.quantise_rows(x, T, None, "pow2", by_row=True),
-                *launch.quantise_columns(x[:TOKENS], T, m_sizes, by_token, "fp32", both=True),
-                launch.quantise_columns(x, T, m_sizes, None, "pow2")[1], *launch.quantise_weights(w, "fp32")]
+        by_token = scaled.Gather(gather, TOPK)
+        return [scaled.quantise_rows(x, T, None, "fp32"), scaled.quantise_rows(x, T, None, "pow2", by_row=True),
+                *scaled.quantise_columns(x[:TOKENS], T, m_sizes, by_token, "fp32", both=True),
+                scaled.quantise_columns(x, T, m_sizes, None, "pow2")[1], *scaled.quantise_weights(w, "fp32")]
     ours = run()
     assert {p["how"] for p in gt.status()} == {"compiled here"}
     gt.configure(enabled=False)
@@ -154,6 +154,41 @@ def test_a_write_of_the_weights_is_seen_on_another_stream():
             b = fp8.grouped_gemm(x, w, m_sizes)
         torch.cuda.synchronize()
         assert torch.equal(a, right) and torch.equal(b, right)
+
+
+@HOPPER
+@pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="PyTorch older than 2.10")
+def test_installed_scaled_products_are_pytorchs():
+    ends = torch.tensor([96, 96, 1008, 2000, 2000, 2496, 2992, T], dtype=torch.int32, device="cuda")
+    a, w = (torch.randn(s, device="cuda").to(torch.float8_e4m3fn) for s in ((T, K), (E, N, K)))
+    sa, sb = (torch.exp2(torch.randn(s, device="cuda") * 3) for s in ((T,), (E, N)))
+    of_dw = [torch.randn(s, T, device="cuda").to(torch.float8_e4m3fn) for s in (N, K)]
+    s_dw = [torch.ones(E * s, device="cuda") for s in (N, K)]
+
+    def run():
+        kinds = torch.nn.functional.ScalingType.RowWise
+        dw = torch._scaled_grouped_mm(of_dw[0], of_dw[1].t(), *s_dw, offs=ends, out_dtype=BF16)
+        dw[1] = dw[4] = 0  # experts without rows, which PyTorch leaves unwritten
+        return [torch._scaled_grouped_mm(a, w.transpose(1, 2), sa, sb, offs=ends, out_dtype=BF16),
+                torch._scaled_grouped_mm(a, w.transpose(1, 2), sa, sb, offs=ends, out_dtype=BF16, use_fast_accum=True),
+                torch.nn.functional.scaled_grouped_mm(a, w.transpose(1, 2), sa, kinds, sb, kinds, offs=ends), dw]
+
+    def error_of(device):
+        given = [t.cpu() if i == device else t for i, t in enumerate((a, w.transpose(1, 2), sa, sb, ends))]
+        with pytest.raises(Exception) as e:
+            torch._scaled_grouped_mm(*given[:4], offs=given[4], out_dtype=BF16)
+        return type(e.value), str(e.value)
+    gt.install()
+    try:
+        ours, errors = run(), [error_of(i) for i in range(5)]
+        rows = gt.report()
+    finally:
+        gt.uninstall()
+    print(*rows, sep="\n")
+    assert (rows[0]["dtype"], rows[0]["gemmd"], rows[0]["pytorch"]) == ("float8_e4m3fn", 3, 0)
+    for x, y in zip(ours, run()):
+        assert error(x, y) < 2e-2  # PyTorch's fast accumulation
+    assert errors == [error_of(i) for i in range(5)]
 
 
 def milliseconds(run, blocks=5, each=3):

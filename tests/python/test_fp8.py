@@ -11,8 +11,8 @@ if not hasattr(torch.library, "register_autograd"):
     pytest.skip(f"PyTorch {torch.__version__} is older than 2.4", allow_module_level=True)
 
 import gemmd.torch as gt  # noqa: E402
-from gemmd.torch import fp8, plans  # noqa: E402
-from gemmd.torch.fp8 import launch, plain, seen, weights  # noqa: E402
+from gemmd.torch import fp8, override, plans, scaled, scaled_grouped_mm  # noqa: E402
+from gemmd.torch.fp8 import seen, weights  # noqa: E402
 
 BF16, FP32, E4M3 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 E, TOPK, TOKENS, N, K = 4, 2, 75, 144, 272  # N and K end inside a block of 128
@@ -207,11 +207,11 @@ def test_plain_pytorch_makes_the_bytes_of_the_kernels(scale_type):
     w[2, 5, 7], w[3] = math.nan, 0
 
     def run():
-        by_token = launch.Gather(gather, TOPK)
-        rows = launch.quantise_rows(x, T, None, scale_type)
-        both = launch.quantise_columns(x[:TOKENS].contiguous(), T, m_sizes, by_token, scale_type, both=True)
-        return [rows, *both, launch.quantise_columns(x, T, m_sizes, None, scale_type)[1],
-                *launch.quantise_weights(w, scale_type)]
+        by_token = scaled.Gather(gather, TOPK)
+        rows = scaled.quantise_rows(x, T, None, scale_type)
+        both = scaled.quantise_columns(x[:TOKENS].contiguous(), T, m_sizes, by_token, scale_type, both=True)
+        return [rows, *both, scaled.quantise_columns(x, T, m_sizes, None, scale_type)[1],
+                *scaled.quantise_weights(w, scale_type)]
     ours = run()
     assert {p["how"] for p in gt.status()} == {"compiled here"}
     gt.configure(enabled=False)
@@ -403,6 +403,55 @@ def test_bad_operands_of_linear_a8w8_are_a_sentence(change, sentence):
     given = {**dict(zip(("x_q", "w_q", "x_scale", "w_scale"), dense())), **change}
     with pytest.raises(ValueError, match=sentence):
         fp8.linear_a8w8(**given)
+
+
+# ---- aten::_scaled_grouped_mm ---------------------------------------------------------------------
+
+ENDS = torch.tensor([40, 40, 90, T - 3], dtype=torch.int32)  # an expert without rows, and rows of no expert
+RULES = (lambda device: True, override._ends_are_good)
+
+
+def rows_scaled():
+    """(a, b, scale_a, scale_b, offs) as torch._scaled_grouped_mm has them."""
+    a, w = torch.randn(T, K).to(E4M3), torch.randn(E, N, K).to(E4M3)
+    return [a, w.transpose(1, 2), *(torch.exp2(torch.randn(s) * 4) for s in ((T,), (E, N))), ENDS]
+
+
+@pytest.fixture
+def pytorchs(monkeypatch):
+    """Collects the calls of PyTorch's own kernel, and forgets all products."""
+    calls = []
+    monkeypatch.setattr(scaled_grouped_mm.own, "call", lambda *rest, **of: calls.append((rest, of)) or "PyTorch's")
+    yield calls
+    scaled_grouped_mm.uninstall()
+
+
+def test_scaled_grouped_mm_by_rows(pytorchs):
+    a, b, scale_a, scale_b, offs = given = rows_scaled()
+    y = scaled_grouped_mm._run(RULES, "cuda", None, *given, None, None, BF16, True)
+    v2 = scaled_grouped_mm._run_v2(RULES, "cuda", None, a, b, [scale_a], [1], [], [scale_b], [1], [], offs, None, BF16)
+    at = 0
+    for e, end in enumerate(offs.tolist()):
+        expected = a[at:end].double() * scale_a[at:end, None] @ (b[e].double() * scale_b[e])
+        assert at == end or max(error(y[at:end], expected), error(v2[at:end], expected)) < LIMITS[BF16]
+        at = end
+    assert not pytorchs and [(p.launches, p.left) for p in override.products()] == [(2, 0)]
+
+
+@pytest.mark.parametrize("change", [
+    {0: torch.zeros(T, K).to(torch.float8_e5m2)}, {0: torch.zeros(T, 40).to(E4M3), 1: torch.zeros(E, N, 40).to(E4M3).mT},
+    {1: torch.zeros(E, K, N).to(E4M3)}, {1: torch.zeros(K, T).to(E4M3)}, {2: torch.ones(T, dtype=BF16)},
+    {2: torch.ones(T, 1)}, {2: torch.ones(2 * T)[::2]}, {3: torch.ones(E, N, device="meta")}, {3: torch.ones(E, 1).expand(E, N)},
+    {4: ENDS.long()}, {4: torch.tensor([40, 30, 90, T], dtype=torch.int32)}, {5: torch.zeros(N)}, {6: torch.ones(1)},
+    {7: FP32}, {4: None}])
+def test_what_gemmd_does_not_take_gets_pytorchs_kernel(pytorchs, change):
+    given = [*rows_scaled(), None, None, BF16, False]
+    for i, value in change.items():
+        given[i] = value
+    assert scaled_grouped_mm._run(RULES, "cuda", "keys", *given) == "PyTorch's"
+    (rest, of), = pytorchs
+    assert of == {"op": "aten::_scaled_grouped_mm"} and all(x is y for x, y in zip(rest, ("cuda", "keys", *given)))
+    assert len(rest) == 2 + len(given)
 
 
 # ---- bad input, and gemmd away -------------------------------------------------------------------

@@ -12,7 +12,7 @@ import time
 
 import torch
 
-from gemmd.torch import override, own
+from gemmd.torch import override
 
 TURNS = 8
 FIELDS = ("mode", "M", "N", "K", "experts", "dtype", "gemmd", "pytorch", "gemmd_us", "pytorch_us", "saved_ms")
@@ -20,11 +20,9 @@ PRODUCTS_MOST = 32  # most products that are timed, from those with most launche
 
 
 def _operands(product):
-    call, layout = product.route.call, product.layout
-    a, b = (torch.empty_strided(shape, stride, dtype=call.dtype, device=call.device).normal_()
-            for shape, stride in (layout[:2], layout[2:]))
+    call = product.route.call
     ends = torch.arange(1, call.experts + 1, device=call.device) * call.m // call.experts
-    return a, b, ends.to(torch.int32)
+    return product.operands(ends.to(torch.int32))
 
 
 def _time(run, device):
@@ -45,8 +43,8 @@ def _measure(product):
     """Returns the medians (gemmd's, PyTorch's) in us, or None: no memory for the operands, say."""
     device = product.route.call.device
     try:
-        a, b, ends = _operands(product)
-        ways = (lambda: product.run(a, b, ends)), (lambda: own.grouped_mm(a, b, ends))
+        operands = _operands(product)
+        ways = (lambda: product.run(*operands)), (lambda: product.run_pytorchs(*operands))
         times = [[_time(way, device) for way in ways] for _ in range(TURNS + 1)][1:]
     except RuntimeError:
         return None

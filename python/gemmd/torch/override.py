@@ -19,7 +19,7 @@ import warnings
 
 import torch
 
-from gemmd.torch import own
+from gemmd.torch import own, scaled_grouped_mm
 from gemmd.torch.launch import new_route, on_device, run
 from gemmd.torch.layout import ALIGNED, lies_well
 from gemmd.torch.plans import configure, plans
@@ -51,6 +51,16 @@ class Product:
                 return None
             out = a.new_empty(self.out_shape)
             return out if run(plan, self.route, out, a, b, offs) else None
+
+    def operands(self, ends):
+        """Random operands, for install_report."""
+        call = self.route.call
+        a, b = (torch.empty_strided(shape, stride, dtype=call.dtype, device=call.device).normal_()
+                for shape, stride in (self.layout[:2], self.layout[2:]))
+        return a, b, ends
+
+    def run_pytorchs(self, a, b, offs):
+        return own.grouped_mm(a, b, offs)
 
 
 # ---- which product ---------------------------------------------------------------------------------
@@ -149,7 +159,8 @@ def _grouped_mm(device_type, keys, a, b, offs=None, bias=None, out_dtype=None):
 
 
 def install(**settings):
-    """Serves aten::_grouped_mm by gemmd on this machine's GPUs, and on the CPU, until uninstall().
+    """Serves aten::_grouped_mm by gemmd on this machine's GPUs, and on the CPU, until uninstall(); on GPUs also
+    aten::_scaled_grouped_mm (scaled_grouped_mm.py).
 
     settings: as for configure(). Operands, results and gradients are PyTorch's; the results differ in
     the last bits. A missing daemon is never an error. RuntimeError for a PyTorch before 2.10, which
@@ -169,6 +180,9 @@ def install(**settings):
             warnings.simplefilter("ignore")  # PyTorch warns of each override
             library.impl("_grouped_mm", functools.partial(_grouped_mm, device_type), device_type.upper(),
                          with_keyset=True, allow_override=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scaled_grouped_mm.install(library, _expected_faster, _ends_are_good)
     _library = library
 
 
@@ -180,16 +194,17 @@ def uninstall():
     _library._destroy()
     _library, _others = None, 0
     _products.clear()
+    scaled_grouped_mm.uninstall()
     for device_type in DEVICE_TYPES:
         own.forget(device_type)
 
 
 def products():
     """The products that were met since the start, or since uninstall()."""
-    return [p for p in _products.values() if p is not None]
+    return [p for p in _products.values() if p is not None] + scaled_grouped_mm.products()
 
 
 def others():
     """How many calls gemmd does not take, since the start or uninstall(): with a bias, another
     out_dtype, or operands that no kernel of gemmd takes."""
-    return _others
+    return _others + scaled_grouped_mm.others()

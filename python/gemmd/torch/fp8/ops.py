@@ -9,10 +9,9 @@ import torch
 from gemmd.torch import launch as bf16
 from gemmd.torch import ops, plain
 from gemmd.torch.fp8 import seen
-from gemmd.torch.fp8.launch import (E4M3, NO_PERMUTE, Gather, multiply, multiply_into_weights, quantise_columns,
-                                    quantise_rows)
-from gemmd.torch.fp8.plain import BLOCK, Scaled, padded_columns
 from gemmd.torch.fp8.weights import quantised
+from gemmd.torch.scaled import E4M3, Gather, multiply, multiply_into_weights, quantise_columns, quantise_rows
+from gemmd.torch.scaled_plain import BLOCK, Scaled, padded_columns
 from gemmd.torch.shapes import Flags, gradient_rows, routed_rows
 
 _lib = torch.library.Library("gemmd", "FRAGMENT")

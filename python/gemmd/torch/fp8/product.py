@@ -11,11 +11,11 @@ from torch.autograd import Function
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from gemmd.torch.fp8 import ops
-from gemmd.torch.fp8.launch import E4M3, NO_PERMUTE, SCALE_TYPES, quantise_call
-from gemmd.torch.fp8.plain import padded_columns
 from gemmd.torch.once import once_differentiable
 from gemmd.torch.plans import plans
 from gemmd.torch.product import _refuse_others, _sum_rows, check_shapes
+from gemmd.torch.scaled import E4M3, NO_PERMUTE, SCALE_TYPES, quantise_call
+from gemmd.torch.scaled_plain import padded_columns
 from gemmd.torch.shapes import Call, Flags, routed_rows
 
 ALIGN = 16  # of N and K

@@ -12,8 +12,8 @@ from typing import NamedTuple, Optional
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from gemmd.torch.fp8.launch import quantise_weights
-from gemmd.torch.fp8.plain import Scaled
+from gemmd.torch.scaled import quantise_weights
+from gemmd.torch.scaled_plain import Scaled
 
 _copies = {}  # (address of the storage, offset, shape, strides, types): _Copy; None: dropped
 _steps = 0  # steps of optimizers

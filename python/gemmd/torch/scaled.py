@@ -2,7 +2,7 @@
 """Launches of the op `quantise`, and of products whose operands are fp8 numbers with scales.
 
 The plans are those of gemmd.torch: the same answers, deadlines and fallbacks. Without a kernel, the
-functions of plain.py compute the same numbers.
+functions of scaled_plain.py compute the same numbers.
 """
 from typing import NamedTuple, Optional
 
@@ -11,11 +11,11 @@ import torch
 from gemmd import ffi
 from gemmd.errors import GemmdError
 from gemmd.results import Problem
-from gemmd.torch.fp8 import plain
-from gemmd.torch.fp8.plain import BLOCK, EPS, Scaled, ceil_to, padded_columns
+from gemmd.torch import scaled_plain as plain
 from gemmd.torch.launch import INDEX, OPERANDS, _add_workspace, _set_strides, _stream, on_device
 from gemmd.torch.layout import ALIGNED, copied, laid_well, lies_well
 from gemmd.torch.plans import plans
+from gemmd.torch.scaled_plain import BLOCK, EPS, Scaled, ceil_to, padded_columns
 from gemmd.torch.shapes import Call, Flags
 
 E4M3 = torch.float8_e4m3fn

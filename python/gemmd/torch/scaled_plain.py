@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same maths in plain PyTorch, for a job without a kernel of gemmd's: quantises by the definition of
+"""The maths of scaled.py in plain PyTorch, for a job without a kernel of gemmd's: quantises by the definition of
 the op `quantise` (the same bytes), and multiplies dequantised operands in fp32.
 
 The products read m_sizes on the host, so no CUDA graph can capture them.
@@ -30,7 +30,7 @@ def padded_columns(rows, experts):
 
 
 def gather(x, of):
-    """The rows of x that a launch.Gather names."""
+    """The rows of x that a scaled.Gather names."""
     return x if of is None else x.index_select(0, of.index.long() // of.topk)
 
 
