@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd for Hugging Face transformers: `import gemmd.transformers`, then
-experts_implementation="gemmd" for from_pretrained(), from_config() or a config.
+experts_implementation="gemmd" for from_pretrained(), from_config() or a config; "gemmd_fp8" multiplies
+in fp8 (gemmd.torch.fp8).
 
 All experts modules that transformers can dispatch are served: with and without bias and gate,
 weights [experts, out, in] and [experts, in, out], routing weights per slot or per expert in any
@@ -22,15 +23,15 @@ try:
 except ImportError as e:
     raise ImportError(f"gemmd.transformers needs transformers 5 or newer: {e}") from e
 
+from gemmd.torch import fp8, product
 from gemmd.torch.activation import SWIGLU, Kind, gated
 from gemmd.torch.bias import add_bias
 from gemmd.torch.launch import prepare_layer
 from gemmd.torch.moe import in_expert_order, sort_by_expert
-from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
 from gemmd.torch.shapes import DTYPES
 from gemmd.torch.warm import warm_layer
 
-NAME = "gemmd"
+NAME, NAME_FP8 = "gemmd", "gemmd_fp8"
 SILU = "SiLU", "SiLUActivation"
 
 
@@ -47,15 +48,28 @@ def _refusal(x, first, second):
 
 
 @functools.cache
-def _warn_once(reason):
-    warnings.warn(f"gemmd.transformers: {reason}, which no kernel of gemmd takes; transformers' own products "
-                  "run (this is said once)", RuntimeWarning, stacklevel=4)
+def _warn_once(reason, instead="transformers' own products run"):
+    warnings.warn(f"gemmd.transformers: {reason}, which no kernel of gemmd takes; {instead} (this is said once)",
+                  RuntimeWarning, stacklevel=4)
 
 
 def _takes(x, first, second):
     reason = _refusal(x, first, second)
     if reason and not torch.compiler.is_compiling():
         _warn_once(reason)
+    return not reason
+
+
+def _takes_fp8(first, second):
+    """True when both products can run in fp8. fp32 weights do so under autocast, which casts them."""
+    cast = torch.is_autocast_enabled(first.device.type)
+    reason = ""
+    if first.dtype != torch.bfloat16 and not (cast and first.dtype == torch.float32):
+        reason = f"the weights are {first.dtype} (fp8 takes bfloat16, or float32 under autocast)"
+    elif any(size % 16 for w in (first, second) for size in w.shape[1:]):
+        reason = f"the weights are {tuple(first.shape)} and {tuple(second.shape)} (fp8 takes multiples of 16)"
+    if reason and not torch.compiler.is_compiling():
+        _warn_once(reason, "the products run in the weights' type")
     return not reason
 
 
@@ -97,7 +111,7 @@ def _sum_of_biases(bias, weights, ids):
     return dense[:, :-1].to(bias.dtype) @ bias
 
 
-def experts_forward(self, hidden_states, top_k_index, top_k_weights):
+def experts_forward(self, hidden_states, top_k_index, top_k_weights, in_fp8=False):
     """An experts module's forward. hidden_states [tokens, hidden], top_k_index [tokens, topk], ids
     from the number of this rank's experts on are other ranks'; returns [tokens, hidden]."""
     first = self.gate_up_proj if self.has_gate else self.up_proj
@@ -107,40 +121,48 @@ def experts_forward(self, hidden_states, top_k_index, top_k_weights):
     ids = top_k_index.long()
     weights = _weights_of_slots(top_k_weights, ids, experts)
     bias = (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias) if self.has_bias else None
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    of = fp8 if in_fp8 and _takes_fp8(first, self.down_proj) else product
+    if of is product and torch.is_grad_enabled() and not torch.compiler.is_compiling():
         warm = functools.partial(warm_layer, first, hidden_states.shape[-1], _fused_kind(self), weights, bias)
         prepare_layer(hidden_states, first, self.down_proj, topk, self.is_transposed, warm)
     m_sizes, gather = sort_by_expert(ids, experts)
     how = {"transposed": self.is_transposed, "partial": True}
-    h = grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how)
+    h = of.grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how)
     expert = None
     if self.has_bias:
         expert = ids.reshape(-1).clamp(max=experts - 1).index_select(0, gather)
     a = _activate(self, h, in_expert_order(weights, gather), bias, expert, m_sizes)
-    out = grouped_gemm_sum(a, self.down_proj, m_sizes, gather, topk, **how)
+    out = of.grouped_gemm_sum(a, self.down_proj, m_sizes, gather, topk, **how)
     if self.has_bias:
         out = out + _sum_of_biases(self.down_proj_bias, weights, ids)
     return out.to(hidden_states.dtype)
 
 
+def experts_forward_fp8(self, hidden_states, top_k_index, top_k_weights):
+    """experts_forward() in fp8."""
+    return experts_forward(self, hidden_states, top_k_index, top_k_weights, in_fp8=True)
+
+
 moe.ALL_EXPERTS_FUNCTIONS.register(NAME, experts_forward)
+moe.ALL_EXPERTS_FUNCTIONS.register(NAME_FP8, experts_forward_fp8)
 
 
 # ---- Llama 4, whose layer is not dispatched ---------------------------------------------------------
 
-def _llama4_experts(module, x, ids):
+def _llama4_experts(module, x, ids, in_fp8):
     """The experts' output [tokens, hidden] of x [tokens, hidden], one expert for each token."""
     first, second = module.gate_up_proj, module.down_proj
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    of = fp8 if in_fp8 and _takes_fp8(first, second) else product
+    if of is product and torch.is_grad_enabled() and not torch.compiler.is_compiling():
         prepare_layer(x, first, second, 1, True)
     m_sizes, gather = sort_by_expert(ids, first.shape[0])
-    h = grouped_gemm(x, first, m_sizes, gather, permute_x=True, transposed=True)
+    h = of.grouped_gemm(x, first, m_sizes, gather, permute_x=True, transposed=True)
     if type(module.act_fn).__name__ in SILU:
         a = gated(h, None, SWIGLU)
     else:
         gate, up = h.chunk(2, dim=-1)
         a = up * module.act_fn(gate)
-    return grouped_gemm_sum(a, second, m_sizes, gather, 1, transposed=True)
+    return of.grouped_gemm_sum(a, second, m_sizes, gather, 1, transposed=True)
 
 
 def _serve_llama4():
@@ -158,7 +180,8 @@ def _serve_llama4():
 
     @functools.wraps(own_forward)
     def forward(self, hidden_states):
-        if getattr(getattr(self, "config", None), "_experts_implementation", None) != NAME or self.top_k != 1:
+        name = getattr(getattr(self, "config", None), "_experts_implementation", None)
+        if name not in (NAME, NAME_FP8) or self.top_k != 1:
             return own_forward(self, hidden_states)
         x = hidden_states.reshape(-1, self.hidden_dim)
         if not _takes(x, self.experts.gate_up_proj, self.experts.down_proj):
@@ -166,7 +189,7 @@ def _serve_llama4():
         scores, logits = self.router(x)
         ids = logits.argmax(dim=1, keepdim=True)
         out = self.shared_expert(x)
-        return out + _llama4_experts(self.experts, x * scores.gather(1, ids), ids), logits
+        return out + _llama4_experts(self.experts, x * scores.gather(1, ids), ids, name == NAME_FP8), logits
 
     Llama4TextMoe.__init__, Llama4TextMoe.forward = init, forward
 

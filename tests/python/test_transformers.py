@@ -18,6 +18,7 @@ if int(transformers.__version__.split(".")[0]) < 5:
 import gemmd.torch as gt  # noqa: E402
 import gemmd.transformers  # noqa: E402
 from gemmd.torch import activation, warm  # noqa: E402
+from gemmd.torch.fp8 import seen  # noqa: E402
 
 SMALL = dict(vocab_size=128, hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=4, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0)
@@ -78,6 +79,35 @@ def test_a_models_step_is_the_eager_step(name):
     for parameter in right:
         torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
     assert {row["how"] for row in gt.status()} == {"compiled here"} and gt.status()[0]["launches"] > 0
+
+
+@pytest.mark.parametrize("name", ["MixtralConfig", "GptOssConfig", "Llama4TextConfig"])
+def test_a_models_step_in_fp8_is_near_the_step_in_bf16(name):
+    model = model_of(name, MODELS[name]).to(torch.bfloat16)
+    right_loss, right = step(model, "gemmd")
+    gt.configure()
+    seen.forget()
+    loss, got = step(model, "gemmd_fp8")
+    assert abs(float(loss) - float(right_loss)) < 0.02 and got.keys() == right.keys()
+    for parameter in right:
+        if "proj" in parameter:
+            assert 0 < (got[parameter] - right[parameter]).float().norm() < 0.2 * right[parameter].float().norm(), parameter
+    assert {p.mode for p, _ in seen.products()} == {"forward", "dX", "dW"}
+    assert "weights" in {row["mode"] for row in gt.status()}
+
+
+def test_in_fp8_other_weights_run_in_their_type_with_one_warning(recwarn):
+    warnings.simplefilter("always")
+    gemmd.transformers._warn_once.cache_clear()
+    given = routed()
+    assert_same(run(mixtral_once, "gemmd_fp8", *given), run(mixtral_once, "gemmd", *given))
+    run(mixtral_once, "gemmd_fp8", *given)
+    said = [str(w.message) for w in recwarn if "gemmd.transformers" in str(w.message)]
+    assert len(said) == 1 and "float32 under autocast" in said[0]
+    seen.forget()
+    with torch.autocast("cpu", torch.bfloat16):
+        run(mixtral_once, "gemmd_fp8", *given)
+    assert {p.place for p, _ in seen.products()} == {"fp8"}
 
 
 def experts(cls, **attributes):
