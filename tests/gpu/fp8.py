@@ -9,7 +9,9 @@ check   many configs of every mode, with ragged and empty experts, against sums 
         sign 1.3e-3, which a kernel that promotes too late exceeds. Then repeated launches, bit by bit.
 time    single launches with cold caches, all kernels of a row in turn: the best of several configs of ours; ours with
         bf16 operands (the analytic default); torch's grouped product of fp8 rows, with fast and with exact sums;
-        cuBLAS for dense products with blocks.
+        cuBLAS for dense products with blocks; DeepGEMM's kernels if $DEEPGEMM names a folder that holds its commit
+        03d0be3, the last without a library to build (`deep_gemm`, in its include folder CUTLASS eefa171's `cute` and
+        `cutlass`): it compiles with nvcc. Each expert's rows are padded to 128 there.
 clock   MHz right after a launch, and in the middle of a second of launches.
 
 Kernels are compiled in this process from the library of GEMMD_LIBRARY; --jobs processes compile them ahead into
@@ -487,6 +489,25 @@ def torch_blocks(torch, row, data):
                                                output_dtype=torch.bfloat16)}
 
 
+def deepgemm_blocks(torch, row, data):
+    """DeepGEMM's product of blocks with our weights; each expert's rows padded as it wants them."""
+    if os.environ["DEEPGEMM"] not in sys.path:
+        sys.path.insert(0, os.environ["DEEPGEMM"])
+    import deep_gemm
+    experts, cols, depth = data.b.codes.shape
+    step = deep_gemm.get_m_alignment_for_contiguous_layout() if experts > 1 else 1
+    rows = torch.tensor([ceil_to(m, step) for m in row.rows], device="cuda")
+    total = int(rows.sum())
+    of = torch.arange(experts, device="cuda").repeat_interleave(rows).int()
+    a = (torch.randn((total, depth), device="cuda", dtype=torch.bfloat16) * 100).to(torch.float8_e4m3fn)
+    sa = deep_gemm.get_col_major_tma_aligned_tensor(torch.rand((total, -(-depth // BLOCK)), device="cuda") / 100)
+    b, sb = data.b.codes, data.b.kept.view(experts, -(-cols // BLOCK), -(-depth // BLOCK))
+    out = torch.empty((total, cols), device="cuda", dtype=torch.bfloat16)
+    if experts == 1:
+        return {"DeepGEMM": lambda: deep_gemm.gemm_fp8_fp8_bf16_nt((a, sa), (b[0], sb[0]), out)}
+    return {"DeepGEMM": lambda: deep_gemm.m_grouped_gemm_fp8_fp8_bf16_nt_contiguous((a, sa), (b, sb), out, of)}
+
+
 def bf16_of(torch, row):
     """Ours and torch's with bf16 operands of the same sizes."""
     kernel = gemmd.compile_kernel(row.problem("none"))
@@ -525,6 +546,8 @@ def add_peers(torch, row, data, candidates, faults):
     peers = [("bf16", lambda: bf16_of(torch, row)), ("rows", lambda: torch_rows(torch, row))]
     if row.experts == 1 and row.quant == "fp8_block":
         peers.append(("blocks", lambda: torch_blocks(torch, row, data)))
+    if os.environ.get("DEEPGEMM") and row.mode != "dW" and row.quant == "fp8_block":
+        peers.append(("DeepGEMM", lambda: deepgemm_blocks(torch, row, data)))
     for name, make in peers:
         try:
             more = make()
@@ -533,7 +556,7 @@ def add_peers(torch, row, data, candidates, faults):
             torch.cuda.synchronize()
             candidates.update(more)
         except Exception as e:  # pylint: disable=broad-except
-            faults[name] = str(e).splitlines()[0][:200]
+            faults[name] = (type(e).__name__ + " " + str(e)).splitlines()[0][:200]
 
 
 def time_one(torch, measure, row):
