@@ -469,6 +469,13 @@ static const struct {
     {"mode=forward " RAGGED "topk=2 permute_x=true N=200 K=400 quant=fp8_block",
      ROWS "BLOCK_SIZE_M=80 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 swap_ab=true "
           "cluster_shape_mn=2x1 use_tma_load_x=false use_tma_store=false"},
+    {"mode=forward M=70 N=200 K=400 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=32 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 swap_ab=true "
+          "tile_scheduler=dynamic"},
+    {"mode=forward M=300 N=136 K=272 quant=fp8_row",
+     ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 use_tma_store=false"},
+    {"mode=dX M=70 N=400 K=200 quant=fp8_block",
+     DX "BLOCK_SIZE_M=256 BLOCK_SIZE_K=64 num_warps=12 num_stages=3 tile_scheduler=dynamic"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
