@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Databases of earlier releases (tests/data/databases) open, are migrated, and keep all their rows. Builds differ by id."""
+"""Databases of earlier releases (tests/data/databases) open, are migrated, and keep all rows. Builds differ by id."""
 import json
 import lzma
 import os
@@ -79,7 +79,7 @@ def test_stale_keys_are_tuned_again(earlier):
 
 
 def test_every_kind_of_source_is_part_of_the_build_id(folder):
-    """gemmd refuses a runner of another build, also when the builds differ only in kernels or in how they are embedded."""
+    """gemmd refuses a runner of another build, also when the builds differ only in embedded kernels."""
     inputs = subprocess.run(["ninja", "-C", BUILD, "-t", "inputs", "daemon/gemmd", "runner/gemmd-runner"], check=True,
                             capture_output=True, text=True).stdout.splitlines()
     paths = {pathlib.Path(os.path.normpath(BUILD / name)) for name in inputs}
