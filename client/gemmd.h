@@ -194,7 +194,8 @@ enum gemmd_wait {
 enum gemmd_flags {
     GEMMD_FALLBACK = 1 << 0, /* when no daemon can be reached or refuses the connection, when no
                                 answer comes in time, or when the daemon cannot tune: answer with
-                                the analytic default, tier "default", instead of an error. The
+                                the analytic default, tier "default", instead of an error. A daemon
+                                that cannot tune is asked for its best lower tier first. The
                                 default keeps within restrict_json and configs_json; where that is
                                 impossible, the answer's note says so. GEMMD_QUARANTINED stays an
                                 error. With restrict_json or configs_json, the daemon's findings

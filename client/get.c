@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The order of a query: first the table (no syscall, no lock shared with slow work), then the
- * daemon, and last, when the caller allows a fallback, the analytic model.
+ * daemon, and when the caller allows a fallback, the daemon's lower tiers, and last the analytic
+ * model.
  */
 #include <stdio.h>
 #include <string.h>
@@ -216,16 +217,13 @@ static int end_tune(struct gemmd *g, int r, struct error *err)
     r = r ? r : answer_read(&s->request.result, g->session.doc, &answer, &order, err);
     if (r == 0) {
         get_keep(g, &s->ask.query, &s->ask.problem, &answer);
+        if (s->why.code) {
+            const size_t n = strlen(answer.note);
+            snprintf(answer.note + n, sizeof(answer.note) - n, "; %s", s->why.text);
+        }
         answer_give(&answer, s->answer);
     }
     return r;
-}
-
-static int end_get(struct gemmd *g, int r, struct error *err)
-{
-    r = end_tune(g, r, err);
-    return r ? get_or_default(g, &g->steps.ask, g->steps.request.unreached, g->steps.answer, err)
-             : 0;
 }
 
 static int pack_ask(void *ctx, struct error *err)
@@ -235,6 +233,39 @@ static int pack_ask(void *ctx, struct error *err)
     wire_buf_clear(&s->params);
     return ask_pack(&s->params, &s->ask, get_told_ms(s->ask.query.deadline_ms, s->request.deadline),
                     err);
+}
+
+/* True when the daemon could not tune, and time is left to ask for a lower tier of its rows. */
+static bool get_may_ask_lower(struct gemmd *g, int code)
+{
+    const struct steps *s = &g->steps;
+    const struct gemmd_query *q = &s->ask.query;
+    struct error ignored;
+    return q->wait == GEMMD_WAIT_TUNED && !s->why.code && !s->request.unreached &&
+           get_may_fall_back(g, q) && get_is_reason(code, false, q) &&
+           s->request.deadline > clock_ns() && get_may_ask(g, q, &ignored) == 0;
+}
+
+static int end_get(struct gemmd *g, int r, struct error *err)
+{
+    struct steps *s = &g->steps;
+    r = end_tune(g, r, err);
+    if (r < 0 && get_may_ask_lower(g, r)) {
+        const int64_t soon = handle_deadline(g, 0, false), deadline = s->request.deadline;
+        s->why = *err;
+        s->ask.query.wait = GEMMD_WAIT_CACHED;
+        s->request = (struct session_request){.method = "get",
+                                              .params = &s->params,
+                                              .deadline = soon < deadline ? soon : deadline,
+                                              .pack_ctx = g};
+        r = pack_ask(g, err);
+        return r ? r : STEPS_MORE;
+    }
+    if (r < 0 && s->why.code) {
+        *err = s->why;
+        r = err->code;
+    }
+    return r ? get_or_default(g, &s->ask, s->request.unreached, s->answer, err) : 0;
 }
 
 /* Asks the daemon for an answer, after steps_begin. */

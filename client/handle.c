@@ -306,6 +306,7 @@ int steps_begin(struct gemmd *g, const char *method, int64_t deadline, steps_end
         struct steps *s = &g->steps;
         s->reported = false;
         s->end = end;
+        s->why = ERROR_NULL;
         s->request = (struct session_request){
             .method = method, .params = &s->params, .deadline = deadline, .pack_ctx = g};
         wire_buf_clear(&s->params);
@@ -337,12 +338,15 @@ static int steps_advance_request(struct gemmd *g, int r, struct error *err)
 {
     struct steps *s = &g->steps;
     g->session.until = g->step_ms ? clock_after_ms(g->step_ms) : CLOCK_NEVER;
-    r = r ? r : session_finish(&g->session, &s->request, err);
-    s->waiting = r == CLOCK_PASSED;
-    if (s->waiting) {
-        return GEMMD_WAITING;
+    for (bool more = true; more; r = more ? 0 : r) {
+        r = r ? r : session_finish(&g->session, &s->request, err);
+        s->waiting = r == CLOCK_PASSED;
+        if (s->waiting) {
+            return GEMMD_WAITING;
+        }
+        r = s->end(g, r, err);
+        more = r == STEPS_MORE;
     }
-    r = s->end(g, r, err);
     handle_leave(g);
     return r;
 }

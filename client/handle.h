@@ -12,7 +12,8 @@
 #include "client/table.h"
 
 /* Makes the outcome of a call from steps.request.result, or from the fault `r`. Called with the
- * handle's lock. */
+ * handle's lock. STEPS_MORE: the call goes on with another request, which is in steps.request. */
+enum { STEPS_MORE = 32 };
 typedef int (*steps_end)(struct gemmd *g, int r, struct error *err);
 
 /*
@@ -33,6 +34,7 @@ struct steps {
     /* Arguments for request.pack and `end`. The caller owns the memory behind the pointers, which
      * stays valid until the call ends. */
     struct ask ask;
+    struct error why; /* the daemon's fault, when `ask` now asks for a lower tier; else code 0 */
     struct gemmd_acquire acquire;
     struct gemmd_answer *answer;
     enum gemmd_outcome *outcome;

@@ -2,7 +2,7 @@
 """`why`: the tier, the row, the evidence, and for a miss the field that differs."""
 import pytest
 
-from conftest import DATA, SYNTHETIC, RpcError, gemm
+from conftest import DATA, RUNNER, SYNTHETIC, RpcError, gemm
 
 BASE = gemm(m=500)
 
@@ -54,6 +54,27 @@ def test_a_miss_names_the_field_that_differs(known):
                                                         "dtype_out": ("fp16", "bf16")}
     w = why(known, {**BASE, "routing": "zipf:1.2"})
     assert fields(w["closest"]["differs"], "known") == {"routing": ("zipf:1.2", "uniform")}
+
+
+def test_a_get_that_cannot_tune_gives_the_tier_that_why_says(daemon, folder):
+    """The running gemmd refuses the runner, which is of another build."""
+    d = daemon()
+    d.call("tune", problem=BASE, budget=12)
+    build = d.call("hello")["build"].encode()
+    assert d.stop() == 0
+    runner = folder / "runner"
+    runner.write_bytes(RUNNER.read_bytes().replace(build, build[:-12] + 12 * b"0"))
+    runner.chmod(0o755)
+    d.options += ["--runner", runner]
+    d.start()
+    shape = ("--m", 362, "--n", 256, "--k", 256, "--experts", 4, "--topk", 2)
+    for tries in ("tuning is on", "tuning is off"):
+        got, = d.ctl_json("get", *shape, "--deadline-ms", 20000)
+        assert (got["tier"], got["source"]) == ("near", "tuned"), tries
+        assert "restart gemmd" in got["note"] and not got.get("local"), got["note"]
+    w = why(d, gemm(m=362))
+    assert (w["answer"]["tier"], w["answer"]["config"]) == (got["tier"], got["config"])
+    assert "restart gemmd" in w["tuning"]
 
 
 def test_what_other_devices_know(daemon):
