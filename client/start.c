@@ -70,10 +70,25 @@ static int find_program(char out[PATHS_MAX], struct error *err)
 
 /* ---- lock and log --------------------------------------------------------------------------- */
 
+/* Refuses a socket in a folder that gemmd will refuse, for example another user's. Else a failed
+ * start would leave root's log and lock where the right user cannot use them. */
+static int start_check_socket(const char *socket, struct error *err)
+{
+    const char *slash = strrchr(socket, '/');
+    char dir[PATHS_MAX];
+    if (!slash || slash == socket) {
+        return 0;
+    }
+    snprintf(dir, sizeof(dir), "%.*s", (int)(slash - socket), socket);
+    int r = trust_folder(dir, TRUST_STRICT, 0, NULL, err);
+    return r < 0 ? error_prefix(err, "cannot start gemmd") : 0;
+}
+
 static int name_files(struct start *s, struct error *err)
 {
     char dir[PATHS_MAX];
-    int r = paths_state_dir(dir, err);
+    int r = start_check_socket(s->socket, err);
+    r = r ? r : paths_state_dir(dir, err);
     struct error why = ERROR_NULL;
     if (r || paths_make_dir(dir, 0700, &why)) {
         return r ? r

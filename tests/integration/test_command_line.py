@@ -548,6 +548,22 @@ def test_a_daemon_of_ones_own_beside_a_closed_one(folder):
     assert "may not connect" not in result.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes another user's folder")
+def test_a_start_beside_another_users_sockets_leaves_nothing(folder):
+    """Root's log and lock would keep that user from starting gemmd."""
+    sockets, state = folder / "gemmd", folder / "state"
+    sockets.mkdir(0o700)
+    os.chown(sockets, 65534, 65534)
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "XDG_STATE_HOME": str(state), "XDG_CACHE_HOME": str(state),
+           "GEMMD_SYSTEM": "0", "GEMMD_DAEMON": str(GEMMD), "GEMMD_RUNNER": str(RUNNER)}
+    for name in ("GEMMD_SOCKET", "GEMMD_DEVICE"):
+        env.pop(name, None)
+    result = subprocess.run([GEMMCTL, "start", "--device", "cpu"], env=env, capture_output=True, text=True,
+                            timeout=60 * PATIENCE)
+    assert result.returncode != 0 and "belongs to user 65534" in result.stderr, result
+    assert not state.exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_a_closed_landscape_is_not_said_to_be_missing(daemon, folder):
     """The error says that the user may not connect, because a daemon of the landscape's device exists."""
