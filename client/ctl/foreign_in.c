@@ -284,7 +284,9 @@ static int take_problem(struct importing *x, const json_t *problem)
     if (code == DONE && strcmp(field_text(answer, "tier"), "exact") == 0) {
         foreign_skip_problem(
             x, 1, problem,
-            "it has an answer that was measured here, which a hint does not replace");
+            strcmp(field_text(answer, "source"), "trusted") == 0
+                ? "it has an answer that gemmd's owner trusts, which a hint does not replace"
+                : "it has an answer that was measured here, which a hint does not replace");
     } else if (code == DONE) {
         code = foreign_offer_entries(x, problem, answer);
     }

@@ -67,11 +67,18 @@ static void put_fill_row(struct daemon *d, struct best *b, const struct problem 
     b->created_s = b->created_s ? b->created_s : time(NULL);
 }
 
+static bool is_trusted_already(struct daemon *d, const struct key *k)
+{
+    struct answer *a = &d->scratch->answer;
+    const struct cache_entry *e = cache_find(&d->cache, k);
+    return e && cache_answer(&d->cache, e, a, NULL) == 0 && strcmp(a->source, "trusted") == 0;
+}
+
 /* Refuses a row when the key's answer outranks it, or when the user may add no further key. A user
  * replaces only rows of that user, since other rows may answer all users. *known becomes the
  * generation of the key's cached row: with it the ledger can refuse the write when a newer row has
  * come. */
-static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket,
+static int check_rank(struct daemon *d, const struct key *k, const struct problem *bucket,
                       int64_t uid, int64_t *known, struct error *err)
 {
     const struct cache_entry *e = cache_find(&d->cache, k);
@@ -81,6 +88,13 @@ static int check_rank(const struct daemon *d, const struct key *k, const struct 
     }
     if (!e || custom_is(bucket)) {
         return 0;
+    }
+    if (e->rank >= CACHE_SERVES && is_trusted_already(d, k)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "key %.12s has an answer that gemmd's owner trusts, which a put or an "
+                         "import without trust does not push out; `tune` measures the key here, "
+                         "`pin` decides it, or `evict` it first",
+                         k->id);
     }
     if (e->rank >= CACHE_SERVES) {
         return store_outranked(k->id, err);
@@ -347,13 +361,6 @@ static int check_trust(struct daemon *d, const struct best *b, const struct prob
                          b->stamp);
     }
     return 0;
-}
-
-static bool is_trusted_already(struct daemon *d, const struct key *k)
-{
-    struct answer *a = &d->scratch->answer;
-    const struct cache_entry *e = cache_find(&d->cache, k);
-    return e && cache_answer(&d->cache, e, a, NULL) == 0 && strcmp(a->source, "trusted") == 0;
 }
 
 enum { IMPORT_NOT_NOW = 1 };

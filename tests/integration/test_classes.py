@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from conftest import SYNTHETIC, gemm
+from conftest import DATA, SYNTHETIC, RpcError, gemm
 
 ORIGINAL = pathlib.Path(SYNTHETIC.split(":", 1)[1]).read_text()
 SIZE = ["--m", 256, "--n", 256, "--k", 256]
@@ -92,6 +92,14 @@ def test_trusted_results_of_a_nearly_equal_device_answer_until_they_are_measured
             why = c.call("why", problem=gemm())
             assert why["verdict"] == "trusted" and any("not measured here" in doubt for doubt in why["doubts"]), why
             assert not any("no longer kept" in doubt for doubt in why["doubts"]), "it never was here"
+        with pytest.raises(RpcError, match="gemmd's owner trusts"):
+            d.call("put", problem=gemm(), config=config)
+        d.ctl("export", "--to", folder / "here.json")
+        said = d.ctl("import", folder / "here.json", check=False)
+        assert said.returncode == 1 and "gemmd's owner trusts" in said.stderr, said
+        said = d.ctl("import", "--format", "unsloth", DATA / "exchange" / "unsloth-forward.csv", *SIZE,
+                     "--experts", 4, "--topk", 2, check=False)
+        assert said.returncode == 1 and "gemmd's owner trusts" in said.stderr, said
         assert d.stop() == 0
         d.start()
     with d.connect() as c:
