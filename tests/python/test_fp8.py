@@ -167,7 +167,7 @@ def test_rows_of_no_expert_count_for_nothing(enabled):
             assert error(got, expected) < LIMITS[BF16]
 
 
-@pytest.mark.parametrize("enabled, dtype, plan", [(True, FP32, None), (True, BF16, None), (True, FP32, "dW"),
+@pytest.mark.parametrize("enabled, dtype, plan", [(True, FP32, None), (True, BF16, None), (True, torch.double, None), (True, FP32, "dW"),
                                                   (True, FP32, "all"), (False, FP32, None), (False, FP32, "dW")])
 def test_gradients_are_added_to_main_gradients(enabled, dtype, plan):
     gt.configure(enabled=enabled)
@@ -178,7 +178,7 @@ def test_gradients_are_added_to_main_gradients(enabled, dtype, plan):
         fp8.grouped_gemm(x, w, m_sizes, main_grad=main_grad).backward(dy)
         assert w.grad is None and (main_grad[1] == 1).all()
         dw = right(x, w, m_sizes, dy)[2]
-        limit = 0.05 if plan else LIMITS[FP32] if dtype == FP32 else 8e-3
+        limit = 0.05 if plan else 8e-3 if dtype == BF16 else LIMITS[FP32]
         assert error(main_grad - 1, step * dw) < limit
 
 
@@ -266,6 +266,34 @@ def test_an_optimizer_step_behind_pytorchs_count_is_seen(monkeypatch):
     w.data.neg_()
     fp8.forget_weights()
     assert torch.equal(fp8.grouped_gemm(x, w, m_sizes), before) and len(calls) == 3
+
+
+def test_weights_that_fsdp_gathers_are_quantised_after_each_step(one_rank):
+    """FSDP2 writes the gathered weights behind PyTorch's count."""
+    from torch.distributed.fsdp import fully_shard
+    x, (m_sizes, _) = operands()[0].detach(), routing()
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(3)
+            self.w = torch.nn.Parameter(torch.randn(E, N, K).to(BF16))
+
+        def forward(self, x):
+            return fp8.grouped_gemm(x, self.w, m_sizes)
+
+    def train(layer):
+        optimizer, outs = torch.optim.SGD(layer.parameters(), lr=1.0), []
+        for _ in range(3):
+            outs.append(layer(x))
+            outs[-1].float().square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return outs
+    expected = train(Layer())
+    for got, wanted in zip(train(fully_shard(Layer(), mesh=one_rank)), expected):
+        assert torch.equal(got, wanted)
+    assert not torch.equal(expected[0], expected[1])
 
 
 def test_copies_go_with_their_weights():
@@ -490,6 +518,32 @@ def test_without_a_kernel_plain_pytorch_runs_with_one_warning(monkeypatch):
     assert {p["how"] for p in gt.status()} == {"plain"}
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("main, rows", [(False, T), (True, 2048)])
+@pytest.mark.parametrize("form", ["order", "permute_x", "permute_y", "sum"])
+def test_the_kernels_of_a_step_are_asked_for_at_once(monkeypatch, transposed, main, rows, form):
+    asked, own = [], plans.plans.prepare
+    monkeypatch.setattr(plans.plans, "prepare", lambda calls, *rest: asked.append(calls) or own(calls, *rest))
+    ids = torch.arange(rows).reshape(-1, TOPK) % E
+    m_sizes, gather = gt.sort_by_expert(ids, E)
+    x, w = operands(rows // TOPK if form == "permute_x" else rows, transposed=transposed)
+    for _ in range(2):
+        y = (fp8.grouped_gemm_sum if form == "sum" else fp8.grouped_gemm)(
+            x, w, m_sizes, gather, TOPK, transposed=transposed, main_grad=torch.zeros(w.shape) if main else None,
+            **({form: True} if form in ("permute_x", "permute_y") else {}))
+        y.sum().backward()
+    calls, = asked
+    assert set(calls) == set(plans.plans._plans) and len(calls) == len(set(calls))
+
+
+def test_a_daemon_tunes_the_keys_of_a_step(cpu):
+    gt.configure(socket=cpu.socket, budget=1, wait="tuned")
+    (x, w), (m_sizes, _) = operands(), routing()
+    dy = torch.randn(T, N).to(BF16)
+    assert_step(fp8.grouped_gemm(x, w, m_sizes), x, w, dy, right(x, w, m_sizes, dy))
+    assert {(p["how"], p["tier"]) for p in gt.status()} == {("gemmd", "exact")} and len(gt.status()) == 7
+
+
 def test_operands_as_they_lie():
     (x, w), (m_sizes, _) = operands(), routing()
     wide = torch.randn(T, K + 3).to(BF16)
@@ -501,13 +555,17 @@ def test_operands_as_they_lie():
     assert error(dx, right(x, w, m_sizes, torch.ones(T, N, dtype=BF16))[1]) < LIMITS[BF16]
 
 
-def test_autocast_casts_x():
+@SWITCHES
+def test_autocast_casts_x(enabled):
+    gt.configure(enabled=enabled)
     (x, w), (m_sizes, _) = operands(dtype=FP32), routing()
     expected = fp8.grouped_gemm(x, w, m_sizes)
     x = x.detach().float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         y = fp8.grouped_gemm(x, w, m_sizes)
+        linear = fp8.linear_a8w8(*dense())
     assert torch.equal(y, expected) and torch.autograd.grad(y.sum(), x)[0].dtype == FP32
+    assert linear.dtype == BF16
 
 
 def test_gradients_of_gradients_are_an_error():

@@ -207,10 +207,10 @@ def multiply(mode, flags, rows, out, a, b, m_sizes, gather=None):
 
 def multiply_into_weights(out, dy, x, rows, m_sizes, accumulate):
     """dW into out [E, N, K], bf16 or fp32; accumulate: added to out. An expert without rows gets zeros."""
-    writable = out.dtype in (torch.bfloat16, torch.float32) and out.is_contiguous() and out.data_ptr() % ALIGNED == 0
-    if writable:
-        call = product_call("dW", NO_PERMUTE, rows, dy, x, m_sizes, out.dtype, accumulate)
-        if launch(call, out, dy, x, m_sizes):
-            return out
-    result = plain.multiply_columns(dy, x, m_sizes)
+    if out.dtype not in (torch.bfloat16, torch.float32) or not out.is_contiguous() or out.data_ptr() % ALIGNED:
+        result = multiply_into_weights(torch.empty(out.shape, device=out.device), dy, x, rows, m_sizes, False)
+    elif launch(product_call("dW", NO_PERMUTE, rows, dy, x, m_sizes, out.dtype, accumulate), out, dy, x, m_sizes):
+        return out
+    else:
+        result = plain.multiply_columns(dy, x, m_sizes)
     return out.add_(result) if accumulate else out.copy_(result)

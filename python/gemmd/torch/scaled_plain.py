@@ -104,6 +104,12 @@ def quantise_weights(w, scale_type):
 
 # ---- products ------------------------------------------------------------------------------------
 
+def _matmul(a, b):
+    """a b^T in fp32, also under torch.autocast."""
+    with torch.autocast(a.device.type, enabled=False):
+        return a @ b.t()
+
+
 def dequantise(t, row_block=1):
     """fp32 of a matrix; row_block: rows that share a scale."""
     rows, columns = t.q.shape
@@ -126,10 +132,15 @@ def multiply(mode, a, b, m_sizes, index, flags):
     out, at = rows.new_zeros((rows.shape[0], b.q.shape[1])), 0
     for e, size in enumerate([rows.shape[0]] if m_sizes is None else m_sizes.tolist()):
         if size:
-            out[at:at + size] = rows[at:at + size] @ dequantise(_of_expert(b, e), BLOCK).t()
+            out[at:at + size] = _matmul(rows[at:at + size], dequantise(_of_expert(b, e), BLOCK))
         at += size
     out = out.to(torch.bfloat16)
     return torch.empty_like(out).index_copy_(0, index.long(), out) if scatters else out
+
+
+def multiply_dense(x, w):
+    """x [M, K], w [N, K] with scales of 128 rows -> fp32 [M, N]."""
+    return _matmul(dequantise(x), dequantise(w, BLOCK))
 
 
 def multiply_columns(dy, x, m_sizes):
@@ -139,7 +150,6 @@ def multiply_columns(dy, x, m_sizes):
     for e, size in enumerate(m_sizes.tolist()):
         if size:
             columns, blocks = slice(at, at + size), slice(at // BLOCK, ceil_to(at + size, BLOCK) // BLOCK)
-            of = [dequantise(Scaled(t.q[:, columns], t.scale[:, blocks])) for t in (dy, x)]
-            out[e] = of[0] @ of[1].t()
+            out[e] = _matmul(*(dequantise(Scaled(t.q[:, columns], t.scale[:, blocks])) for t in (dy, x)))
         at += ceil_to(size, BLOCK)
     return out

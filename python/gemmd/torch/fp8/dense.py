@@ -4,7 +4,7 @@ gemm_a8w8_blockscale. The custom op gemmd::linear_a8w8 serves torch.compile."""
 import torch
 
 from gemmd.torch.scaled import E4M3, NO_PERMUTE, launch, product_call
-from gemmd.torch.scaled_plain import BLOCK, Scaled, ceil_to, dequantise
+from gemmd.torch.scaled_plain import BLOCK, Scaled, ceil_to, multiply_dense
 
 _lib = torch.library.Library("gemmd", "FRAGMENT")
 _lib.define("linear_a8w8(Tensor(a!) y, Tensor x_q, Tensor w_q, Tensor x_scale, Tensor w_scale) -> ()",
@@ -15,7 +15,7 @@ def _run(y, x_q, w_q, x_scale, w_scale):
     x, w = Scaled(x_q, x_scale), Scaled(w_q.unsqueeze(0), w_scale.unsqueeze(0))
     out = y if y.is_contiguous() and y.data_ptr() % 16 == 0 else torch.empty_like(y, memory_format=torch.contiguous_format)
     if not launch(product_call("forward", NO_PERMUTE, x_q.shape[0], x, w, None), out, x, w):
-        out.copy_(dequantise(x) @ dequantise(Scaled(w_q, w_scale), BLOCK).t())
+        out.copy_(multiply_dense(x, Scaled(w_q, w_scale)))
     if out is not y:
         y.copy_(out)
 
