@@ -159,19 +159,19 @@ def test_a_write_of_the_weights_is_seen_on_another_stream():
 @HOPPER
 @pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="PyTorch older than 2.10")
 def test_installed_scaled_products_are_pytorchs():
-    ends = torch.tensor([96, 96, 1008, 2000, 2000, 2496, 2992, T], dtype=torch.int32, device="cuda")
+    ends = torch.tensor([96, 96, 1008, 2000, 2000, 2496, 2992, 2992], dtype=torch.int32, device="cuda")
     a, w = (torch.randn(s, device="cuda").to(torch.float8_e4m3fn) for s in ((T, K), (E, N, K)))
     sa, sb = (torch.exp2(torch.randn(s, device="cuda") * 3) for s in ((T,), (E, N)))
-    of_dw = [torch.randn(s, T, device="cuda").to(torch.float8_e4m3fn) for s in (N, K)]
+    of_dw = [torch.randn(s, 2992, device="cuda").to(torch.float8_e4m3fn) for s in (N, K)]
     s_dw = [torch.ones(E * s, device="cuda") for s in (N, K)]
 
     def run():
         kinds = torch.nn.functional.ScalingType.RowWise
         dw = torch._scaled_grouped_mm(of_dw[0], of_dw[1].t(), *s_dw, offs=ends, out_dtype=BF16)
-        dw[1] = dw[4] = 0  # experts without rows, which PyTorch leaves unwritten
-        return [torch._scaled_grouped_mm(a, w.transpose(1, 2), sa, sb, offs=ends, out_dtype=BF16),
+        dw[[1, 4, 7]] = 0  # experts without rows, which PyTorch leaves unwritten
+        return [y[:2992] for y in (torch._scaled_grouped_mm(a, w.transpose(1, 2), sa, sb, offs=ends, out_dtype=BF16),
                 torch._scaled_grouped_mm(a, w.transpose(1, 2), sa, sb, offs=ends, out_dtype=BF16, use_fast_accum=True),
-                torch.nn.functional.scaled_grouped_mm(a, w.transpose(1, 2), sa, kinds, sb, kinds, offs=ends), dw]
+                torch.nn.functional.scaled_grouped_mm(a, w.transpose(1, 2), sa, kinds, sb, kinds, offs=ends))] + [dw]
 
     def error_of(device):
         given = [t.cpu() if i == device else t for i, t in enumerate((a, w.transpose(1, 2), sa, sb, ends))]
@@ -186,12 +186,14 @@ def test_installed_scaled_products_are_pytorchs():
         gt.uninstall()
     print(*rows, sep="\n")
     assert (rows[0]["dtype"], rows[0]["gemmd"], rows[0]["pytorch"]) == ("float8_e4m3fn", 3, 0)
-    for x, y in zip(ours, run()):
-        assert error(x, y) < 2e-2  # PyTorch's fast accumulation
+    exact, fast, public, dw = run()
+    assert error(ours[0], exact) < 5e-3 and error(ours[2], public) < 5e-3 and torch.equal(ours[0], ours[1])
+    print(f"PyTorch's fast accumulation differs from ours by {error(fast, ours[1]):.1e}")
+    assert torch.equal(ours[3], dw)
     assert errors == [error_of(i) for i in range(5)]
 
 
-def milliseconds(run, blocks=5, each=3):
+def milliseconds(run, blocks=3, each=2):
     times = []
     for _ in range(blocks + 1):
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -207,11 +209,11 @@ def milliseconds(run, blocks=5, each=3):
 @HOPPER
 @pytest.mark.parametrize("name, hidden, inter, experts, topk, tokens", [
     ("Mixtral", 4096, 14336, 8, 2, 16384), ("DeepSeek-V3 EP8", 7168, 2048, 32, 8, 8192)])
-@pytest.mark.parametrize("dw", ["fp8", "bf16"])
-@pytest.mark.parametrize("main", [False, True], ids=["bf16 gradients", "fp32 main gradients"])
+@pytest.mark.parametrize("dw, main", [("fp8", False), ("fp8", True), ("bf16", True)])
 def test_a_layer_by_time(name, hidden, inter, experts, topk, tokens, dw, main):
     """Prints the times; the layer's products with quantising, and the weights' quantising once for each step."""
     fp8.stay_bf16((lambda layer: "dW") if dw == "bf16" else None)
+    fp8.seen.forget()
     m_sizes, gather = routing(tokens, experts, topk, empty=False)
     x = torch.randn(tokens, hidden, device="cuda").to(BF16).requires_grad_()
     ws, dy = weights(hidden, inter, experts), torch.randn(tokens, hidden, device="cuda").to(BF16)
