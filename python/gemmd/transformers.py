@@ -23,10 +23,9 @@ try:
 except ImportError as e:
     raise ImportError(f"gemmd.transformers needs transformers 5 or newer: {e}") from e
 
-from gemmd.torch import fp8, product
+from gemmd.torch import fp8, launch, product
 from gemmd.torch.activation import SWIGLU, Kind, gated
 from gemmd.torch.bias import add_bias
-from gemmd.torch.launch import prepare_layer
 from gemmd.torch.moe import in_expert_order, sort_by_expert
 from gemmd.torch.shapes import DTYPES
 from gemmd.torch.warm import warm_layer
@@ -122,9 +121,9 @@ def experts_forward(self, hidden_states, top_k_index, top_k_weights, in_fp8=Fals
     weights = _weights_of_slots(top_k_weights, ids, experts)
     bias = (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias) if self.has_bias else None
     of = fp8 if in_fp8 and _takes_fp8(first, self.down_proj) else product
-    if of is product and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         warm = functools.partial(warm_layer, first, hidden_states.shape[-1], _fused_kind(self), weights, bias)
-        prepare_layer(hidden_states, first, self.down_proj, topk, self.is_transposed, warm)
+        (fp8 if of is fp8 else launch).prepare_layer(hidden_states, first, self.down_proj, topk, self.is_transposed, warm)
     m_sizes, gather = sort_by_expert(ids, experts)
     how = {"transposed": self.is_transposed, "partial": True}
     h = of.grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how)
@@ -153,8 +152,8 @@ def _llama4_experts(module, x, ids, in_fp8):
     """The experts' output [tokens, hidden] of x [tokens, hidden], one expert for each token."""
     first, second = module.gate_up_proj, module.down_proj
     of = fp8 if in_fp8 and _takes_fp8(first, second) else product
-    if of is product and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        prepare_layer(x, first, second, 1, True)
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        (fp8 if of is fp8 else launch).prepare_layer(x, first, second, 1, True)
     m_sizes, gather = sort_by_expert(ids, first.shape[0])
     h = of.grouped_gemm(x, first, m_sizes, gather, permute_x=True, transposed=True)
     if type(module.act_fn).__name__ in SILU:

@@ -17,7 +17,7 @@ if int(transformers.__version__.split(".")[0]) < 5:
 
 import gemmd.torch as gt  # noqa: E402
 import gemmd.transformers  # noqa: E402
-from gemmd.torch import activation, warm  # noqa: E402
+from gemmd.torch import activation, plans, warm  # noqa: E402
 from gemmd.torch.fp8 import seen  # noqa: E402
 
 SMALL = dict(vocab_size=128, hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
@@ -82,12 +82,16 @@ def test_a_models_step_is_the_eager_step(name):
 
 
 @pytest.mark.parametrize("name", ["MixtralConfig", "GptOssConfig", "Llama4TextConfig"])
-def test_a_models_step_in_fp8_is_near_the_step_in_bf16(name):
+def test_a_models_step_in_fp8_is_near_the_step_in_bf16(name, monkeypatch):
+    asked, own = [], plans.plans.prepare
+    monkeypatch.setattr(plans.plans, "prepare", lambda calls, *rest: asked.append(calls) or own(calls, *rest))
     model = model_of(name, MODELS[name]).to(torch.bfloat16)
     right_loss, right = step(model, "gemmd")
     gt.configure()
     seen.forget()
+    asked.clear()
     loss, got = step(model, "gemmd_fp8")
+    assert set(asked[0]) == set(plans.plans._plans)  # both products of a layer at once
     assert abs(float(loss) - float(right_loss)) < 0.02 and got.keys() == right.keys()
     for parameter in right:
         if "proj" in parameter:

@@ -6,9 +6,9 @@ stay_bf16() says which products stay bf16, report() where fp8 gains nothing. lin
 product of operands that are quantised already, with aiter's arguments.
 """
 from gemmd.torch.fp8.dense import gemm_a8w8_blockscale, linear_a8w8
-from gemmd.torch.fp8.product import Layer, grouped_gemm, grouped_gemm_sum, stay_bf16
+from gemmd.torch.fp8.product import Layer, grouped_gemm, grouped_gemm_sum, prepare_layer, stay_bf16
 from gemmd.torch.fp8.report import report
 from gemmd.torch.fp8.weights import forget_weights
 
 __all__ = ["Layer", "forget_weights", "gemm_a8w8_blockscale", "grouped_gemm", "grouped_gemm_sum", "linear_a8w8",
-           "report", "stay_bf16"]
+           "prepare_layer", "report", "stay_bf16"]

@@ -4,6 +4,7 @@
 Kept for the backward are the weights, and for dW the fewer bytes of two: x in bf16, 2 bytes a number, or
 the fp8 columns that dW multiplies, 1.03 bytes for each routed row, with every expert's rows padded to 128.
 """
+import functools
 from typing import NamedTuple, Optional
 
 import torch
@@ -61,17 +62,17 @@ class Routing(NamedTuple):
     transposed: bool
 
 
-def keeps_fp8(x, w, routing):
-    """True when the fp8 columns that dW multiplies take fewer bytes than x in bf16."""
-    rows = routed_rows(x, routing)
-    return padded_columns(rows, w.shape[0]) * 33 < x.shape[0] * 64  # 1 + 4 / 128 bytes, and 2
+def keeps_fp8(rows, experts, routing):
+    """True when the fp8 columns that dW multiplies take fewer bytes than x in bf16. rows: of x."""
+    routed = rows * routing.topk if routing.permute_x else rows
+    return padded_columns(routed, experts) * 33 < rows * 64  # 1 + 4 / 128 bytes, and 2
 
 
 class _Product(Function):
     @staticmethod
     def forward(ctx, x, w, m_sizes, gather, main_grad, routing, summed, partial, scale_type, plan):
         want_x, want_w = ctx.needs_input_grad[:2]
-        keep = want_w and plan == "fp8" and keeps_fp8(x, w, routing)
+        keep = want_w and plan == "fp8" and keeps_fp8(x.shape[0], w.shape[0], routing)
         y, x_t, x_t_scale = ops.forward(x, w, m_sizes, gather, *routing, scale_type, plan, keep)
         kept = (None, x_t, x_t_scale) if keep else (x if want_w else None, None, None)
         ctx.save_for_backward(*kept, w, m_sizes, gather)
@@ -97,21 +98,19 @@ class _Product(Function):
 
 # ---- kernels before the first step ---------------------------------------------------------------
 
-def _prepare(x, w, routing, summed, main_grad, scale_type, plan):
-    """Asks for all kernels of a training step at once, so that the daemon tunes them side by side."""
-    rows, device, experts = routed_rows(x, routing), x.device, w.shape[0]
-    key = rows, device, w.shape, w.dtype, routing, summed, main_grad is None, scale_type, plan
-    if key in plans.layers or rows == 0 or plan == "bf16":
-        return
-    plans.layers.add(key)
+def _calls_of_a_step(x_rows, w, routing, summed, main_grad, scale_type, plan):
+    """All launches in fp8 of a training step's product. x_rows: rows of x."""
     topk, permute_x, permute_y, transposed = routing
+    rows, device, experts = x_rows * topk if permute_x else x_rows, w.device, w.shape[0]
+    if rows == 0 or plan == "bf16":
+        return []
     n, k = ops._n_and_k(w, transposed)
-    keep = plan == "fp8" and keeps_fp8(x, w, routing)
+    keep = plan == "fp8" and keeps_fp8(x_rows, experts, routing)
     of_x, of_dy = topk if permute_x else 0, (topk if summed else 1) if permute_y else 0
     product = Call("forward", device, E4M3, rows, n, k, experts, Flags(topk, permute_x and not keep, permute_y).meant(),
                    quant="fp8_block")
     calls = [quantise_call("both", device, rows, k, experts, of_x, scale_type) if keep else
-             quantise_call("rows", device, x.shape[0], k, 1, 0, scale_type),
+             quantise_call("rows", device, x_rows, k, 1, 0, scale_type),
              quantise_call("weights", device, experts * w.shape[1], w.shape[2], experts, 0, scale_type),
              product, product._replace(mode="dX", flags=Flags(topk, permute_x, False).meant()),
              quantise_call("both" if plan == "fp8" else "rows", device, rows, n, experts, of_dy, scale_type)]
@@ -121,7 +120,29 @@ def _prepare(x, w, routing, summed, main_grad, scale_type, plan):
             mode="dW", n=k if transposed else n, k=n if transposed else k, flags=NO_PERMUTE,
             dtype_out=torch.float32 if out.dtype == torch.float32 else None, accumulate=main_grad is not None))
         calls += [] if keep else [quantise_call("columns", device, rows, k, experts, of_x, scale_type)]
-    plans.prepare(calls)
+    return calls
+
+
+def _prepare(x, w, routing, summed, main_grad, scale_type, plan):
+    """Asks for all kernels of a training step at once, so that the daemon tunes them side by side."""
+    key = x.shape[0], w.device, w.shape, w.dtype, routing, summed, main_grad is None, scale_type, plan
+    if key not in plans.layers:
+        plans.layers.add(key)
+        plans.prepare(_calls_of_a_step(x.shape[0], w, routing, summed, main_grad, scale_type, plan))
+
+
+def prepare_layer(x, first, second, topk, transposed, meanwhile=None):
+    """As gemmd.torch.launch.prepare_layer(), in fp8: asks for both products of a layer in all modes."""
+    key = "fp8", x.shape[0], first.device, first.shape, second.shape, first.dtype, topk, transposed, _hook
+    if key in plans.layers or x.shape[0] == 0:
+        return
+    plans.layers.add(key)
+    calls = []
+    for w, x_rows, summed in ((first, x.shape[0], False), (second, x.shape[0] * topk, True)):
+        n, k = ops._n_and_k(w, transposed)
+        plan = _plan(Layer(x.shape[0] * topk, n, k, w.shape[0], None, ""))
+        calls += _calls_of_a_step(x_rows, w, Routing(topk, not summed, summed, transposed), summed, None, "fp32", plan)
+    plans.prepare(calls, meanwhile and functools.partial(meanwhile, torch.bfloat16))
 
 
 # ---- the functions -------------------------------------------------------------------------------
