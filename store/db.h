@@ -142,5 +142,9 @@ extern int (*place_fstatfs)(int fd, struct statfs *out);
 int place_stat(const char *path, const char *suffix, struct stat *out);
 void place_unlink(const char *path, const char *suffix);
 int64_t place_time_ns(const struct stat *st); /* time of the last write */
+/* Copies a file to the new file `to`, with the owner and mode of `from`. */
+int place_copy_bytes(const char *from, const char *to, struct error *err);
+/* Sets the error of a failed system call (errno): "<doing> <path>: <reason>". Returns its code. */
+int place_fail_io(const char *doing, const char *path, struct error *err);
 
 #endif

@@ -254,4 +254,11 @@ int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX])
  * crash. */
 int salvage_resume(const char *path, struct error *err);
 
+/* ---- mend.c ---------------------------------------------------------------------------------- */
+
+/* Copies a damaged file and its log to <path>.mended, with the header and schema of a new file.
+ * mend_remove removes the copy, also after a fault. */
+int mend_make(const char *path, struct error *err);
+void mend_remove(const char *path);
+
 #endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -297,4 +298,30 @@ int place_sync(const char *path)
 {
     int r = place_sync_path(path, O_RDWR);
     return r ? r : place_sync_folder(path);
+}
+
+int place_fail_io(const char *doing, const char *path, struct error *err)
+{
+    return error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_STORE,
+                     "%s %s: %s", doing, path, strerror(errno));
+}
+
+int place_copy_bytes(const char *from, const char *to, struct error *err)
+{
+    struct stat file;
+    ssize_t n = -1;
+    int in = open(from, O_RDONLY | O_CLOEXEC), out = -1;
+    if (in >= 0 && fstat(in, &file) == 0 && place_create_like(to, &file) == 0) {
+        out = open(to, O_WRONLY | O_CLOEXEC);
+    }
+    while (out >= 0 && (n = sendfile(out, in, NULL, 1 << 30)) > 0) {
+    }
+    int r = n == 0 ? 0 : place_fail_io("copying", from, err);
+    if (in >= 0) {
+        close(in);
+    }
+    if (out >= 0) {
+        close(out);
+    }
+    return r;
 }

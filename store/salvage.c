@@ -28,14 +28,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "store/inner.h"
 
-enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
+enum { NAME_MAX_ = PATH_MAX + 64 };
 
 struct salvage {
     const char *path; /* borrowed: of the damaged file */
@@ -56,15 +55,9 @@ static void salvage_make_name(const char *path, const char *suffix, char out[NAM
     snprintf(out, NAME_MAX_, "%s%s", path, suffix);
 }
 
-static int io_fault(const char *doing, const char *path, struct error *err)
-{
-    return error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_STORE,
-                     "%s %s: %s", doing, path, strerror(errno));
-}
-
 static int rename_if_there(const char *from, const char *to, struct error *err)
 {
-    return rename(from, to) && errno != ENOENT ? io_fault("renaming", from, err) : 0;
+    return rename(from, to) && errno != ENOENT ? place_fail_io("renaming", from, err) : 0;
 }
 
 /* Finds a free name for the damaged file. */
@@ -105,7 +98,7 @@ static int salvage_swap_files(const char *path, char aside[NAME_MAX_], struct er
     }
     salvage_make_name(path, ".rebuilt", from);
     if (r == 0 && (rename(from, path) || place_sync_folder(path))) {
-        r = io_fault("renaming", from, err);
+        r = place_fail_io("renaming", from, err);
     }
     return r;
 }
@@ -116,6 +109,17 @@ int salvage_resume(const char *path, struct error *err)
     place_unlink(path, ".rebuild");
     salvage_make_name(path, ".rebuilt", name);
     return access(name, F_OK) == 0 ? salvage_swap_files(path, aside, err) : 0;
+}
+
+int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX])
+{
+    char from[NAME_MAX_], base[NAME_MAX_];
+    struct error ignored;
+    salvage_make_name(path, part, from);
+    aside_name(path, base);
+    return snprintf(aside, PATH_MAX, "%s%s", base, part) < PATH_MAX
+               ? place_copy_bytes(from, aside, &ignored)
+               : -1;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -348,156 +352,14 @@ static int salvage_count_rows(struct salvage *v, int64_t *n, struct error *err)
                   n, err);
 }
 
-/* ---- header and schema ----------------------------------------------------------------------- */
-
-static int salvage_copy_bytes(const char *from, const char *to, struct error *err)
-{
-    struct stat file;
-    ssize_t n = -1;
-    int in = open(from, O_RDONLY | O_CLOEXEC), out = -1;
-    if (in >= 0 && fstat(in, &file) == 0 && place_create_like(to, &file) == 0) {
-        out = open(to, O_WRONLY | O_CLOEXEC);
-    }
-    while (out >= 0 && (n = sendfile(out, in, NULL, 1 << 30)) > 0) {
-    }
-    int r = n == 0 ? 0 : io_fault("copying", from, err);
-    if (in >= 0) {
-        close(in);
-    }
-    if (out >= 0) {
-        close(out);
-    }
-    return r;
-}
-
-int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX])
-{
-    char from[NAME_MAX_], base[NAME_MAX_];
-    struct error ignored;
-    salvage_make_name(path, part, from);
-    aside_name(path, base);
-    return snprintf(aside, PATH_MAX, "%s%s", base, part) < PATH_MAX
-               ? salvage_copy_bytes(from, aside, &ignored)
-               : -1;
-}
-
-/* Makes a new file. `copied`: with the layout of a file that VACUUM made (backup, restore), which
- * has its tables and indexes at other pages. The views of such a file come after its rows, at pages
- * that differ from file to file; the layout is without them. */
-static int salvage_make_fresh(struct db *fresh, const char *path, bool copied, struct error *err)
-{
-    db_close(fresh);
-    unlink(path);
-    int r = db_open(fresh, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
-    r = r ? r : version_migrate(fresh, 0, true, err);
-    return r || !copied ? r
-                        : db_exec(fresh,
-                                  "PRAGMA writable_schema=ON;"
-                                  "DELETE FROM sqlite_schema WHERE type = 'view'; VACUUM",
-                                  err);
-}
-
-/* Counts the roots of the new file's tables and indexes where the damaged file has a page of the
- * same kind. */
-static int salvage_count_roots(struct db *fresh, const char *path, int *n, struct error *err)
-{
-    enum { INDEX_INNER = 2, TABLE_INNER = 5, LEAF = 8 };
-    DB_STMT_AUTO *st = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int r = fd < 0
-                ? io_fault("reading", path, err)
-                : db_query(fresh, &st, err,
-                           "SELECT rootpage, type = 'table' FROM sqlite_schema WHERE rootpage", "");
-    *n = 0;
-    while (r == 0 && (r = db_step(fresh, st, err)) == DB_ROW) {
-        uint8_t kind = 0, inner = sqlite3_column_int(st, 1) ? TABLE_INNER : INDEX_INNER;
-        off_t at = (off_t)(sqlite3_column_int64(st, 0) - 1) * PAGE;
-        *n += pread(fd, &kind, 1, at) == 1 && (kind == inner || kind == (inner | LEAF));
-        r = 0;
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return r;
-}
-
-/* Makes a new file with the layout that fits the damaged file best. */
-static int salvage_make_alike(struct db *fresh, const char *path, const char *damaged,
-                              struct error *err)
-{
-    int n[2] = {0};
-    int r = 0;
-    for (int copied = 0; r == 0 && copied < 2; copied++) {
-        r = salvage_make_fresh(fresh, path, copied, err);
-        r = r ? r : salvage_count_roots(fresh, damaged, &n[copied], err);
-    }
-    return r || n[1] > n[0] ? r : salvage_make_fresh(fresh, path, false, err);
-}
-
-/* Overwrites header and sqlite_schema of the copy `mended` with those of a new file: all pages of
- * the new file but the roots of its tables and indexes. A file that was made in a single version,
- * or is a copy, has its tables at the same pages as a new file of its layout. In other files the
- * checksums reject the rows. */
-static int salvage_mend_pages(struct db *fresh, const char *path, const char *mended,
-                              struct error *err)
-{
-    DB_STMT_AUTO *st = NULL;
-    uint8_t page[PAGE];
-    int in = open(path, O_RDONLY | O_CLOEXEC), out = open(mended, O_WRONLY | O_CLOEXEC);
-    int r = in < 0 || out < 0 ? io_fault("mending", mended, err) : 0;
-    r = r ? r
-          : db_query(fresh, &st, err,
-                     "WITH RECURSIVE page(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM page WHERE"
-                     " n < (SELECT page_count FROM pragma_page_count))"
-                     " SELECT n FROM page WHERE n NOT IN (SELECT rootpage FROM sqlite_schema)",
-                     "");
-    while (r == 0 && (r = db_step(fresh, st, err)) == DB_ROW) {
-        off_t at = (off_t)(sqlite3_column_int64(st, 0) - 1) * PAGE;
-        r = pread(in, page, PAGE, at) == PAGE ? 0 : io_fault("reading", path, err);
-        if (at == 0) {
-            page[18] = page[19] = 2; /* journal mode: WAL */
-            /* SQLite then uses the file's real size, not the size in the header */
-            memset(page + 92, 0, 4);
-        }
-        if (r == 0 && pwrite(out, page, PAGE, at) != PAGE) {
-            r = io_fault("mending", mended, err);
-        }
-    }
-    if (in >= 0) {
-        close(in);
-    }
-    if (out >= 0) {
-        close(out);
-    }
-    return r;
-}
-
-static void salvage_remove_mended(const char *path)
-{
-    place_unlink(path, ".mended");
-    place_unlink(path, ".mended-wal");
-    place_unlink(path, ".mended-shm");
-    place_unlink(path, ".fresh");
-}
-
+/* Reads a copy of the damaged file with the header and schema of a new file. */
 static int salvage_copy_mended(struct salvage *v, struct error *err)
 {
-    char mended[NAME_MAX_], fresh[NAME_MAX_], wal[NAME_MAX_], mended_wal[NAME_MAX_];
-    struct db db = {0};
+    char mended[NAME_MAX_];
     salvage_make_name(v->path, ".mended", mended);
-    salvage_make_name(v->path, ".fresh", fresh);
-    salvage_make_name(v->path, "-wal", wal);
-    salvage_make_name(v->path, ".mended-wal", mended_wal);
-    salvage_remove_mended(v->path);
-    int r = salvage_copy_bytes(v->path, mended, err);
-    if (r == 0 && access(wal, F_OK) == 0) {
-        r = salvage_copy_bytes(wal, mended_wal, err);
-    }
-    r = r ? r : salvage_make_alike(&db, fresh, v->path, err);
-    r = r ? r : salvage_mend_pages(&db, fresh, mended, err);
-    db_close(&db);
+    int r = mend_make(v->path, err);
     r = r ? r : salvage_copy_file(v, mended, err);
-    salvage_remove_mended(v->path);
+    mend_remove(v->path);
     return r;
 }
 
@@ -510,7 +372,7 @@ static int salvage_make_new(struct salvage *v, const char *path, struct error *e
     struct stat file;
     unlink(path);
     if (stat(v->path, &file) || place_create_like(path, &file)) {
-        return io_fault("writing", path, err);
+        return place_fail_io("writing", path, err);
     }
     int r = db_open(&v->to.db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
     r = r ? r : version_migrate(&v->to.db, 0, true, err);
@@ -578,7 +440,7 @@ static int salvage_fill(struct salvage *v, const char *path, int64_t *rows, stru
     r = r ? r : salvage_number_on(v, err);
     row_scratch_deinit(&v->to.scratch);
     db_close(&v->to.db);
-    return r || !place_sync(path) ? r : io_fault("writing", path, err);
+    return r || !place_sync(path) ? r : place_fail_io("writing", path, err);
 }
 
 int salvage_rebuild(struct store *s, const char *why, struct error *err)
@@ -592,7 +454,7 @@ int salvage_rebuild(struct store *s, const char *why, struct error *err)
     int r = reason ? salvage_fill(&v, building, &rows, err)
                    : error_set(err, ERROR_NO_MEMORY, "no memory for a rebuild");
     if (r == 0 && rename(building, built)) {
-        r = io_fault("renaming", building, err);
+        r = place_fail_io("renaming", building, err);
     }
     r = r ? r : salvage_swap_files(s->path, aside, err);
     if (r == 0) {
