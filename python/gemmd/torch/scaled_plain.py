@@ -117,6 +117,13 @@ def dequantise(t, row_block=1):
     return t.q.float() * scale.repeat_interleave(BLOCK, 1)[:, :columns]
 
 
+def _on_host(m_sizes):
+    if m_sizes.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("gemmd: a CUDA graph captures an fp8 product only by a kernel of gemmd's, and there is none "
+                           "yet: run a step before capturing")
+    return m_sizes.tolist()
+
+
 def _of_expert(w, e):
     return Scaled(w.q[e], w.scale[e])
 
@@ -130,7 +137,7 @@ def multiply(mode, a, b, m_sizes, index, flags):
     if gathers:
         rows = rows.index_select(0, index.long() // (flags.topk if mode == "forward" else 1))
     out, at = rows.new_zeros((rows.shape[0], b.q.shape[1])), 0
-    for e, size in enumerate([rows.shape[0]] if m_sizes is None else m_sizes.tolist()):
+    for e, size in enumerate([rows.shape[0]] if m_sizes is None else _on_host(m_sizes)):
         if size:
             out[at:at + size] = _matmul(rows[at:at + size], dequantise(_of_expert(b, e), BLOCK))
         at += size
@@ -147,7 +154,7 @@ def multiply_columns(dy, x, m_sizes):
     """dW: dy [N, C], x [K, C] -> fp32 [E, N, K]."""
     out = torch.zeros((m_sizes.shape[0], dy.q.shape[0], x.q.shape[0]), dtype=torch.float32, device=dy.q.device)
     at = 0
-    for e, size in enumerate(m_sizes.tolist()):
+    for e, size in enumerate(_on_host(m_sizes)):
         if size:
             columns, blocks = slice(at, at + size), slice(at // BLOCK, ceil_to(at + size, BLOCK) // BLOCK)
             out[e] = _matmul(*(dequantise(Scaled(t.q[:, columns], t.scale[:, blocks])) for t in (dy, x)))
