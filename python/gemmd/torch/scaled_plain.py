@@ -40,9 +40,9 @@ def _scale(amax, scale_type):
     most = torch.full_like(amax, E4M3_MOST)  # a tensor: PyTorch multiplies by the reciprocal of a number
     scale = amax.clamp(min=EPS) / most
     if scale_type == "pow2":
-        mantissa, exponent = torch.frexp(scale)
-        scale = torch.ldexp(torch.ones_like(scale), exponent - (mantissa == 0.5).int())
-    return torch.where(scale < 2.0 ** -126, torch.ones_like(scale), scale)
+        bits = scale.view(torch.int32)  # scales are normal numbers, as EPS is
+        scale = ((bits + 0x7FFFFF) & 0x7F800000).view(torch.float32)
+    return scale
 
 
 def _amax(x, dims):
