@@ -47,7 +47,7 @@ INT32 = 4
 LIMITS = {"bf16": 2.5e-3, "fp32": 4e-4}
 # Largest error on an H200: 1.02e-3. Promotion every 256 terms would make twice that.
 LIMIT_ONE_SIGN = 1.3e-3
-# Of one sign, rounded to bf16 before and behind the routing weight. Largest error on an H200: 3.03e-3.
+# Rounded to bf16 before and behind the routing weight. Largest error on an H200: 3.03e-3.
 LIMIT_ROUNDED_TWICE = 4e-3
 
 
@@ -409,7 +409,7 @@ def check(torch, options, record, deadline):
             limit = LIMITS[row.out]
             if one_sign and row.out == "fp32":
                 limit = LIMIT_ONE_SIGN
-            elif one_sign and "fuse_mul_post" in row.flags:
+            elif "fuse_mul_post" in row.flags:
                 limit = LIMIT_ROUNDED_TWICE
             for text in todo[row][::4] if one_sign else todo[row]:
                 if not steps.begin(f"{row.name} | {text}"):
