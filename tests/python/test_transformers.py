@@ -40,6 +40,7 @@ MODELS = {
 @pytest.fixture(autouse=True)
 def alone(tmp_path):
     gt.configure(wait="cached", socket=str(tmp_path / "nobody.sock"), retry_s=None, enabled=True)
+    torch.manual_seed(0)  # the same data alone and behind other tests
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
