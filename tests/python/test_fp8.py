@@ -556,6 +556,20 @@ def test_operands_as_they_lie():
 
 
 @SWITCHES
+def test_a_single_row_may_have_any_stride(enabled):
+    gt.configure(enabled=enabled)
+    w = operands()[1].detach()
+    row = torch.randn(1, K).to(BF16)
+    x_q, w_q, x_scale, w_scale = dense(1)
+    expected = fp8.grouped_gemm(row, w, torch.tensor([0, 0, 1, 0])), fp8.linear_a8w8(x_q, w_q, x_scale, w_scale)
+    for stride in (0, 8, 4 * K):
+        odd, odd_q, odd_scale = (t.as_strided(t.shape, (stride, 1)) for t in (row, x_q, x_scale))
+        assert torch.equal(fp8.grouped_gemm(odd, w, torch.tensor([0, 0, 1, 0])), expected[0])
+        assert torch.equal(fp8.linear_a8w8(odd_q, w_q, odd_scale, w_scale), expected[1])
+    assert {p["how"] for p in gt.status()} == {"compiled here" if enabled else "plain"}
+
+
+@SWITCHES
 def test_autocast_casts_x(enabled):
     gt.configure(enabled=enabled)
     (x, w), (m_sizes, _) = operands(dtype=FP32), routing()

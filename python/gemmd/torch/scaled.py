@@ -13,7 +13,7 @@ from gemmd.errors import GemmdError
 from gemmd.results import Problem
 from gemmd.torch import scaled_plain as plain
 from gemmd.torch.launch import INDEX, OPERANDS, _add_workspace, _set_strides, _stream, on_device
-from gemmd.torch.layout import ALIGNED, copied, laid_well, lies_well
+from gemmd.torch.layout import ALIGNED, copied, laid_well
 from gemmd.torch.plans import plans
 from gemmd.torch.scaled_plain import BLOCK, EPS, Scaled, ceil_to, padded_columns
 from gemmd.torch.shapes import Call, Flags
@@ -55,6 +55,12 @@ def _launch(plan, args, device):
     return True
 
 
+def _readable(t):
+    """The tensor, or a copy that a kernel can read: a single row may have any stride in PyTorch."""
+    t = laid_well(t)
+    return t if t.stride(-2) >= t.shape[-1] else copied(t)
+
+
 # ---- quantise ------------------------------------------------------------------------------------
 
 class Gather(NamedTuple):
@@ -92,7 +98,7 @@ _EMPTY = ffi.QuantiseArgs(eps=EPS)
 
 def quantise_rows(x, rows, gather, scale_type, by_row=False):
     """x [.., K] bf16 -> Scaled [rows, K] with a scale of each 128 columns; by_row: the layout of the scales."""
-    x, k = laid_well(x), x.shape[1]
+    x, k = _readable(x), x.shape[1]
     out = Scaled(torch.empty((rows, k), dtype=E4M3, device=x.device),
                  _row_scales(rows, ceil_to(k, BLOCK) // BLOCK, by_row, x.device))
     with on_device(x.device):
@@ -108,7 +114,7 @@ def quantise_rows(x, rows, gather, scale_type, by_row=False):
 def quantise_columns(x, rows, m_sizes, gather, scale_type, both=False):
     """x [.., K] bf16 -> (Scaled [rows, K] or None, Scaled [K, C]): the columns with a scale of each 128 routed
     rows; each expert begins at a multiple of 128 of the C rows. both: the rows, too, from the same read."""
-    x, k, experts = laid_well(x), x.shape[1], m_sizes.shape[0]
+    x, k, experts = _readable(x), x.shape[1], m_sizes.shape[0]
     wide = padded_columns(rows, experts)
     turned = Scaled(torch.empty((k, wide), dtype=E4M3, device=x.device),
                     torch.empty((wide // BLOCK, k), dtype=torch.float32, device=x.device).t())
@@ -153,7 +159,7 @@ def quantise_weights(w, scale_type):
 
 def _set_operand(args, name, t):
     """Stores an operand of fp8 and its scales in args. Returns the tensors that own the memory."""
-    q = t.q if lies_well(t.q.shape, t.q.stride(), 1) and t.q.data_ptr() % ALIGNED == 0 else copied(t.q)
+    q = _readable(t.q)
     scale = t.scale if 0 not in t.scale.stride() else copied(t.scale)
     setattr(args, name, q.data_ptr())
     _set_strides(args, name, q.shape, q.stride())
@@ -208,7 +214,7 @@ def multiply(mode, flags, rows, out, a, b, m_sizes, gather=None):
 def multiply_into_weights(out, dy, x, rows, m_sizes, accumulate):
     """dW into out [E, N, K], bf16 or fp32; accumulate: added to out. An expert without rows gets zeros."""
     if out.dtype not in (torch.bfloat16, torch.float32) or not out.is_contiguous() or out.data_ptr() % ALIGNED:
-        result = multiply_into_weights(torch.empty(out.shape, device=out.device), dy, x, rows, m_sizes, False)
+        result = multiply_into_weights(torch.empty(out.shape, dtype=torch.float32, device=out.device), dy, x, rows, m_sizes, False)
     elif launch(product_call("dW", NO_PERMUTE, rows, dy, x, m_sizes, out.dtype, accumulate), out, dy, x, m_sizes):
         return out
     else:
