@@ -23,8 +23,10 @@ _SCHEMAS = {
     "fp8_grads": f"({_GRADS}, bool want_x, bool want_w) -> (Tensor, Tensor)",
     "fp8_grads_into": f"(Tensor(a!) main_grad, {_GRADS}, bool want_x) -> Tensor",
 }
+# Inductor's CUDA graphs warm up in a memory pool that no copy of weights may outlive, so they leave these ops out.
+_TAGS = (torch.Tag.pt2_compliant_tag, *[t for t in [getattr(torch.Tag, "cudagraph_unsafe", None)] if t is not None])
 for _name, _schema in _SCHEMAS.items():
-    _lib.define(_name + _schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _lib.define(_name + _schema, tags=_TAGS)
 
 
 def _n_and_k(w, transposed):
