@@ -153,7 +153,8 @@ def test_one_key_s_fault_does_not_end_it(folder):
             return {"answers": [{"code": -26, "name": "store", "message": "store, it said",
                                  "survives": True} for _ in params["problems"]]}
         if method == "get":
-            tuned.append(params["problem"])
+            if params["wait"] != "cached":  # else libgemmd asks for a lower tier, after the refusal
+                tuned.append(params["problem"])
             raise Refused("no_memory", -24)
         return {"version": 1, "build": "strange"}
 
