@@ -8,8 +8,8 @@ FILEs are measurements of hopper_bench (see collect.py); they replace tests/mode
 FILEs the committed measurements are fitted again:
 - h200.json, without dW with few rows an expert, whose stores have changed;
 - tests/data/landscapes, which replace h200.json for their problems;
-- h200_staggered.json: 16384 tokens and dense products, with schedule=staggered and others;
-- h200_deferred.json: 4096 tokens, with schedule=deferred; h200_clusters.json: with cluster_shape_mn=2x1.
+- h200_staggered.json.xz: 16384 tokens and dense products, with schedule=staggered and others;
+- h200_deferred.json.xz: 4096 tokens, with schedule=deferred; h200_clusters.json.xz: with cluster_shape_mn=2x1.
 Writes kernels/families/grouped_gemm/hopper/model/constants.h; the same measurements give the same
 constants. A new constant is a line in that file, with any value. Then the model's errors are learnt
 from build/tests/data/landscapes and landscapes_fresh, into corrections_h200.txt beside the
@@ -20,6 +20,7 @@ problems, which takes minutes; these constants go to tests/model/h200_left_out.t
 constants, after new measurements of their subject; all other constants stay, also in h200_left_out.txt.
 """
 import argparse
+import lzma
 import pathlib
 import shutil
 import subprocess
@@ -28,9 +29,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MEASURED = HERE / "h200.json"
-STAGGERED = HERE / "h200_staggered.json"
-DEFERRED = HERE / "h200_deferred.json"
-CLUSTERS = HERE / "h200_clusters.json"
+OTHER_SCHEDULES = ("h200_staggered.json", "h200_deferred.json", "h200_clusters.json")
 LEFT_OUT = HERE / "h200_left_out.txt"  # constants for tests/search
 CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper/model/constants.h"
 CORRECTIONS = CONSTANTS.parent / "corrections_h200.txt"
@@ -39,6 +38,12 @@ CORRECTIONS = CONSTANTS.parent / "corrections_h200.txt"
 def run(*words):
     print("+", *words, flush=True)
     subprocess.run([str(w) for w in words], check=True)
+
+
+def unpack(folder, name):
+    path = folder / name
+    path.write_bytes(lzma.open(HERE / f"{name}.xz").read())
+    return path
 
 
 def main():
@@ -56,9 +61,10 @@ def main():
     landscapes = args.build / "tests/data/landscapes"
     teachers = [landscapes, args.build / "tests/data/landscapes_fresh"]
     times = args.build / "tests/model/times.json"
+    others = [unpack(args.build / "tests/model", name) for name in OTHER_SCHEDULES]
     run(sys.executable, HERE / "collect.py", times, MEASURED, *sorted(landscapes.glob("*.jsonl")))
     run(program, "--fit", CONSTANTS, *(["--only", args.only] if args.only else []), times,
-        STAGGERED, DEFERRED, CLUSTERS)
+        *others)
     run("ninja", "-C", args.build, "-j2", "tests/model/teach")  # built again, because the constants are compiled into it
     run(args.build / "tests/model/teach", CORRECTIONS, *teachers)
     run(*make)
@@ -68,7 +74,7 @@ def main():
         old = args.build / "tests/model/left_out.txt"
         shutil.copy(LEFT_OUT, old)
         only = ["--only", args.only, "--from", old] if args.only else []
-        run(program, "--leave-out", *only, "--write", LEFT_OUT, times, STAGGERED, DEFERRED, CLUSTERS)
+        run(program, "--leave-out", *only, "--write", LEFT_OUT, times, *others)
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ bool hopper_stagger_pays(const struct gemm *v)
 }
 
 /* schedule=staggered is in the space with two consumers only: with one, no other consumer
- * multiplies while it writes a tile. Losses on an H200 (tests/model/h200_staggered.json): fewer
+ * multiplies while it writes a tile. Losses on an H200 (tests/model/h200_staggered.json.xz): fewer
  * stages with more buffers took at least 10 % longer; skipped rows of tiles dealt in turn 2 to 7 %;
  * one buffer about 1 %. */
 static int check_staggered(const struct gemm *v, const struct hopper_tile *t,
