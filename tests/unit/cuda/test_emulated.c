@@ -242,7 +242,7 @@ static void test_sample(void **state)
     (void)state;
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
     uint64_t seed = from ? strtoull(from, NULL, 10) : 1;
-    uint64_t n = cases ? strtoull(cases, NULL, 10) : is_rough ? 12 : 22;
+    uint64_t n = cases ? strtoull(cases, NULL, 10) : is_rough ? 4 : 22;
     void *reference = emulated_compile(NULL, "emulate_reference.c", "-O2");
     for (uint64_t i = 0; i < n; i++) {
         one_case(case_draw(seed + i), reference);
@@ -256,7 +256,7 @@ static void test_scaled(void **state)
 {
     (void)state;
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
-    uint64_t seed = from ? strtoull(from, NULL, 10) : 1, n = cases ? strtoull(cases, NULL, 10) : 16;
+    uint64_t seed = from ? strtoull(from, NULL, 10) : 1, n = cases ? strtoull(cases, NULL, 10) : 8;
     void *reference = emulated_compile(NULL, "emulate_reference.c", "-O2");
     for (uint64_t i = 0; i < n; i++) {
         one_case(case_draw_scaled(seed + i), reference);
