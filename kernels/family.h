@@ -318,7 +318,11 @@ void family_stamp_target(const char *stamp, char out[TARGET_MAX]);
 void variant_set_source(struct variant *v, const char *source);
 /* Hash of a variant and a compiler ("nvrtc 13.0"): names the module cache entry. */
 void variant_hash(const struct variant *v, const char *compiler, char out[HASH_HEX]);
-/* max(flops / (peak_tflops * rate), bytes / peak_gbps) in microseconds. */
+/* The least time of the problem on the device, in microseconds: the longer of two times.
+ *   compute  the flops of f->work(), at the rate peak_tflops times f->rate()
+ *   memory   the bytes of f->work(), at the rate peak_gbps
+ * A time whose peak is unknown (0) counts as 0. On a CPU the result is a hint, because gemmd
+ * measures the CPU's peaks (docs/store.md). */
 double family_floor_us(const struct family *f, const struct problem *p,
                        const struct device_info *info);
 

@@ -65,7 +65,7 @@ struct nearest {
     size_t n;
     const char *best; /* borrowed */
     unsigned distance;
-    char known[320]; /* the offered names, as many as fit */
+    char known[320]; /* the offered names, with commas; cut at the buffer's end */
 };
 void nearest_begin(struct nearest *t, const char *given, size_t n);
 void nearest_offer(struct nearest *t, const char *known);

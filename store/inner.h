@@ -256,8 +256,9 @@ int salvage_resume(const char *path, struct error *err);
 
 /* ---- mend.c ---------------------------------------------------------------------------------- */
 
-/* Copies a damaged file and its log to <path>.mended, with the header and schema of a new file.
- * mend_remove removes the copy, also after a fault. */
+/* Copies the damaged file `path` and its log to <path>.mended and <path>.mended-wal. In the copy, a
+ * new file's header and schema replace the damaged header and schema, so that SQLite finds the
+ * tables. The damaged file stays as it is. Call mend_remove at the end, also after a fault. */
 int mend_make(const char *path, struct error *err);
 void mend_remove(const char *path);
 

@@ -484,8 +484,9 @@ static void stop_one(struct lease *l, const struct error *e)
         ticket_close(&l->holder);
         give_back(l);
     }
-    if (l->state != LEASE_CHECKING ||
-        !list_empty(&l->passed)) { /* else a turn is open, and its end releases the lease */
+    /* A lease in CHECKING waits in leases->passed for its next turn, or a wanter's turn is open.
+     * During a turn the wanter's code uses the lease, and lease_pass() releases the lease later. */
+    if (l->state != LEASE_CHECKING || !list_empty(&l->passed)) {
         lease_release_ledger(l);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The families compiled in. This file is not part of the library `kernels`: each program links a
- * list of families, gemmd's programs this list, tests also tests/family/families.c.
+ * The list of families of gemmd's programs and of most tests. This file is not part of the library
+ * `kernels`, so that a test can link tests/family/families.c in place of this file.
  */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "kernels/families/quantise/quantise.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The installation has every file of the package, and no other file."""
+"""The installation has every file of the package, and no other file. The wheel has the version of the build."""
 import json
 import pathlib
 import re

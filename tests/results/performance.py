@@ -49,6 +49,11 @@ COMMANDS = {
 RATES = {"1/s"}  # more is better
 # Terms in the names of workloads and peers, and the words that the page has in their place.
 PLAIN = {
+    "torch: permute and _grouped_mm": "the sum of torch's permute and _grouped_mm",
+    "step of a transformers model": "training step of a transformers model",
+    "tuned, experts_implementation": "tuned, eager, experts_implementation",
+    "tuned, gemmd.torch.install()": "tuned, eager, gemmd.torch.install()",
+    "gemmd.torch.install()": "torch._grouped_mm replaced by gemmd.torch.install()",
     "torch's best form": "the fastest form over torch._grouped_mm",
     "a copy of as many bytes": "a copy of as many bytes as the product moves",
     "lost by rounding sizes": "time lost by rounding token counts",
@@ -83,7 +88,7 @@ HEAD = """# Performance
 Each row is the latest run of its bench. "Ours" and "theirs" are geometric means over the cases of a workload. A ratio
 above 1 means that gemmd is faster. GPU times change by some per cent from card to card: compare the ratios.
 The command of a row stands below the tables. [kernel-notes.md](kernel-notes.md) names the limits of the kernels,
-[verified.md](verified.md) the evidence of right results.
+[verified.md](verified.md) the evidence of right results. Where "theirs" permutes rows, "ours" does so, too.
 """
 
 

@@ -156,7 +156,8 @@ static void turn(struct fixture *f)
     }
 }
 
-/* The server takes no other connection while a connection waits to be accepted. */
+/* Two callocs of the server fail. After a failure all clients' connections stay in the listening
+ * socket's queue: the server accepts no connection until server_mend() tries again. */
 static void a_client_that_finds_no_memory_waits(void **state)
 {
     struct fixture *f = *state;

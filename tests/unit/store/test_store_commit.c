@@ -514,7 +514,7 @@ static void a_file_that_another_rebuilt_is_taken(void **state)
 
 enum { PAGE = 4096 + 24 };
 
-/* Writes more pages than start a checkpoint, a few in each transaction. */
+/* Adds n trials, each in a transaction of a few pages: the stores a and b write in turn. */
 static void write_pages(struct store *a, struct store *b, int n)
 {
     struct error err = ERROR_NULL;

@@ -52,7 +52,9 @@ static int quantise_cpu_choose(const struct problem *p, const struct device_info
 
 /* ---- model ----------------------------------------------------------------------------------- */
 
-/* Cycles of an element for each side, and of a tile. Round numbers: the model only ranks. */
+/* Cycles to write an element of the output q (row side) and of the output q_t (column side), and
+ * further cycles of a tile. Modes that write both outputs take the sum. Round numbers suffice,
+ * because the model only ranks configs. */
 static const double CYCLES_ROW = 1, CYCLES_COLUMN = 2, CYCLES_TILE = 200;
 
 static double quantise_cpu_predict(const struct problem *p, const struct record *config,

@@ -287,9 +287,10 @@ static double timing_missed_share(const struct timing *x, double bytes)
     return fmin(1, bytes / (x->f->l2_bytes * x->c->l2_part));
 }
 
-/* Bytes that memory delivers again for an expert. Its output has `fast` tiles along the side that
- * is walked first and `slow` tiles along the other; a strip is the operand's bytes for one of them.
- */
+/* Bytes of both operands that memory delivers again to an expert's tiles, because L2 dropped the
+ * bytes. The output has `fast` x `slow` tiles; in a group, tile numbers grow along `fast` first.
+ * All tiles with the same place along `fast` read the same `fast_strip` bytes of the first operand.
+ * All tiles with the same place along `slow` read the same `slow_strip` bytes of the second. */
 static double timing_bytes_again(const struct timing *x, double fast, double slow,
                                  double fast_strip, double slow_strip)
 {
