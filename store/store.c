@@ -45,14 +45,15 @@ static int32_t store_get_number(const unsigned char *head, size_t at)
 
 /* True when a file that SQLite cannot read is not gemmd's: for example a text, named by mistake. A
  * file that looks like a database, or has gemmd's files beside it (the log stays there:
- * SQLITE_FCNTL_PERSIST_WAL), is gemmd's and damaged. */
+ * SQLITE_FCNTL_PERSIST_WAL; the snapshot also when a person removes the log), is gemmd's and
+ * damaged. */
 static bool is_foreign(const char *path)
 {
     unsigned char head[HEAD];
     struct stat st;
     return place_stat(path, "-wal", &st) && place_stat(path, "-shm", &st) &&
-           store_read_head(path, head) > 0 && !is_database(head) &&
-           store_get_number(head, ID_AT) != VERSION_APPLICATION_ID;
+           place_stat(path, ".snapshot", &st) && store_read_head(path, head) > 0 &&
+           !is_database(head) && store_get_number(head, ID_AT) != VERSION_APPLICATION_ID;
 }
 
 static int refuse_foreign(const char *path, struct error *err)
@@ -185,7 +186,8 @@ int store_open(const struct store_options *o, struct store **out, struct error *
         /* another program has locked the database, since this gemmd has the commit lock */
         r = err->code = ERROR_STORE;
     }
-    if (r == ERROR_STORE && s->db.damaged && is_foreign(s->path)) {
+    /* gemmd has opened a file that the lock file names */
+    if (r == ERROR_STORE && s->db.damaged && is_foreign(s->path) && !commit_is_noted(s)) {
         r = refuse_foreign(s->path, err);
     } else if (r == ERROR_STORE && s->db.damaged && !(s->flags & STORE_READ_ONLY)) {
         r = store_rebuild_file(s, err);

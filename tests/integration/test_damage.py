@@ -261,6 +261,20 @@ def test_a_start_takes_what_is_lost_from_the_snapshot(daemon):
     assert [answers(d, n) for n in range(21, MANY)] == before[21:]
 
 
+@pytest.mark.parametrize("gone", [["-wal", "-shm"], ["-wal", "-shm", ".snapshot"], ["-wal", "-shm", ".lock"]], ids=" ".join)
+def test_a_damaged_header_is_rebuilt_although_a_person_removed_the_log(daemon, gone):
+    d = daemon()
+    put_many(d, 20)
+    known = [answers(d, n) for n in range(20)]
+    assert d.stop() == 0
+    for suffix in gone:
+        (d.database.parent / (d.database.name + suffix)).unlink()
+    spoil(d.database, [1])
+    d.start()
+    assert "was set aside" in d.text()
+    assert [answers(d, n) for n in range(20)] == known
+
+
 @pytest.mark.parametrize("table", ["lease", "change", "wanted"])
 def test_a_start_mends_a_table_that_daemons_meet_in(daemon, table):
     d = daemon()
