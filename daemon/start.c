@@ -97,7 +97,7 @@ static int start_settle_cache_dir(const struct settling *x)
 {
     char dir[PATHS_MAX], *given = x->config->cache_dir;
     int r = given[0] ? make_whole("cache-dir", given, dir, x->err) : paths_cache_dir(dir, x->err);
-    return r ? r : start_settle_key(x, "cache-dir", given, dir, NULL);
+    return r ? r : start_settle_key(x, "cache-dir", given, dir, "GEMMD_CACHE_DIR");
 }
 
 int start_settle_database(struct config *c, struct config_sources *from, struct error *err)
@@ -182,7 +182,7 @@ static int start_make_folders(const struct config *c, bool own_cache, bool own_d
                               struct error *err)
 {
     int status = own_cache ? paths_make_dir(c->cache_dir, 0750, err)
-                           : make_usual(c->cache_dir, 0750, "cache-dir", "XDG_CACHE_HOME", err);
+                           : make_usual(c->cache_dir, 0750, "cache-dir", "GEMMD_CACHE_DIR", err);
     if (status == 0) {
         status = own_database ? check_offline(c, err) : make_usual_state_dir(err);
     }

@@ -111,6 +111,13 @@ int paths_state_dir(char out[PATHS_MAX], struct error *err)
 
 int paths_cache_dir(char out[PATHS_MAX], struct error *err)
 {
+    const char *given = getenv("GEMMD_CACHE_DIR");
+    if (given && given[0] && given[0] != '/') {
+        return error_set(err, ERROR_INVALID, "GEMMD_CACHE_DIR=%.200s is no absolute path", given);
+    }
+    if (given && given[0]) {
+        return paths_join_two(out, given, "", "cache directory", err);
+    }
     return paths_find_dir(out, "/var/cache/gemmd", "XDG_CACHE_HOME", "/.cache/gemmd",
                           "cache directory", err);
 }

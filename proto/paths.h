@@ -18,7 +18,7 @@ enum { PATHS_MAX = 1024 };
 #define SYSTEM_RUNTIME_DIR "/run/gemmd" /* of daemons of root */
 int paths_runtime_dir(char out[PATHS_MAX], struct error *err);
 int paths_state_dir(char out[PATHS_MAX], struct error *err);
-int paths_cache_dir(char out[PATHS_MAX], struct error *err);
+int paths_cache_dir(char out[PATHS_MAX], struct error *err); /* $GEMMD_CACHE_DIR wins in any mode */
 /* Checks that this process may load kernels from the folder: by the rule of trust.h only the user
  * and root can write there. A missing folder passes. */
 int paths_check_cache_dir(const char *path, struct error *err);

@@ -48,7 +48,7 @@ def reader(tmp_path):
            "GEMMD_LIBRARY": str(BUILD / "client" / "libgemmd.so"), "XDG_RUNTIME_DIR": str(tmp_path / "run"),
            "GEMMD_MODELS": str(ROOT / "python" / "gemmd" / "models.csv"),
            "PATH": ":".join([*(str(BUILD / p) for p in ("client", "daemon", "runner")), os.environ["PATH"]])}
-    for name in ("GEMMD_SOCKET", "GEMMD_DEVICE", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+    for name in ("GEMMD_SOCKET", "GEMMD_DEVICE", "GEMMD_CACHE_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         env.pop(name, None)
     tmp_path.chmod(0o700)
     (tmp_path / "run").mkdir(mode=0o700)

@@ -205,7 +205,7 @@ def test_a_home_that_cannot_be_made_is_said_with_the_way_out(folder):
     (folder / "file").write_text("")
     env = {"HOME": str(folder / "file" / "home"), "GEMMD_SYSTEM": "0"}
     command = [GEMMD, "--device", SYNTHETIC, "--socket", folder / "s", "--runner", RUNNER]
-    for more, words in (([], ["--cache-dir", "XDG_CACHE_HOME"]),
+    for more, words in (([], ["--cache-dir", "GEMMD_CACHE_DIR"]),
                         (["--cache-dir", folder / "cache"], ["--database", "XDG_STATE_HOME"])):
         result = subprocess.run([*map(str, [*command, *more])], env=env, capture_output=True,
                                 text=True, timeout=60)

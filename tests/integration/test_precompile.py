@@ -6,6 +6,7 @@ each compile.
 """
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -14,7 +15,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, GEMMCTL, PATIENCE, RUNNER, Watched, eventually, gemm
+from conftest import BUILD, GEMMCTL, GEMMD, PATIENCE, RUNNER, Watched, eventually, gemm
 
 STUB = BUILD / "tests" / "cuda_stub" / "libstub_nvrtc.so"
 PROBLEM = ["--mode", "dW", "--m", "512", "--n", "1024", "--k", "1024", "--experts", "8"]
@@ -72,6 +73,17 @@ def test_a_limit_of_file_sizes_is_a_full_disk(cache):
     said = json.loads(result.stdout)
     assert said["full"] and said["left"] > said["variants"] // 2 > said["failed"] > 0, "the rest would be for nothing"
     assert cache.precompile(*PROBLEM)["failed"] == 0
+
+
+@needs_stub
+def test_the_environment_names_the_cache_directory_of_all_programs(cache):
+    words = [w for w in cache.command(*PROBLEM, "--seconds", "1") if w not in ("--cache-dir", str(cache.path))]
+    result = subprocess.run(words, capture_output=True, text=True, env={**cache.env, "GEMMD_CACHE_DIR": str(cache.path)},
+                            timeout=400 * PATIENCE)
+    assert result.returncode == 0 and len(list((cache.path / "modules").iterdir())) > 0, result
+    shown = subprocess.run([GEMMD, "--device", "cpu", "--print-config"], capture_output=True, text=True, check=True,
+                           env={**cache.env, "GEMMD_CACHE_DIR": str(cache.path)}).stdout
+    assert re.search(rf"^cache-dir = {cache.path} *; GEMMD_CACHE_DIR", shown, re.M), shown
 
 
 @needs_stub

@@ -22,6 +22,7 @@ static int set_up(void **state)
     unsetenv("GEMMD_SOCKET");
     unsetenv("XDG_STATE_HOME");
     unsetenv("XDG_CACHE_HOME");
+    unsetenv("GEMMD_CACHE_DIR");
     setenv("XDG_RUNTIME_DIR", "/", 1); /* exists everywhere */
     return mkdtemp(base) ? 0 : -1;
 }
@@ -89,6 +90,21 @@ static void test_defaults_of_home(void **state)
     unsetenv("HOME");
     assert_ok(err, paths_cache_dir(out, &err)); /* HOME is that of the user database */
     assert_int_equal(out[0], '/');
+}
+
+static void test_named_cache_dir(void **state)
+{
+    (void)state;
+    setenv("XDG_CACHE_HOME", "/c", 1);
+    setenv("GEMMD_CACHE_DIR", "/own", 1);
+    for (int i = 0; i < 2; i++) {
+        setenv("GEMMD_SYSTEM", i ? "1" : "0", 1);
+        assert_ok(err, paths_cache_dir(out, &err));
+        assert_string_equal(out, "/own");
+    }
+    setenv("GEMMD_CACHE_DIR", "own", 1);
+    assert_int_equal(paths_cache_dir(out, &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "GEMMD_CACHE_DIR=own is no absolute path"));
 }
 
 static void test_socket(void **state)
@@ -306,17 +322,10 @@ static void test_runtime_dir_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_system_mode),
-        TEST(test_user_mode),
-        TEST(test_defaults_of_home),
-        TEST(test_socket),
-        TEST(test_too_long),
-        TEST(test_make_dir),
-        TEST(test_dirs_refused),
-        TEST(test_cache_dirs_refused),
-        TEST(test_links),
-        TEST(test_tmp_dir),
-        TEST(test_runtime_dir_missing),
+        TEST(test_system_mode),     TEST(test_user_mode),    TEST(test_defaults_of_home),
+        TEST(test_named_cache_dir), TEST(test_socket),       TEST(test_too_long),
+        TEST(test_make_dir),        TEST(test_dirs_refused), TEST(test_cache_dirs_refused),
+        TEST(test_links),           TEST(test_tmp_dir),      TEST(test_runtime_dir_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
