@@ -292,7 +292,7 @@ static const struct column show_columns[] = {
     {"TFLOP/s", "best.tflops", show_time},
     {"GB/s", "best.gbps", show_time},
     {"floor us", "best.floor_us", show_time},
-    {"% of floor", "best.floor_percent", show_percent},
+    {"% of floor", "best.floor_percent", show_floor},
     {"tolerance", "best.atol"},
     {"measured", "best.measured"},
     {"trials", "trials"},

@@ -95,7 +95,7 @@ void report_print_layers(struct report *r)
     static const struct column columns[] = {
         {"MODEL AND LAYER", "name"},
         {"MODE", "mode"},
-        {"% OF FLOOR", "floor_percent", show_percent},
+        {"% OF FLOOR", "floor_percent", show_floor},
         {"M", "M", NULL, true, true},
         {"VS REF", "speedup", show_ratio, true},
         {"LOSS us", "loss_us", show_time, true},
@@ -141,7 +141,7 @@ void report_print_rows(struct report *r)
     static const struct column columns[] = {
         {"MODEL AND LAYER", "name"},
         {"MODE", "mode"},
-        {"% OF FLOOR", "floor_percent", show_percent},
+        {"% OF FLOOR", "floor_percent", show_floor},
         {"M", "problem.M", NULL, true, true},
         {"TIME us", "time_us", show_time, true},
         {"VS REF", "speedup", show_ratio, true},

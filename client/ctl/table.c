@@ -47,6 +47,11 @@ char *show_percent(const json_t *v)
     return json_is_number(v) ? text_format("%.1f", json_number_value(v)) : strdup("-");
 }
 
+char *show_floor(const json_t *v)
+{
+    return json_number_value(v) > 100 ? strdup(">100") : show_percent(v);
+}
+
 char *show_ratio(const json_t *v)
 {
     return json_is_number(v) ? text_format("%.2fx", json_number_value(v)) : strdup("-");

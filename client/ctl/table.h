@@ -30,6 +30,7 @@ char *show_plain(const json_t *v);
 int show_decimals(double v);      /* number of decimals that gives four digits: 5.332 */
 char *show_time(const json_t *v); /* a time in us, or a rate: four digits */
 char *show_percent(const json_t *v);
+char *show_floor(const json_t *v);  /* per cent of the floor; ">100": the floor is too long */
 char *show_ratio(const json_t *v);  /* "1.32x" */
 char *show_age(const json_t *v);    /* from Unix seconds: "3m" */
 char *show_id(const json_t *v);     /* a number, or a text's first 8 digits */

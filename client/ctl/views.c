@@ -33,7 +33,7 @@ static const struct column columns[] = {
     {"FAMILY", "family"},
     {"FIRST", "first_s", show_age, true},
     {"FLAGS", "flags", .optional = true, .most = 32},
-    {"%FLOOR", "floor_percent", show_percent, true},
+    {"%FLOOR", "floor_percent", show_floor, true},
     {"GB/s", "gbps", show_time, true},
     {"ID", "id", show_id, true},
     {"JOB", "job"},

@@ -112,7 +112,13 @@ static void print_answer(const json_t *why)
         line("", "%.2fx the analytic default of the same run (%.*f us)", reference / time,
              show_decimals(reference), reference);
     }
-    if (time > 0 && floor > 0) {
+    if (time > 0 && floor > time) {
+        line(
+            "",
+            "faster than the known peaks of this device allow (%.*f us): the peaks are too low, as "
+            "those of a CPU that was busy when gemmd started",
+            show_decimals(floor), floor);
+    } else if (time > 0 && floor > 0) {
         line("", "%.0f %% of what this device allows at best (%.*f us)", 100 * floor / time,
              show_decimals(floor), floor);
     }

@@ -44,10 +44,12 @@ def terminal(d, columns, *args):
 
 def text_of(row):
     """The problem of a row as text."""
-    fields = (f"{name}={json.dumps(v) if isinstance(v, bool) else v}" for name, v in row["problem"].items())
+    fields = (f"{name}={json.dumps(v)}" for name, v in row["problem"].items())
     return " ".join([row["op"], *fields])
 
 
+FP8 = "grouped_gemm mode=forward M=128 N=256 K=256 experts=4 topk=2 permute_x=true quant=fp8_block"
+QUANTISE = "quantise mode=both M=4096 K=1024 experts=128"
 DEVICES = {"cpu": ("cpu", SMALL), "H200": (RECORDED, LARGE), "all modes": (HOPPER, ["--mode", "forward,dX,dW", *LARGE])}
 
 
@@ -59,6 +61,8 @@ def known(request, shared_cache):
     d = Daemon(path, device, cache=shared_cache).start()
     d.ctl("tune", "-q", *sizes, "--budget", "3")
     good = d.ctl_json("list")[0]
+    for problem in (FP8, QUANTISE) if device == "cpu" else ():
+        d.ctl("tune", "-q", problem, "--budget", "2")
     (path / "configs").write_text(json.dumps([good["config"], {**good["config"], "BLOCK_SIZE_M": 77}]))
     d.ctl("tune", "-q", text_of(good), "--configs", path / "configs")
     d.call("put", problem={"op": "custom:sort", "n": 4096, "source": "x" * 64, "other": "a long value " * 8},
@@ -72,7 +76,9 @@ def test_no_line_is_wider_than_the_terminal(known):
     d, sizes = known
     keys = [row["key"] for row in d.ctl_json("list", "--where", "op=grouped_gemm")]
     lists = "best history trials modules quarantine runs devices events jobs served portfolio"
-    commands = [["list", "--what", what] for what in lists.split()] + [
+    more = [[command, problem] for problem in (FP8, QUANTISE) for command in ("get", "trials", "show")]
+    more += [["tune", problem, "--budget", "2"] for problem in (FP8, QUANTISE)]
+    commands = (more if d.device == "cpu" else []) + [["list", "--what", what] for what in lists.split()] + [
         ["get", *sizes], ["get", *sizes, "--wait", "cached"], ["tune", *sizes, "--budget", "2"], ["trials"],
         ["trials", keys[0]], ["trials", "--failed"], ["show", keys[0]], ["show", keys[-1]], ["jobs"]]
     for columns, some in ((100, commands), (80, commands[-2:] + commands[:4])):
@@ -114,6 +120,16 @@ def test_all_columns_and_chosen_columns(known):
             refused = d.ctl(*command, *options, check=False)
             assert refused.returncode == 2 and why in refused.stderr
     assert "CONFIG, PARAMETERS" in d.ctl("list", "--columns", "COLOUR", check=False).stderr
+
+
+def test_a_row_faster_than_the_known_peaks_shows_no_share_of_the_floor(known):
+    d, _ = known
+    d.call("import", rows=[{"op": "custom:peak", "problem": {"n": 1}, "config": {"A": 1}, "time_us": 5.0, "floor_us": 10.0}])
+    chosen = ["--where", "op=custom:peak"]
+    assert d.ctl("list", *chosen, "--columns", "%FLOOR").stdout.split() == ["%FLOOR", ">100"]
+    assert d.ctl_json("list", *chosen)[0]["floor_percent"] == 200
+    assert "faster than the known peaks of this device allow (10.00 us)" in d.ctl("why", "custom:peak n=1").stdout
+    assert ">100" in d.ctl("show", "custom:peak n=1").stdout
 
 
 def test_a_text_cannot_forge_a_row(known):
