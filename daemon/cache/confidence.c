@@ -63,7 +63,7 @@ bool confidence_is_low(const struct best *b, char says[DOUBT_MAX])
     snprintf(says, DOUBT_MAX, "%s", b->doubt);
     if (is_low && !says_low(b)) {
         size_t n = (size_t)snprintf(says, DOUBT_MAX, "%s", CONFIDENCE_LOW);
-        for (unsigned i = 0; i < c.n && n < DOUBT_MAX; i++) {
+        for (unsigned i = 0; i < c.n && n + strlen("; ") + strlen(c.doubts[i]) < DOUBT_MAX; i++) {
             n += (size_t)snprintf(says + n, DOUBT_MAX - n, "%s%s", i ? "; " : "", c.doubts[i]);
         }
     }

@@ -141,6 +141,19 @@ static void a_row_that_is_low_says_so_and_stays_low(void **state)
     assert_true(confidence_is_low(&best, says));
 }
 
+static void a_note_ends_with_a_whole_clause(void **state)
+{
+    (void)state;
+    char says[DOUBT_MAX];
+    best.measured = 3;
+    best.spread = 0.051;
+    best.reference_us = best.time_us / 2;
+    assert_true(confidence_is_low(&best, says));
+    assert_string_equal(says,
+                        CONFIDENCE_LOW "only 3 configs were measured for this key; its "
+                                       "samples spread by 5.1 %: something disturbed the device");
+}
+
 /* A pin has high confidence although only one config was measured: a person chose this config. */
 static void a_pin_is_not_a_short_search(void **state)
 {
@@ -171,6 +184,7 @@ int main(void)
         cmocka_unit_test_setup(one_doubt_each, setup),
         cmocka_unit_test_setup(doubts_add_up, setup),
         cmocka_unit_test_setup(a_row_that_is_low_says_so_and_stays_low, setup),
+        cmocka_unit_test_setup(a_note_ends_with_a_whole_clause, setup),
         cmocka_unit_test_setup(a_pin_is_not_a_short_search, setup),
         cmocka_unit_test_setup(lower_tiers, setup),
     };
