@@ -218,6 +218,17 @@ def stops(record):
 
 
 def serving(record):
+    """Figures of serving.py, or of scrapes.py or reports.py beside it."""
+    for name, of in record.items():
+        if name == "host":
+            yield (f"metrics of {of['daemons']} daemons by gemmctl metrics", "", f"load of the machine {of['load']:.1f}",
+                   of["gemmctl_ms"], None, "ms")
+        elif name == "report":
+            yield (f"report over {of['keys']:,} keys", "", f"{of['bytes'] / 1e6:.1f} MB, {of['client_cpu_s']:.1f} s of "
+                   f"processor time in gemmctl and {of['daemon_cpu_s']:.1f} s in gemmd, load of the machine {of['load']:.1f}",
+                   of["wall_s"], None, "s")
+    if "messages" not in record:
+        return
     for peer, them in record["messages"]["one"].items():
         if peer != "gemmd":
             yield "a hit, one connection: p50", peer, "", record["messages"]["one"]["gemmd"]["p50_us"], them["p50_us"], "us"
@@ -226,7 +237,6 @@ def serving(record):
         for peer, them in (of_all.items() if said else ()):
             if peer != "gemmd":
                 yield f"hits, {said}", peer, "", of_all["gemmd"]["per_s"], them["per_s"], "1/s"
-    yield "get_many of 10,000 hits", "", "", record["many"]["ms"], None, "ms"
     yield "get_many of 10,000 hits through libgemmd", "", "", record["many"]["library_ms"], None, "ms"
     yield "a hit in the client's own table", "", "", record["table"]["ns"], None, "ns"
     yield "start with 100,000 keys, until it serves", "", "", record["start"]["ready_ms"], None, "ms"
@@ -236,9 +246,8 @@ def serving(record):
 def power(text):
     for level, cuts, bests, lost in re.findall(
             r"synchronous=(\w+): (\d+) cuts .*?; (\d+) bests acknowledged, (\d+) rows lost", text):
-        said = "" if level == "FULL" else ", with less than synchronous=FULL"
-        case = f"{'' if level == 'FULL' else level + ': '}{cuts} cuts, {int(bests):,} acknowledged"
-        yield f"loss of power: bests lost{said}", "", case, int(lost), None, ""
+        if level == "FULL":
+            yield "loss of power: bests lost", "", f"{cuts} cuts, {int(bests):,} acknowledged", int(lost), None, ""
 
 
 def flips(text):

@@ -37,7 +37,7 @@ COMMANDS = {
               "build/tests/data/landscapes --teachers build/tests/data/landscapes_fresh "
               "build/tests/data/landscapes/*.jsonl | tests/results/latest.py regret h200",
     "defaults": "build/tests/model/defaults build/tests/data/landscapes_held_out | tests/results/latest.py defaults h200",
-    "serving": "tests/bench/serving/serving.py --build build --realtime --csv",
+    "serving": "tests/bench/serving/serving.py --build build --realtime --csv`; beside it `scrapes.py --cases host` and `reports.py",
     "fairness": "tests/bench/fairness/fairness.py --build build --csv",
     "cold_ranks": "tests/bench/cold_ranks.py --csv",
     "meeting": "tests/bench/meeting.py --csv",
@@ -77,7 +77,6 @@ PLAIN = {
     "news of a put at another daemon": "from a `put` until another daemon of the database answers with the row",
     "a hit at an old generation": "an answer for a job that is pinned to an old generation",
     "longest hit of the others": "longest time of an answer from the other daemons",
-    "less than synchronous=FULL": "SQLite's synchronous=OFF or NORMAL, which gemmd does not use",
     "a bit of a file turned over: not reported": "flipped bits of a database or module: effects that gemmd did not report",
 }
 

@@ -72,8 +72,23 @@ class Server:
         self.log.close()
 
 
-def gemmd_command(build, folder, device, database):
-    return [build / "daemon" / "gemmd", "--device", device, "--socket", folder / "gemmd.sock",
+def timed(command, realtime=False, **options):
+    """Runs a command. Returns its wall time and its processor time, in seconds, and what it printed."""
+    began = time.perf_counter()
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True,
+                               preexec_fn=in_front if realtime else None, **options)
+    text = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stdout.close()
+    if status:
+        raise SystemExit(f"{command[0]} failed: {process.returncode}")
+    return seconds, used.ru_utime + used.ru_stime, text
+
+
+def gemmd_command(build, folder, device, database, name="gemmd"):
+    return [build / "daemon" / "gemmd", "--device", device, "--socket", folder / f"{name}.sock",
             "--database", database, "--cache-dir", folder / "cache", "--max-connections", 20000,
             "--log-level", "warning"]
 
