@@ -7,34 +7,11 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "kernels/args.h"
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
 /* The end of the first version's last field: no caller has a smaller struct. */
 enum { SIZE_LEAST = offsetof(struct grouped_gemm_args, stream) + sizeof(void *) };
-
-static int copy_args(const void *args, struct grouped_gemm_args *out, struct error *err)
-{
-    uint32_t size;
-    memcpy(&size, args, sizeof(size));
-    if (size < SIZE_LEAST || size > 64 * 1024) {
-        return error_set(err, ERROR_INVALID,
-                         "args.size is %u: set it to sizeof(struct gemmd_grouped_gemm_args), %zu "
-                         "bytes in this version",
-                         size, sizeof(*out));
-    }
-    for (uint32_t i = sizeof(*out); i < size; i++) {
-        if (((const uint8_t *)args)[i]) {
-            return error_set(err, ERROR_INVALID,
-                             "args come from a newer gemmd (%u bytes, %zu known here) and use a "
-                             "field that this one does not know",
-                             size, sizeof(*out));
-        }
-    }
-    memset(out, 0, sizeof(*out));
-    memcpy(out, args, size < sizeof(*out) ? size : sizeof(*out));
-    out->size = sizeof(*out);
-    return 0;
-}
 
 /* An array of a launch: a matrix of rows, of every expert where `expert` is not NULL; or a list,
  * without strides. */
@@ -282,7 +259,7 @@ int gemm_args_read(const struct gemm *v, const void *args, size_t align,
                    struct grouped_gemm_args *out, struct error *err)
 {
     struct operand all[OPERANDS];
-    int r = copy_args(args, out, err);
+    int r = args_copy(args, out, sizeof(*out), SIZE_LEAST, "gemmd_grouped_gemm_args", err);
     if (r) {
         return r;
     }

@@ -3,35 +3,11 @@
  * problem, and fills in dense strides. The pointers lead to device memory, which is not read. */
 #include <float.h>
 #include <stddef.h>
-#include <string.h>
 
+#include "kernels/args.h"
 #include "kernels/families/quantise/quantise.h"
 
 enum { SIZE_LEAST = offsetof(struct quantise_args, stream) + sizeof(void *) };
-
-static int quantise_copy_args(const void *args, struct quantise_args *out, struct error *err)
-{
-    uint32_t size;
-    memcpy(&size, args, sizeof(size));
-    if (size < SIZE_LEAST || size > 64 * 1024) {
-        return error_set(err, ERROR_INVALID,
-                         "args.size is %u: set it to sizeof(struct gemmd_quantise_args), %zu bytes "
-                         "in this version",
-                         size, sizeof(*out));
-    }
-    for (uint32_t i = sizeof(*out); i < size; i++) {
-        if (((const uint8_t *)args)[i]) {
-            return error_set(err, ERROR_INVALID,
-                             "args come from a newer gemmd (%u bytes, %zu known here) and use a "
-                             "field that this one does not know",
-                             size, sizeof(*out));
-        }
-    }
-    memset(out, 0, sizeof(*out));
-    memcpy(out, args, size < sizeof(*out) ? size : sizeof(*out));
-    out->size = sizeof(*out);
-    return 0;
-}
 
 /* ---- pointers -------------------------------------------------------------------------------- */
 
@@ -146,7 +122,7 @@ static int quantise_fill_strides(const struct quantise *v, struct quantise_args 
 int quantise_args_read(const struct quantise *v, const void *args, struct quantise_args *out,
                        struct error *err)
 {
-    int r = quantise_copy_args(args, out, err);
+    int r = args_copy(args, out, sizeof(*out), SIZE_LEAST, "gemmd_quantise_args", err);
     if (r) {
         return r;
     }
