@@ -590,12 +590,16 @@ struct gemmd_grouped_gemm_args {
     }
 
 /* Arguments of a launch of a kernel for "quantise mode=... M=<T> K=..." (gemmd_problem.text): bf16
- * to e4m3 bytes and fp32 scales, by blocks of 128. Strides in elements, 0 = dense. mode     reads
- * writes rows     x [T, K] (permute_x: [T / topk, K])    q [T, K], scales: for (row, block of K)
- *   columns  x as rows                              q_t [K, padded], scales_t [padded / 128, K]
- *   both     x as rows                              as rows and as columns
- *   weights  x [experts, N, K], T = experts * N     q as x, q_t [experts, K, N],
- *                                                   scales [experts, N / 128, K / 128], rounded up
+ * to e4m3 bytes and fp32 scales, by blocks of 128. Strides in elements, 0 = dense.
+ *
+ *   mode        reads                                 writes
+ *   rows        x [T, K] (permute_x: [T / topk, K])   q [T, K], scales: for (row, block of K)
+ *   columns     x as rows                             q_t [K, padded], scales_t [padded / 128, K]
+ *   both        x as rows                             as rows and as columns
+ *   weights     x [experts, N, K], T = experts * N    q as x, q_t [experts, K, N],
+ *                                                     scales [experts, blocks of N, of K]
+ *   whole_rows  x as rows                             q [T, K], scales [T]: K is a single block
+ *
  * A block's scale is max(amax, eps) / 448, or the next power of two (scale_type=pow2); below 2^-126
  * it becomes 1. q is x * (1 / scale) rounded to the nearest e4m3, at most 448. NaN stays NaN;
  * infinities become 448; neither counts for amax.

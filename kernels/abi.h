@@ -112,12 +112,13 @@ enum { QUANTISE_ENDS = GROUPED_GEMM_ENDS };
  * kernels/families/quantise/quantise.h. T = routed rows, E experts. Strides in elements; 0 means
  * dense.
  *
- *   mode     reads                    writes
- *   rows     x [T or tokens, K]       q [T, K], scales
- *   columns  x [T or tokens, K]       q_t [K, padded], scales_t [padded / 128, K]
- *   both     x [T or tokens, K]       as rows and as columns
- *   weights  x [E, N, K], T = E * N   q [E, N, K], q_t [E, K, N], scales [E * ceil(N / 128),
+ *   mode        reads                    writes
+ *   rows        x [T or tokens, K]       q [T, K], scales
+ *   columns     x [T or tokens, K]       q_t [K, padded], scales_t [padded / 128, K]
+ *   both        x [T or tokens, K]       as rows and as columns
+ *   weights     x [E, N, K], T = E * N   q [E, N, K], q_t [E, K, N], scales [E * ceil(N / 128),
  * blocks]
+ *   whole_rows  x [T or tokens, K]       q [T, K], scales [T]: K is a single block
  *
  * In q_t each expert begins at a multiple of 128 columns, and its last block is filled up with
  * zeros. Not written: the columns behind the last expert's block; in modes columns and both, rows
@@ -136,7 +137,7 @@ struct quantise_args {
     int64_t q_t_stride;      /* between columns of x; 0: padded, weights: N; a multiple of 16 */
     int64_t scales_t_stride; /* between blocks of 128 tokens; 0: K */
     int64_t padded;          /* columns of q_t, a multiple of 128; 0: (T + 127 * E) / 128 * 128 */
-    const void *m_sizes;     /* [E] on the device; not read when experts = 1, weights or rows */
+    const void *m_sizes;     /* [E] on the device; read by columns and both, of several experts */
     const void *gather_indices; /* [T] on the device, token * topk + slot; needed by permute_x */
     uint32_t m_sizes_dtype;     /* DTYPE_INT32 | DTYPE_INT64 */
     uint32_t gather_dtype;      /* DTYPE_INT32 | DTYPE_INT64 */

@@ -29,7 +29,8 @@ from tune_layers import Daemon  # noqa: E402
 
 LEAST = 2.0 ** -126
 CASES = [("rows", {}), ("rows", {"scale_type": "pow2"}), ("columns", {"experts": 8}), ("both", {"experts": 8}),
-         ("both", {"experts": 128, "topk": 8, "permute_x": True}), ("weights", {"experts": 8})]
+         ("both", {"experts": 128, "topk": 8, "permute_x": True}), ("weights", {"experts": 8}), ("whole_rows", {}),
+         ("whole_rows", {"scale_type": "pow2", "topk": 8, "permute_x": True})]
 
 
 def make_x(rows, k, device):
@@ -77,6 +78,11 @@ def row_blocks(x, eps, pow2):
     return q.view(rows, -1)[:, :k], scale.view(rows, -1).T
 
 
+def whole_rows(x, eps, pow2):
+    q, scale = quantise(x, -1, eps, pow2)
+    return q, scale.T
+
+
 def column_blocks(x, eps, pow2):
     rows, k = x.shape
     q, scale = quantise(padded_to(x, up(rows), k).view(-1, 128, k), 1, eps, pow2)
@@ -103,14 +109,15 @@ class Case:
         cuts = sorted((torch.rand(experts - 1) * rows).int().tolist())
         self.sizes = [b - a for a, b in zip([0, *cuts], [*cuts, rows])]
         self.m_sizes = torch.tensor(self.sizes, dtype=torch.int32, device=device)
-        self.row_side, self.column_side = mode != "columns", mode != "rows"
+        self.row_side, self.column_side = mode != "columns", mode not in ("rows", "whole_rows")
         self.n = rows // experts
         self.padded = self.n if mode == "weights" else sum(up(m) for m in self.sizes)
         whole = dict(device=device, dtype=torch.uint8)
         self.q = torch.full((rows, k), 0xff, **whole) if self.row_side else None
         lines = k * experts if mode == "weights" else k
         self.q_t = torch.full((lines, self.padded), 0xff, **whole) if self.column_side else None
-        shape = (experts, up(self.n) // 128, up(k) // 128) if mode == "weights" else (up(k) // 128, rows)
+        shape = (experts, up(self.n) // 128, up(k) // 128) if mode == "weights" else (
+            1 if mode == "whole_rows" else up(k) // 128, rows)
         self.scales = torch.full(shape, -1.0, device=device) if self.row_side else None
         grouped = self.column_side and mode != "weights"
         self.scales_t = torch.full((self.padded // 128, k), -1.0, device=device) if grouped else None
@@ -140,7 +147,8 @@ class Case:
         if self.row_side:
             for first in range(0, self.rows, 8192):
                 part = slice(first, first + 8192)
-                q, scale = row_blocks(x[part], self.eps, self.pow2)
+                of = whole_rows if self.mode == "whole_rows" else row_blocks
+                q, scale = of(x[part], self.eps, self.pow2)
                 yield f"q from row {first} on", self.q[part], q
                 yield f"scales from row {first} on", self.scales[:, part], scale
         first = at = 0
@@ -161,7 +169,8 @@ class Case:
 
     def bytes(self):
         """As the op's work: each operand and result once."""
-        side = self.rows * self.k * (1 + (2 / 128 ** 2 if self.mode == "weights" else 4 / 128))
+        scale = {"weights": 2 / 128 ** 2, "whole_rows": 4 / self.k}.get(self.mode, 4 / 128)
+        side = self.rows * self.k * (1 + scale)
         return 2 * self.rows * self.k / self.topk + (self.row_side + self.column_side) * side
 
 

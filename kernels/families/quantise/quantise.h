@@ -22,11 +22,12 @@
  *   q      x * (1 / scale), rounded to e4m3 and clamped to +-448. An infinity becomes +-448, NaN
  *          becomes 0x7f, a zero keeps its sign
  *
- *   mode     block    q                              scales
- *   rows     1x128    q [M, K]                       scales: a value for (row, K block)
- *   columns  128x1    q_t [K, T], tokens contiguous  scales_t [T / 128, K]
- *   both     as rows and as columns, from one read of x
- *   weights  128x128  q [E, N, K], q_t [E, K, N]     scales [E, ceil(N / 128), ceil(K / 128)]
+ *   mode        block    q                              scales
+ *   rows        1x128    q [M, K]                       scales: a value for (row, K block)
+ *   columns     128x1    q_t [K, T], tokens contiguous  scales_t [T / 128, K]
+ *   both        as rows and as columns, from one read of x
+ *   weights     128x128  q [E, N, K], q_t [E, K, N]     scales [E, ceil(N / 128), ceil(K / 128)]
+ *   whole_rows  1xK      q [M, K]                       scales: a value for each row
  *
  * In q_t each expert begins at a multiple of 128 tokens. The tokens between an expert's last row
  * and the next multiple of 128 are zero bytes. Columns behind the last expert are not written.
@@ -47,7 +48,13 @@ extern const char quantise_cpu_source[];
 extern const char quantise_cuda_source[];
 extern const char quantise_reference_source[];
 
-enum quantise_mode { QUANTISE_ROWS, QUANTISE_COLUMNS, QUANTISE_BOTH, QUANTISE_WEIGHTS };
+enum quantise_mode {
+    QUANTISE_ROWS,
+    QUANTISE_COLUMNS,
+    QUANTISE_BOTH,
+    QUANTISE_WEIGHTS,
+    QUANTISE_WHOLE_ROWS
+};
 
 enum { QUANTISE_BLOCK = 128, QUANTISE_ALIGN = 16 };
 
@@ -59,6 +66,7 @@ struct quantise {
     bool permute_x, pow2;
     /* Derived: */
     bool row_side, column_side; /* writes q; writes q_t */
+    int64_t row_scales;         /* scales of a row of q */
 };
 void quantise_view(const struct problem *p, struct quantise *v);
 
@@ -125,8 +133,8 @@ void quantise_fill_reference(const struct workload *w, void *const buffers[],
 
 /* ---- rules.c --------------------------------------------------------------------------------- */
 
-/* A tunable of a target. `values` end with -1; `rows_values`, unless empty, replaces them in mode
- * rows. Bools have the values 0 and 1. */
+/* A tunable of a target. `values` end with -1; `rows_values`, unless empty, replaces them in modes
+ * without a column side. Bools have the values 0 and 1. */
 struct quantise_tunable {
     const char *name, *help;
     bool run_time, is_bool;

@@ -24,7 +24,7 @@ struct reference_params { /* struct quantise_reference of quantise.h */
     double memo_scale;
 };
 
-enum { REF_ROWS, REF_COLUMNS, REF_BOTH, REF_WEIGHTS };
+enum { REF_ROWS, REF_COLUMNS, REF_BOTH, REF_WEIGHTS, REF_WHOLE_ROWS };
 
 /* ---- hardware ------------------------------------------------------------------------------- */
 #ifndef REFERENCE_ON_CPU
@@ -165,6 +165,8 @@ DEVICE double weight_scale(struct reference_params *p, ref_int expert, ref_int n
 
 DEVICE double row_scale(struct reference_params *p, ref_int row, ref_int block)
 {
+    if (p->mode == REF_WHOLE_ROWS)
+        return block_scale(p, row, row + 1, 0, p->k);
     return block_scale(p, row, row + 1, block * 128, least(p->k, block * 128 + 128));
 }
 
@@ -216,9 +218,11 @@ DEVICE unsigned byte_at(struct reference_params *p, ref_int at)
 {
     const int weights = p->mode == REF_WEIGHTS;
     const ref_int q = p->mode == REF_COLUMNS ? 0 : p->m * p->k;
-    const ref_int q_t = p->mode == REF_ROWS ? 0 : weights ? q : p->k * p->padded;
+    const int only_rows = p->mode == REF_ROWS || p->mode == REF_WHOLE_ROWS;
+    const ref_int q_t = only_rows ? 0 : weights ? q : p->k * p->padded;
     const ref_int rows = weights ? p->experts * ((p->padded + 127) / 128) : p->m;
-    const ref_int scales = q ? 4 * rows * ((p->k + 127) / 128) : 0;
+    const ref_int blocks = p->mode == REF_WHOLE_ROWS ? 1 : (p->k + 127) / 128;
+    const ref_int scales = q ? 4 * rows * blocks : 0;
     if (at < q)
         return byte_of_q(p, at);
     at -= q;

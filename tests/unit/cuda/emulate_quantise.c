@@ -81,6 +81,7 @@ static float quotient(float a, float b)
 #include "kernels/families/quantise/cuda/numbers.cu"
 #include "kernels/families/quantise/cuda/rows.cu"
 #include "kernels/families/quantise/cuda/columns.cu"
+#include "kernels/families/quantise/cuda/whole.cu"
 #include "kernels/families/quantise/cuda/kernel.cu"
 
 static void emulate_entry(void)

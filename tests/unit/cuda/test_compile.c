@@ -78,12 +78,12 @@ static uint32_t gemm_problem(uint32_t which, char *text, size_t size)
 
 static uint32_t quantise_problem(uint32_t which, char *text, size_t size)
 {
-    static const char *const modes[] = {"rows", "columns", "both", "weights"};
+    static const char *const modes[] = {"rows", "columns", "both", "weights", "whole_rows"};
     snprintf(text, size,
              "quantise M=4096 K=2048 experts=8 topk=8 mode=%s permute_x=%s scale_type=%s",
-             modes[which % 4], which % 4 < 3 && which / 4 % 2 ? "true" : "false",
-             which / 8 ? "pow2" : "fp32");
-    return 16;
+             modes[which % 5], which % 5 != 3 && which / 5 % 2 ? "true" : "false",
+             which / 10 ? "pow2" : "fp32");
+    return 20;
 }
 
 typedef uint32_t problem_fn(uint32_t which, char *text, size_t size); /* returns their number */
@@ -228,8 +228,12 @@ static int64_t register_limit(const struct variant *v)
     int threads = 0;
     if (strcmp(v->family, "quantise") == 0) {
         at = strstr(v->options, "-DTILE_ROWS=");
-        assert_int_equal(sscanf(at, "-DTILE_ROWS=%d -DROWS_PER_THREAD=%d", &rows, &cols), 2);
-        threads = rows / cols * 16;
+        if (sscanf(at, "-DTILE_ROWS=%d -DLANES=%d", &rows, &cols) == 2) {
+            threads = rows * cols;
+        } else {
+            assert_int_equal(sscanf(at, "-DTILE_ROWS=%d -DROWS_PER_THREAD=%d", &rows, &cols), 2);
+            threads = rows / cols * 16;
+        }
     } else {
         at = strstr(v->options, "-DWARPS_R=");
         assert_int_equal(sscanf(at, "-DWARPS_R=%d -DWARPS_C=%d", &rows, &cols), 2);

@@ -199,6 +199,9 @@ static void test_modes(void **state)
          "TILE_ROWS=128 ROWS_PER_THREAD=8 MIN_BLOCKS=1 stream=false prefetch=true GROUP_SIZE_M=2"},
         {"mode=weights M=272 K=1040 scale_type=pow2",
          "TILE_ROWS=128 ROWS_PER_THREAD=4 MIN_BLOCKS=1 stream=true prefetch=false GROUP_SIZE_M=1"},
+        {"mode=whole_rows M=37 K=1040", "TILE_ROWS=4 LANES=64 PIECES=1 stream=false"},
+        {"mode=whole_rows M=50 K=400 scale_type=pow2 topk=2 permute_x=true",
+         "TILE_ROWS=2 LANES=32 PIECES=4 stream=true"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         run_case(cases[i][0], cases[i][1]);
@@ -210,7 +213,8 @@ static void test_reference(void **state)
 {
     (void)state;
     static const char *const problems[] = {"quantise mode=both M=300 K=272 experts=3",
-                                           "quantise mode=weights M=144 K=272 scale_type=pow2"};
+                                           "quantise mode=weights M=144 K=272 scale_type=pow2",
+                                           "quantise mode=whole_rows M=40 K=272"};
     void *so = build("emulate_quantise_reference.c", "");
     for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
         struct problem p;

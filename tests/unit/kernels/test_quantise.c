@@ -21,7 +21,7 @@ static void test_op(void **state)
     assert_fails(problem_parse(&p, "quantise mode=rows M=8 K=40", err), ERROR_INVALID,
                  "multiple of 16");
     assert_fails(problem_parse(&p, "quantise mode=turn M=8 K=48", err), ERROR_INVALID,
-                 "rows, columns, both or weights");
+                 "rows, columns, both, weights or whole_rows");
     assert_fails(problem_parse(&p, "quantise mode=weights M=96 K=48 experts=4", err), ERROR_INVALID,
                  "M = experts * N");
     assert_fails(problem_parse(&p, "quantise mode=weights M=64 K=48 permute_x=true", err),
@@ -122,6 +122,9 @@ static void test_bitwise(void **state)
         {"mode=both M=3 K=16 experts=8 scale_type=pow2", NULL},
         {"mode=weights M=816 K=1040 experts=3", NULL},
         {"mode=weights M=16 K=16 scale_type=pow2", "TILE_ROWS=128 TILE_COLS=512"},
+        {"mode=whole_rows M=300 K=1200", NULL},
+        {"mode=whole_rows M=300 K=1040 scale_type=pow2 topk=3 permute_x=true", "TILE_ROWS=32"},
+        {"mode=whole_rows M=1 K=16", "TILE_ROWS=1"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[160];
@@ -191,6 +194,8 @@ static void test_faults_are_found(void **state)
         {"(mantissa >> by & 1u)", "1", "mode=rows M=256 K=1200", "(q, "},
         {"t->at / BLOCK * p->scales_t_stride", "0", "mode=both M=700 K=160 experts=5",
          "not written"},
+        {"MODE == WHOLE_ROWS ? p->k : BLOCK;", "BLOCK;", "mode=whole_rows M=256 K=1200",
+         "(scales, "},
     };
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         char text[160], *source = broken_source(faults[i].from, faults[i].to);
@@ -258,9 +263,12 @@ static void test_known_values(void **state)
         {0x1.8p-10, 448, 1, 1},
         {0x1p-10, 448, 1, 0},
     };
-    struct launcher *l;
-    open_launcher("quantise mode=rows M=2 K=16", &l);
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+    enum { KNOWN = sizeof(known) / sizeof(known[0]) };
+    struct launcher *launchers[2];
+    open_launcher("quantise mode=rows M=2 K=16", &launchers[0]);
+    open_launcher("quantise mode=whole_rows M=2 K=16", &launchers[1]);
+    for (size_t j = 0; j < 2 * KNOWN; j++) {
+        const size_t i = j % KNOWN;
         _Alignas(16) uint16_t x[2][24] = {{0}};
         _Alignas(16) uint8_t q[2][32];
         float scales[2] = {-1, -1};
@@ -274,14 +282,15 @@ static void test_known_values(void **state)
                                   .q_stride = 32,
                                   .eps = known[i].eps,
                                   .rows = 2};
-        assert_ok(launcher_launch(l, &a, err));
+        assert_ok(launcher_launch(launchers[j / KNOWN], &a, err));
         if (q[1][3] != known[i].q || scales[1] != known[i].scale) {
             fail_msg("%g: q %02x, scale %g", known[i].x, q[1][3], (double)scales[1]);
         }
         assert_int_equal(q[1][16], 0x55);
         assert_int_equal(q[1][4], 0);
     }
-    launcher_free(l);
+    launcher_free(launchers[0]);
+    launcher_free(launchers[1]);
 }
 
 static void test_args(void **state)
@@ -375,18 +384,18 @@ static void test_configs(void **state)
 static void test_cuda_configs(void **state)
 {
     (void)state;
-    static const char *const modes[] = {"rows", "columns", "both", "weights"};
+    static const char *const modes[] = {"whole_rows", "rows", "columns", "both", "weights"};
     static const int archs[][2] = {{8, 0}, {8, 6}, {8, 9}, {9, 0}, {12, 0}};
     struct problem p;
     struct record config;
     struct rejection why;
     struct device_info info = {.kind = "cuda", .sm_count = 132, .smem_per_sm = 100 << 10};
-    for (size_t i = 0; i < 4 * sizeof(archs) / sizeof(archs[0]); i++) {
+    for (size_t i = 0; i < 5 * sizeof(archs) / sizeof(archs[0]); i++) {
         char text[96];
         struct space s;
-        info.cc_major = archs[i / 4][0];
-        info.cc_minor = archs[i / 4][1];
-        snprintf(text, sizeof(text), "quantise M=4096 K=512 experts=8 mode=%s", modes[i % 4]);
+        info.cc_major = archs[i / 5][0];
+        info.cc_minor = archs[i / 5][1];
+        snprintf(text, sizeof(text), "quantise M=4096 K=512 experts=8 mode=%s", modes[i % 5]);
         problem_of(&p, text);
         assert_ok(quantise_cuda.choose(&p, &info, &config, err));
         if (quantise_cuda.check(&p, &config, &info, &why)) {

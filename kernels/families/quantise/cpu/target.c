@@ -19,13 +19,24 @@ static const struct quantise_tunable tunables[] = {
 };
 enum { TUNABLES = sizeof(tunables) / sizeof(tunables[0]) };
 
+/* A tile of whole rows has all columns, so TILE_COLS is no tunable there. */
+static size_t quantise_cpu_count_tunables(const struct quantise *v)
+{
+    return v->mode == QUANTISE_WHOLE_ROWS ? 1 : TUNABLES;
+}
+
+static int64_t quantise_cpu_columns(const struct quantise *v, const struct record *config)
+{
+    return v->mode == QUANTISE_WHOLE_ROWS ? v->k : record_int(config, "TILE_COLS", 128);
+}
+
 static uint32_t quantise_cpu_params(const struct problem *p, const struct device_info *info,
                                     struct param out[PARAMS_MAX])
 {
     struct quantise v;
     (void)info;
     quantise_view(p, &v);
-    return quantise_list_params(tunables, TUNABLES, &v, out);
+    return quantise_list_params(tunables, quantise_cpu_count_tunables(&v), &v, out);
 }
 
 static int quantise_cpu_check(const struct problem *p, const struct record *config,
@@ -34,7 +45,7 @@ static int quantise_cpu_check(const struct problem *p, const struct record *conf
     struct quantise v;
     (void)info;
     quantise_view(p, &v);
-    return quantise_check_config(tunables, TUNABLES, &v, config, "cpu", why);
+    return quantise_check_config(tunables, quantise_cpu_count_tunables(&v), &v, config, "cpu", why);
 }
 
 static int quantise_cpu_choose(const struct problem *p, const struct device_info *info,
@@ -46,7 +57,9 @@ static int quantise_cpu_choose(const struct problem *p, const struct device_info
     quantise_view(p, &v);
     record_init(config);
     record_put_int(config, "TILE_ROWS", v.column_side ? 128 : 8);
-    record_put_int(config, "TILE_COLS", v.column_side ? 128 : 2048);
+    if (v.mode != QUANTISE_WHOLE_ROWS) {
+        record_put_int(config, "TILE_COLS", v.column_side ? 128 : 2048);
+    }
     return 0;
 }
 
@@ -68,7 +81,7 @@ static double quantise_cpu_predict(const struct problem *p, const struct record 
     const double threads = info->sm_count > 0 ? (double)info->sm_count : 1;
     const double mhz = info->clock_khz > 0 ? (double)info->clock_khz * 1e-3 : 3000;
     const double rows = (double)record_int(config, "TILE_ROWS", 1);
-    const double cols = fmin((double)record_int(config, "TILE_COLS", 128), (double)v.k);
+    const double cols = fmin((double)quantise_cpu_columns(&v, config), (double)v.k);
     const double tiles = ceil((double)v.m / rows) * ceil((double)v.k / cols);
     const double tile =
         rows * cols * (v.row_side * CYCLES_ROW + v.column_side * CYCLES_COLUMN) + CYCLES_TILE;
@@ -117,7 +130,7 @@ static int quantise_cpu_plan(const struct problem *p, const struct record *confi
     if (r) {
         return r;
     }
-    const int64_t cols = record_int(config, "TILE_COLS", 128);
+    const int64_t cols = quantise_cpu_columns(&v, config);
     const int64_t tiles = quantise_row_tiles(&v, &a, record_int(config, "TILE_ROWS", 128)) *
                           ((v.k + cols - 1) / cols);
     if (tiles > UINT32_MAX) {

@@ -16,6 +16,7 @@ enum {
 
 struct quantise_tile {
     int rows, rows_per_thread, min_blocks, group;
+    int lanes, pieces; /* threads of a row; whole rows: pieces of 16 bytes that a thread keeps */
     bool stream, prefetch;
     int threads;
     int registers; /* estimate for a thread */

@@ -67,7 +67,7 @@ INLINE struct tile find_tile(const struct quantise_params *p, int id)
     const int number = first + rest % high;
     t.column = rest / high * SIDE;
     t.expert = 0;
-#if MODE == MODE_ROWS
+#if !COLUMN_SIDE
     t.first = number * TILE_ROWS;
     t.rows = least(TILE_ROWS, p->rows - t.first);
     t.at = 0;

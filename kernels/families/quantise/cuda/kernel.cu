@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- quantise, the kernel ----------------------------------------------------------------------- */
 
+#if MODE != MODE_WHOLE_ROWS
 /* Makes the compiler compute anew what it has computed from the values. It would otherwise keep each value as a float,
  * or as a byte, from one side to the other, and spill registers. */
 INLINE void forget_results(struct words v[RPT])
@@ -78,3 +79,4 @@ KERNEL quantise_portable(PARAMS p)
         quantise_tile(&p, &t, now);
 #endif
 }
+#endif

@@ -18,6 +18,14 @@ int quantise_cuda_variant(const struct problem *p, const struct record *config, 
     *out = (struct variant){.family = "quantise", .kind = "cuda", .entry = "quantise_portable"};
     variant_set_source(out, quantise_cuda_source);
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
+    if (v.mode == QUANTISE_WHOLE_ROWS) {
+        snprintf(out->options, sizeof(out->options),
+                 "-DMODE=%d -DTILE_ROWS=%d -DLANES=%d -DPIECES=%d -DMIN_BLOCKS=%d -DSTREAM=%d "
+                 "-DPREFETCH=0 -DPERMUTE_X=%d -DPOW2=%d",
+                 (int)v.mode, t.rows, t.lanes, t.pieces, t.min_blocks, t.stream, v.permute_x,
+                 v.pow2);
+        return 0;
+    }
     snprintf(out->options, sizeof(out->options),
              "-DMODE=%d -DTILE_ROWS=%d -DROWS_PER_THREAD=%d -DMIN_BLOCKS=%d -DSTREAM=%d "
              "-DPREFETCH=%d -DPERMUTE_X=%d -DPOW2=%d",
@@ -76,7 +84,7 @@ static struct kernel_params launch_make_params(const struct quantise *v,
         .rows = (int32_t)a->rows,
         .k = (int32_t)v->k,
         .experts = (int32_t)v->experts,
-        .column_tiles = (int32_t)quantise_blocks(v->k),
+        .column_tiles = v->mode == QUANTISE_WHOLE_ROWS ? 1 : (int32_t)quantise_blocks(v->k),
         .flags = (a->m_sizes_dtype == DTYPE_INT64 ? FLAG_M_SIZES_64 : 0u) |
                  (a->gather_dtype == DTYPE_INT64 ? FLAG_GATHER_64 : 0u) |
                  (a->flags & QUANTISE_ENDS ? FLAG_ENDS : 0u),

@@ -11,9 +11,11 @@
  *   numbers    maxima, scales, e4m3
  *   rows       the side that keeps the rows of x.
  *   columns    the side that turns columns into rows
+ *   whole      whole rows: their own loop
  *   kernel     the loop over tiles.
  *
- * A thread block has a tile of TILE_ROWS x 128 columns of x. A thread holds 8 columns (16 bytes) of ROWS_PER_THREAD
+ * In mode whole_rows a thread block has TILE_ROWS rows, and LANES threads for each (whole.cu). In the other modes a
+ * thread block has a tile of TILE_ROWS x 128 columns of x. A thread holds 8 columns (16 bytes) of ROWS_PER_THREAD
  * adjacent rows in registers. Sixteen lanes hold the columns of a row, so the maximum of a row is four exchanges
  * between lanes; the maximum of a column goes through shared memory. With a column side TILE_ROWS is 128, and the turned
  * tile goes through shared memory, so that each column is stored as 128 adjacent bytes.
@@ -33,13 +35,18 @@
 #define MODE_COLUMNS 1
 #define MODE_BOTH 2
 #define MODE_WEIGHTS 3
+#define MODE_WHOLE_ROWS 4
 #define ROW_SIDE (MODE != MODE_COLUMNS)
-#define COLUMN_SIDE (MODE != MODE_ROWS)
+#define COLUMN_SIDE (MODE != MODE_ROWS && MODE != MODE_WHOLE_ROWS)
 #define GROUPED (MODE == MODE_COLUMNS || MODE == MODE_BOTH) /* tiles begin at the rows of an expert */
 
 #define SIDE 128  /* columns of a tile, and rows with a column side */
+#if MODE == MODE_WHOLE_ROWS
+#define RPT 1
+#else
 #define LANES 16  /* lanes that hold a row's columns */
 #define RPT ROWS_PER_THREAD
+#endif
 #define THREADS (TILE_ROWS / RPT * LANES)
 #define WARPS (THREADS / 32)
 #define PAIRS ((RPT + 1) / 2)

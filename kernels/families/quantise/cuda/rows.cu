@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- quantise, rows: the side that keeps the rows of x ----------------------------------------- */
-#if ROW_SIDE
+#if ROW_SIDE && MODE != MODE_WHOLE_ROWS
 
 INLINE void store_row(const struct quantise_params *p, const struct tile *t, int i, const struct words *v,
                       float inverse)

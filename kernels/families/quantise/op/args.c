@@ -72,7 +72,7 @@ static int quantise_fill_scales(const struct quantise *v, struct quantise_args *
                                 struct error *err)
 {
     const bool weights = v->mode == QUANTISE_WEIGHTS;
-    const int64_t blocks = quantise_blocks(v->k);
+    const int64_t blocks = v->row_scales;
     const int64_t rows = weights ? quantise_blocks(a->rows / v->experts) * v->experts : a->rows;
     int64_t *row = &a->scales_row_stride, *block = &a->scales_block_stride;
     if (!*row && !*block) {

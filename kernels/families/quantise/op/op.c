@@ -5,7 +5,7 @@
 
 #include "kernels/families/quantise/quantise.h"
 
-static const char *const modes[] = {"rows", "columns", "both", "weights", NULL};
+static const char *const modes[] = {"rows", "columns", "both", "weights", "whole_rows", NULL};
 static const char *const dtypes[] = {"bf16", NULL};
 static const char *const scale_types[] = {"fp32", "pow2", NULL};
 static const char *const family_names[] = {"quantise", NULL};
@@ -15,7 +15,8 @@ static const struct op_field fields[] = {
      .type = VALUE_TEXT,
      .required = true,
      .choices = modes,
-     .help = "rows: 1x128; columns: 128x1, transposed; both; weights: 128x128, also transposed"},
+     .help = "rows: 1x128; columns: 128x1, transposed; both; weights: 128x128, also transposed; "
+             "whole_rows: a scale for each row"},
     {.name = "M",
      .type = VALUE_INT,
      .required = true,
@@ -33,7 +34,7 @@ static const struct op_field fields[] = {
      .min = 1,
      .max = GEMM_EXPERTS_MAX,
      .fallback = {.type = VALUE_INT, .integer = 1},
-     .help = "experts that share the rows; mode rows ignores them"},
+     .help = "experts that share the rows; modes rows and whole_rows ignore them"},
     {.name = "topk",
      .type = VALUE_INT,
      .min = 1,
@@ -77,7 +78,8 @@ void quantise_view(const struct problem *p, struct quantise *v)
         v->mode++;
     }
     v->row_side = v->mode != QUANTISE_COLUMNS;
-    v->column_side = v->mode != QUANTISE_ROWS;
+    v->column_side = v->mode != QUANTISE_ROWS && v->mode != QUANTISE_WHOLE_ROWS;
+    v->row_scales = v->mode == QUANTISE_WHOLE_ROWS ? 1 : quantise_blocks(v->k);
 }
 
 /* ---- check ----------------------------------------------------------------------------------- */
@@ -85,7 +87,7 @@ void quantise_view(const struct problem *p, struct quantise *v)
 /* Fields that cannot matter get a single value, so that equal problems share a key. */
 static void quantise_drop_unused(struct problem *p, struct quantise *v)
 {
-    if (v->mode == QUANTISE_ROWS && v->experts != 1) {
+    if (!v->column_side && v->experts != 1) {
         record_put_int(&p->fields, "experts", v->experts = 1);
     }
     if (!v->permute_x && v->topk != 1) {
@@ -170,8 +172,9 @@ void quantise_work(const struct problem *p, double *flops, double *bytes)
     struct quantise v;
     quantise_view(p, &v);
     const double n = (double)v.m * (double)v.k;
-    const double scale =
-        v.mode == QUANTISE_WEIGHTS ? 2.0 / QUANTISE_BLOCK / QUANTISE_BLOCK : 4.0 / QUANTISE_BLOCK;
+    const double scale = v.mode == QUANTISE_WEIGHTS      ? 2.0 / QUANTISE_BLOCK / QUANTISE_BLOCK
+                         : v.mode == QUANTISE_WHOLE_ROWS ? 4.0 / (double)v.k
+                                                         : 4.0 / QUANTISE_BLOCK;
     *flops = 0;
     *bytes = 2 * n / (double)v.topk + (v.row_side + v.column_side) * n * (1 + scale);
 }

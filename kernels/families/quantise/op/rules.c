@@ -7,7 +7,7 @@
 
 static const int *quantise_values(const struct quantise_tunable *t, const struct quantise *v)
 {
-    return v->mode == QUANTISE_ROWS && t->rows_values[0] ? t->rows_values : t->values;
+    return !v->column_side && t->rows_values[0] ? t->rows_values : t->values;
 }
 
 uint32_t quantise_list_params(const struct quantise_tunable t[], size_t n, const struct quantise *v,

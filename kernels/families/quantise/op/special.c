@@ -5,7 +5,7 @@
  *
  * The first 128 special rows change their kind every 16 rows, so that blocks of a row have one
  * kind. The others change every 16 columns, so that blocks of a column have one kind. Weights
- * change with each block of 128 x 128.
+ * change with each block of 128 x 128. In mode whole_rows all of a row has one kind.
  */
 #include <math.h>
 #include <string.h>
@@ -65,9 +65,10 @@ static void special_draw(struct quantise_state *s, uint64_t seed)
     for (int64_t row = 0; row < s->special_rows; row++) {
         for (int64_t col = 0; col < k; col++) {
             const int64_t block = col / QUANTISE_BLOCK;
-            const int64_t group = s->view.mode == QUANTISE_WEIGHTS ? row / QUANTISE_BLOCK + block
-                                  : row < QUANTISE_BLOCK           ? row / 16 + block
-                                                                   : col / 16;
+            const int64_t group = s->view.mode == QUANTISE_WHOLE_ROWS ? row
+                                  : s->view.mode == QUANTISE_WEIGHTS  ? row / QUANTISE_BLOCK + block
+                                  : row < QUANTISE_BLOCK              ? row / 16 + block
+                                                                      : col / 16;
             s->special[row * k + col] =
                 special_value((enum kind)(group % KINDS), group / KINDS + row, &random);
         }

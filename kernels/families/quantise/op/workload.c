@@ -42,7 +42,7 @@ static void workload_fill_parts(struct quantise_state *s)
     p->q_t = v->row_side ? v->m * v->k : 0;
     p->scales = p->q_t + (!v->column_side ? 0 : weights ? v->m * v->k : v->k * p->padded);
     const int64_t rows = weights ? v->experts * quantise_blocks(p->padded) : v->m;
-    p->scales_t = p->scales + (v->row_side ? 4 * rows * quantise_blocks(v->k) : 0);
+    p->scales_t = p->scales + (v->row_side ? 4 * rows * v->row_scales : 0);
     p->end = p->scales_t + (v->column_side && !weights ? p->padded / QUANTISE_BLOCK * v->k * 4 : 0);
 }
 
@@ -102,7 +102,7 @@ static void runs_add_special(struct runs *r, int64_t row, int64_t padded_row, in
     }
     if (v->row_side) {
         runs_add(r, 0, p->q_t, row * v->k + i % blocks * QUANTISE_BLOCK);
-        runs_add(r, p->scales, p->scales_t, (i % blocks * v->m + row) * 4);
+        runs_add(r, p->scales, p->scales_t, (i % v->row_scales * v->m + row) * 4);
     }
     if (v->column_side) {
         runs_add(r, p->q_t, p->scales, column * p->padded + token_block * QUANTISE_BLOCK);
