@@ -466,6 +466,95 @@ def test_scaled_grouped_mm_by_rows(pytorchs):
     assert not pytorchs and [(p.launches, p.left) for p in override.products()] == [(2, 0)]
 
 
+ENDS_16 = torch.tensor([32, 32, 96, 144], dtype=torch.int32)  # as PyTorch's dW has them
+
+
+def test_scaled_grouped_mm_of_weights(pytorchs):
+    dy, x_t = torch.randn(N, 160).to(E4M3), torch.randn(K, 160).to(E4M3)
+    scale_a, scale_b = (torch.exp2(torch.randn(E * rows) * 4) for rows in (N, K))
+    dw = scaled_grouped_mm._run(RULES, "cuda", None, dy, x_t.t(), scale_a, scale_b, ENDS_16, None, None, BF16, True)
+    assert dw.shape == (E, N, K) and dw.dtype == BF16
+    at = 0
+    for e, end in enumerate(ENDS_16.tolist()):
+        of_dy, of_x = (scale.view(E, -1)[e, :, None] for scale in (scale_a, scale_b))
+        expected = (dy[:, at:end].double() * of_dy) @ (x_t[:, at:end].double() * of_x).t()
+        assert torch.equal(dw[e], expected.to(BF16)) if at == end else error(dw[e], expected) < LIMITS[BF16]
+        at = end
+    assert not pytorchs and [(p.launches, p.left) for p in override.products()] == [(1, 0)]
+
+
+def test_dw_without_a_kernel_is_pytorchs(pytorchs):
+    gt.configure(enabled=False)
+    given = torch.zeros(N, 160).to(E4M3), torch.zeros(K, 160).to(E4M3).t(), torch.ones(E * N), torch.ones(E * K), ENDS_16
+    assert scaled_grouped_mm._run(RULES, "cuda", None, *given) == "PyTorch's"
+
+
+def test_the_first_product_asks_for_the_step(pytorchs):
+    given = rows_scaled()
+    given = [given[0][:144], given[1], given[2][:144], given[3], ENDS_16]
+    scaled_grouped_mm._run(RULES, "cuda", None, *given)
+    asked = {(p["mode"], p["N"], p["K"]) for p in gt.status()}
+    assert asked == {("forward", N, K), ("forward", K, N), ("dW", N, K)}
+
+
+@pytest.mark.parametrize("change", [
+    {0: torch.zeros(N, 160).to(torch.float8_e5m2)}, {0: torch.zeros(N, 152).to(E4M3), 1: torch.zeros(K, 152).to(E4M3).t()},
+    {1: torch.zeros(160, K).to(E4M3)}, {2: torch.ones(N)}, {3: torch.ones(E * K, dtype=BF16)}, {4: ENDS_16.long()},
+    {4: torch.tensor([32, 16, 96, 144], dtype=torch.int32)}])
+def test_a_dw_that_gemmd_does_not_take_gets_pytorchs_kernel(pytorchs, change):
+    given = [torch.zeros(N, 160).to(E4M3), torch.zeros(K, 160).to(E4M3).t(), torch.ones(E * N), torch.ones(E * K), ENDS_16]
+    for i, value in change.items():
+        given[i] = value
+    assert scaled_grouped_mm._run(RULES, "cuda", None, *given) == "PyTorch's"
+
+
+# ---- quantise_rows -------------------------------------------------------------------------------
+
+@SWITCHES
+@pytest.mark.parametrize("scale_type", ["fp32", "pow2"])
+def test_rows_are_quantised_with_a_scale_each(enabled, scale_type):
+    gt.configure(enabled=enabled)
+    x = torch.randn(3, 50, K).to(BF16) * torch.exp2(torch.arange(150.) - 75).reshape(3, 50, 1).to(BF16)
+    x[0, 0] = 0
+    x[1, 1, 5], x[1, 2, 7], x[2, 3] = float("nan"), -float("inf"), float("inf")
+    q, scale = fp8.quantise_rows(x, scale_type)
+    wide = x.float()
+    amax = torch.where(wide.isfinite(), wide.abs(), wide.new_zeros(())).amax(-1)
+    expected = amax.clamp(min=1e-12) / torch.full_like(amax, 448)
+    if scale_type == "pow2":
+        expected = torch.exp2(torch.ceil(torch.log2(expected.double()))).float()
+    assert q.shape == x.shape and torch.equal(scale, expected)
+    values = (wide * (1 / scale)[..., None]).clamp(-448, 448).to(E4M3)
+    numbers = ~wide.isnan()
+    assert torch.equal(q.view(torch.uint8)[numbers], values.view(torch.uint8)[numbers])
+    assert q.view(torch.uint8)[1, 1, 5] == 0x7f and q[1, 2, 7].float() == -448
+    assert {p["how"] for p in gt.status()} == {"compiled here" if enabled else "plain"}
+    empty, none = fp8.quantise_rows(x[:0], scale_type)
+    assert empty.shape == (0, 50, K) and none.shape == (0, 50)
+
+
+def test_quantised_rows_are_operands_of_the_product(pytorchs):
+    x, w = torch.randn(T, K).to(BF16), torch.randn(E, N, K).to(BF16)
+    (a, scale_a), (b, scale_b) = fp8.quantise_rows(x), fp8.quantise_rows(w)
+    y = scaled_grouped_mm._run(RULES, "cuda", None, a, b.transpose(1, 2), scale_a, scale_b, ENDS)
+    assert error(y[:40], x[:40].double() @ w[0].double().t()) < 0.04  # two roundings to fp8
+
+
+@pytest.mark.parametrize("x, how, sentence", [
+    (torch.zeros(4, 32), "fp32", "rows of bfloat16"), (torch.zeros(32, dtype=BF16), "fp32", "rows of bfloat16"),
+    (None, "fp32", "x is NoneType"), (torch.zeros(4, 40, dtype=BF16), "fp32", "a multiple of 16"),
+    (torch.zeros(4, 32, dtype=BF16), "e8m0", "scale_type is 'e8m0'")])
+def test_bad_rows_are_a_sentence(x, how, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fp8.quantise_rows(x, how)
+
+
+def test_compiled_code_quantises_rows():
+    x = torch.randn(48, K).to(BF16)
+    compiled = torch.compile(lambda x: fp8.quantise_rows(x * 2), fullgraph=True, backend="aot_eager")
+    assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(compiled(x), fp8.quantise_rows(x * 2)))
+
+
 @pytest.mark.parametrize("change", [
     {0: torch.zeros(T, K).to(torch.float8_e5m2)}, {0: torch.zeros(T, 40).to(E4M3), 1: torch.zeros(E, N, 40).to(E4M3).mT},
     {1: torch.zeros(E, K, N).to(E4M3)}, {1: torch.zeros(K, T).to(E4M3)}, {2: torch.ones(T, dtype=BF16)},

@@ -25,7 +25,7 @@ NO_PERMUTE = Flags(1, False, False)
 
 class QuantiseCall(NamedTuple):
     """What a plan of the op `quantise` is made for. The first fields are those of Call."""
-    mode: str  # rows | columns | both | weights
+    mode: str  # rows | columns | both | weights | whole_rows
     device: torch.device
     dtype: torch.dtype
     m: int  # routed rows; weights: rows of all experts
@@ -79,7 +79,8 @@ def _row_scales(rows, blocks, by_row, device):
 def quantise_call(mode, device, rows, k, experts, topk, scale_type):
     """topk: of gathered rows; 0: the rows lie in order."""
     flags = Flags(topk, True, False) if topk else NO_PERMUTE
-    return QuantiseCall(mode, device, torch.bfloat16, rows, 0, k, 1 if mode == "rows" else experts, flags, scale_type)
+    experts = 1 if mode in ("rows", "whole_rows") else experts
+    return QuantiseCall(mode, device, torch.bfloat16, rows, 0, k, experts, flags, scale_type)
 
 
 def _start(mode, x, rows, experts, gather, scale_type):
@@ -109,6 +110,20 @@ def quantise_rows(x, rows, gather, scale_type, by_row=False):
             if _launch(plan, args, x.device):
                 return out
     return plain.quantise_rows(plain.gather(x, gather), scale_type)
+
+
+def quantise_whole_rows(x, scale_type):
+    """x [rows, K] bf16 -> (e4m3 [rows, K], fp32 [rows]): a scale for each row."""
+    x, (rows, k) = _readable(x), x.shape
+    q, scale = torch.empty((rows, k), dtype=E4M3, device=x.device), torch.empty(rows, dtype=torch.float32, device=x.device)
+    with on_device(x.device):
+        plan, args = _start("whole_rows", x, rows, 1, None, scale_type)
+        if plan.kernel is not None:
+            args.q, args.scales = q.data_ptr(), scale.data_ptr()
+            args.scales_row_stride, args.scales_block_stride = 1, rows
+            if _launch(plan, args, x.device):
+                return q, scale
+    return plain.quantise_whole_rows(x, scale_type)
 
 
 def quantise_columns(x, rows, m_sizes, gather, scale_type, both=False):
