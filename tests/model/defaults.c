@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The regret of the analytic default of the target "hopper": choose() beside whole recorded
- * landscapes.
+ * The regret of the analytic default of the targets "hopper" and "hopper_fp8": choose() beside
+ * whole recorded landscapes.
  *
  *   defaults [--most MEAN,MOST] FOLDER...
  *       for each landscape in the FOLDERs, by how many per cent the default is slower than the best
@@ -14,6 +14,7 @@
 
 #include "kernels/family.h"
 #include "tests/model/alike.h"
+#include "tests/model/described.h"
 #include "tests/model/learn.h"
 
 enum { TEXT_MAX = 1024 };
@@ -35,11 +36,11 @@ static double time_of_default(const struct lecture *l, char text[TEXT_MAX])
     struct hopper_tile tile;
     struct error err;
     text[0] = '\0';
-    if (hopper_choose(&l->problem, &l->info, &config, &err)) {
+    if (described_target(&l->problem)->choose(&l->problem, &l->info, &config, &err)) {
         return NAN;
     }
     record_format(&config, text, TEXT_MAX);
-    hopper_tile_make(&l->facts.v, &config, &tile);
+    described_tile(&l->problem, &config, &tile);
     struct alike a = alike_to(&tile);
     for (uint32_t i = 0; i < l->n; i++) {
         alike_look(&a, &l->tiles[i], l->us[i]);

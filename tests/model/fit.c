@@ -12,7 +12,7 @@
 #include <string.h>
 
 const struct fit_constant fit_constants[FIT_CONSTANTS] = {
-#define X(name, value, least, start, most, what) {#name, least, start, most, what},
+#define X(name, value, fp8, least, start, most, what) {#name, least, start, most, what},
     HOPPER_CONSTANTS(X)
 #undef X
 };

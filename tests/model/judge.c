@@ -7,6 +7,7 @@
 
 #include "kernels/families/grouped_gemm/hopper/model/model.h"
 #include "tests/model/alike.h"
+#include "tests/model/described.h"
 
 const char *const judge_names[JUDGES] = {
     [JUDGE_FIRST] = "its first choice",
@@ -64,8 +65,8 @@ static void judge_choice(const struct measured_problem *p, struct verdict *out)
     struct error err = ERROR_NULL;
     out->exact = false;
     out->regret[JUDGE_CHOICE] = NAN;
-    if (hopper_choose(&p->problem, &measured_h200, &config, &err) == 0) {
-        hopper_tile_make(&p->facts.v, &config, &t);
+    if (described_target(&p->problem)->choose(&p->problem, &measured_h200, &config, &err) == 0) {
+        described_tile(&p->problem, &config, &t);
         struct alike a = alike_to(&t);
         for (uint32_t i = 0; i < p->n; i++) {
             alike_look(&a, &p->times[i].tile, p->times[i].us);

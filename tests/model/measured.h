@@ -12,7 +12,7 @@
 enum { MEASURED_SEED = 12345 }; /* as in tests/gpu/hopper/data.c */
 
 struct measured_time {
-    struct record *config; /* borrowed from measured.configs */
+    struct record *config; /* borrowed from measured.configs; NULL: of a landscape */
     struct hopper_tile tile;
     double us, least;
 };
@@ -21,7 +21,7 @@ struct measured_problem {
     char model[32], layer[16];
     int tokens;
     struct problem problem;
-    struct workload workload;
+    struct workload workload;    /* not of a landscape */
     struct hopper_facts facts;   /* of the rows as drawn */
     struct hopper_facts typical; /* facts of the expected rows per expert, which choose() gets */
     uint32_t n;
@@ -39,7 +39,8 @@ struct measured {
 /* The device on which the times were measured. */
 extern const struct device_info measured_h200;
 
-/* Returns false if the file cannot be read, after an error on stderr. */
+/* Opens a file of collect.py, or a folder of landscapes. Returns false if it cannot be read, after
+ * an error on stderr. */
 bool measured_open(struct measured *m, const char *path);
 void measured_close(struct measured *m);
 

@@ -10,13 +10,14 @@
  *       the same for each language model's problems, with constants fitted to the others' problems.
  *       --write: a line with these constants for each language model, for searches over its
  *       landscapes. --only: all other constants come from OLD, an earlier OUT.
- *   model_eval --fit OUT [--only NAMES] FILE...
- *       fits the constants, writes OUT (hopper/model/constants.h). --only: these, separated by
- *       commas; all other constants keep their compiled values.
+ *   model_eval --fit OUT [--fp8] [--only NAMES] FILE...
+ *       fits the constants, writes OUT (hopper/model/constants.h). --fp8: the values for fp8
+ *       operands. --only: these, separated by commas; all other constants keep their compiled
+ *       values.
  *   model_eval --dump OUT FILE...
  *       each measured time and the predicted time, separated by tabs.
  *
- * FILEs are written by collect.py.
+ * FILEs are written by collect.py, or are folders of landscapes.
  */
 #include <math.h>
 #include <stdio.h>
@@ -34,11 +35,26 @@ static struct verdict verdicts[PROBLEMS_MAX];
 
 /* ---- regret ---------------------------------------------------------------------------------- */
 
+/* A folder's landscapes give no configs, so their tiles are described. */
+static void describe(const struct measured_time *t, char out[512])
+{
+    const struct hopper_tile *x = &t->tile;
+    if (t->config) {
+        record_format(t->config, out, 512);
+        return;
+    }
+    snprintf(
+        out, 512, "%dx%d%s%s, %d consumers, %d stages, %d staging, split %d%s%s%s, group %d %s",
+        x->r, x->c, x->swap_ab ? " swap" : "", hopper_sharers(x) > 1 ? " 2x1" : "", x->consumers,
+        x->stages, x->staging, x->ksplit, x->skip_rows ? " skip" : "", x->dynamic ? " dynamic" : "",
+        x->tma_store ? "" : " threads store", x->group, x->raster_columns ? "columns" : "rows");
+}
+
 static void show_row(const struct measured_problem *p, const struct verdict *v)
 {
     char best[512], first[512];
-    record_format(p->times[v->best].config, best, sizeof(best));
-    record_format(p->times[v->first].config, first, sizeof(first));
+    describe(&p->times[v->best], best);
+    describe(&p->times[v->first], first);
     printf("%s %s %d %s%s%s: best %.1f us, ranked %u of %u; first choice +%.1f %%, choose() +%.1f "
            "%%%s\n  best  %s\n  first %s\n",
            p->model, p->layer, p->tokens, gemm_mode_name(p->facts.v.mode),
@@ -157,11 +173,13 @@ static const char *const head =
     "#ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_MODEL_CONSTANTS_H\n"
     "#define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_MODEL_CONSTANTS_H\n"
     "\n"
-    "/* NVIDIA H200, 132 SMs, 700 W. Other devices are scaled (hopper/model/facts.c). Name; value; "
-    "where\n"
-    " * a fit begins, between the least and the most that it may try; what it is. Rates are those "
-    "of one\n"
-    " * SM, in bytes or flops per microsecond, unless it says otherwise. */\n"
+    "/* NVIDIA H200, 132 SMs, 700 W. Other devices are scaled (hopper/model/facts.c). Name; value "
+    "for\n"
+    " * 16-bit operands, and for fp8 operands; where a fit begins, between the least and the most "
+    "that it\n"
+    " * may try; what it is. Rates are those of one SM, in bytes or flops per microsecond, unless "
+    "it says\n"
+    " * otherwise. fp8 operands count as half as many operands of 16 bits. */\n"
     "#define HOPPER_CONSTANTS(X)";
 
 /* Keeps all constants unchanged except `names`, separated by commas. False: an unknown name. */
@@ -186,14 +204,35 @@ static bool hold_others(const char *names, bool held[FIT_CONSTANTS])
     return true;
 }
 
-static int fit_to(const char *path, const char *only)
+/* Fits without --only: holds the constants that only tiles with scales have. */
+static void hold_promotion(struct hopper_constants *c, bool held[FIT_CONSTANTS])
 {
-    struct hopper_constants c = hopper_h200;
+    for (int i = 0; i < FIT_CONSTANTS; i++) {
+        held[i] = strncmp(fit_constants[i].name, "promote", strlen("promote")) == 0;
+        ((double *)c)[i] = held[i] ? ((const double *)&hopper_h200)[i] : ((double *)c)[i];
+    }
+}
+
+static void write_row(FILE *f, int i, double value, double fp8)
+{
+    const struct fit_constant *x = &fit_constants[i];
+    fprintf(f, " \\\n    X(%s, %.5g, %.5g, %.5g, %.5g, %.5g, \"%s\")", x->name, value, fp8,
+            x->least, x->start, x->most, x->what);
+}
+
+static int fit_to(const char *path, const char *only, bool fp8)
+{
+    struct hopper_constants c = fp8 ? hopper_fp8_h200 : hopper_h200;
     bool held[FIT_CONSTANTS] = {false};
-    if (!only) {
+    if (only) {
+        if (!hold_others(only, held)) {
+            return 2;
+        }
+    } else {
         fit_start(&c);
-    } else if (!hold_others(only, held)) {
-        return 2;
+        if (!fp8) {
+            hold_promotion(&c, held);
+        }
     }
     const double loss = fit(sets, n_sets, NULL, held, &c);
     FILE *f = fopen(path, "w");
@@ -202,10 +241,10 @@ static int fit_to(const char *path, const char *only)
         return 1;
     }
     fputs(head, f);
+    const double *fitted = (const double *)&c;
     for (int i = 0; i < FIT_CONSTANTS; i++) {
-        const struct fit_constant *x = &fit_constants[i];
-        fprintf(f, " \\\n    X(%s, %.5g, %.5g, %.5g, %.5g, \"%s\")", x->name,
-                ((const double *)&c)[i], x->least, x->start, x->most, x->what);
+        write_row(f, i, fp8 ? ((const double *)&hopper_h200)[i] : fitted[i],
+                  fp8 ? fitted[i] : ((const double *)&hopper_fp8_h200)[i]);
     }
     fputs("\n\n#endif\n", f);
     printf("%s: loss %.4f\n", path, loss);
@@ -277,10 +316,11 @@ static int dump_to(const char *path)
             for (uint32_t t = 0; t < p->n; t++) {
                 char problem[512], config[512];
                 record_format(&p->problem.fields, problem, sizeof(problem));
-                record_format(p->times[t].config, config, sizeof(config));
+                describe(&p->times[t], config);
                 fprintf(f, "%s\t%s\t%d\t%s\t%s\t%.1f\t%.1f\n", p->model, p->layer, p->tokens,
                         problem, config, p->times[t].us,
-                        hopper_time(&p->facts, &p->times[t].tile, &hopper_h200));
+                        hopper_time(&p->facts, &p->times[t].tile,
+                                    hopper_constants_of(&p->times[t].tile)));
             }
         }
     }
@@ -293,7 +333,7 @@ static int run(int argc, char **argv)
 {
     const char *fit_path = NULL, *dump_path = NULL, *most = NULL, *write = NULL;
     const char *only = NULL, *from = NULL;
-    bool rows = false, leave = false;
+    bool rows = false, leave = false, fp8 = false;
     for (int i = 1; i < argc; i++) {
         const char **value = strcmp(argv[i], "--fit") == 0     ? &fit_path
                              : strcmp(argv[i], "--dump") == 0  ? &dump_path
@@ -308,6 +348,8 @@ static int run(int argc, char **argv)
             rows = true;
         } else if (strcmp(argv[i], "--leave-out") == 0) {
             leave = true;
+        } else if (strcmp(argv[i], "--fp8") == 0) {
+            fp8 = true;
         } else if (argv[i][0] == '-' || n_sets == FILES_MAX) {
             fprintf(stderr, "%s: see the head of tests/model/model_eval.c\n", argv[i]);
             return 2;
@@ -321,7 +363,7 @@ static int run(int argc, char **argv)
         fprintf(stderr, "no FILE given\n");
         return 2;
     }
-    return fit_path    ? fit_to(fit_path, only)
+    return fit_path    ? fit_to(fit_path, only, fp8)
            : dump_path ? dump_to(dump_path)
            : leave     ? leave_out_only(write, from, only)
                        : evaluate(rows, most);

@@ -97,23 +97,21 @@ bool key_open(struct mapped_key *k, const char *path)
 /* ---- the model ------------------------------------------------------------------------------- */
 
 static const char *const names[] = {
-#define X(name, value, least, start, most, what) #name,
+#define X(name, value, fp8, least, start, most, what) #name,
     HOPPER_CONSTANTS(X)
 #undef X
 };
 
-static bool read_constants(const char *line, struct hopper_constants *out)
+/* Constants that the line lacks, for example those of fp8, keep their committed values. */
+static void read_constants(const char *line, struct hopper_constants *out)
 {
+    *out = hopper_h200;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char word[64];
         snprintf(word, sizeof(word), " %s=", names[i]);
         const char *at = strstr(line, word);
-        if (!at) {
-            return false;
-        }
-        ((double *)out)[i] = strtod(at + strlen(word), NULL);
+        ((double *)out)[i] = at ? strtod(at + strlen(word), NULL) : ((double *)out)[i];
     }
-    return true;
 }
 
 /* Finds the first line of the file `path` that begins with the language model of the key's name.
@@ -127,7 +125,10 @@ static bool find_constants(const struct mapped_key *k, const char *path, char we
     while (f && !found && fgets(line, sizeof(line), f)) {
         size_t n = strcspn(line, " ");
         snprintf(weights, 96, "%.*s", (int)n, line);
-        found = strncmp(line, k->name, n) == 0 && read_constants(line, out);
+        found = strncmp(line, k->name, n) == 0;
+    }
+    if (found) {
+        read_constants(line, out);
     }
     if (f) {
         fclose(f);
@@ -135,20 +136,39 @@ static bool find_constants(const struct mapped_key *k, const char *path, char we
     return found;
 }
 
+/* From now on corrections are those learnt from `l` without the weights. Learns once for several
+ * keys of the same weights. False: no memory. */
+static bool use_corrections(const char *weights, const struct lectures *l)
+{
+    static struct hopper_corrections lessons;
+    static char learnt[96]; /* the weights without which `lessons` were learnt */
+    bool good = strcmp(weights, learnt) == 0 || learn(l, weights, &lessons);
+    snprintf(learnt, sizeof(learnt), "%s", weights);
+    hopper_corrections_used = &lessons;
+    return good;
+}
+
 bool key_use_constants(const struct mapped_key *k, const char *path, const struct lectures *l)
 {
     static struct hopper_constants c;
-    static struct hopper_corrections lessons;
-    static char learnt[96]; /* the language model without which `lessons` were learnt */
     char weights[96];
     bool found = find_constants(k, path, weights, &c);
     hopper_fitted = found ? &c : &hopper_h200;
-    if (found && l->n > 0) {
-        found = strcmp(weights, learnt) == 0 || learn(l, weights, &lessons);
-        snprintf(learnt, sizeof(learnt), "%s", weights);
-        hopper_corrections_used = &lessons;
+    return found && (l->n == 0 || use_corrections(weights, l));
+}
+
+bool key_leave_out(const struct mapped_key *k, const struct lectures *l)
+{
+    static const char *const layers[] = {"-gate_up-", "-down-"};
+    const char *end = strchr(k->name, '-'); /* dense-NxK-... */
+    end = end ? end + strcspn(end + 1, "-") + 1 : k->name + strlen(k->name);
+    for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]); i++) {
+        const char *at = strstr(k->name, layers[i]);
+        end = at ? at : end;
     }
-    return found;
+    char weights[96];
+    snprintf(weights, sizeof(weights), "%.*s", (int)(end - k->name), k->name);
+    return use_corrections(weights, l);
 }
 
 /* ---- searching ------------------------------------------------------------------------------- */

@@ -17,6 +17,8 @@
 
 #include "kernels/families/grouped_gemm/hopper/host/hopper.h"
 
+struct hopper_facts;
+
 enum {
     FP8_DEPTH = 128,        /* length of a block of the reduction, in elements */
     FP8_UNIT = 2,           /* elements that the template counts as one */
@@ -49,5 +51,10 @@ int fp8_choose(const struct problem *p, const struct device_info *info, struct r
                struct error *err);
 double fp8_predict(const struct problem *p, const struct record *config,
                    const struct device_info *info, const struct workload *w);
+void fp8_predict_space(const struct problem *p, const struct device_info *info,
+                       const struct workload *w, const struct space *s, double us[]);
+/* The facts of a problem's twin, as hopper_facts_init() (hopper/model/model.h). */
+void fp8_facts_init(struct hopper_facts *f, const struct problem *p, const struct device_info *info,
+                    const struct workload *w);
 
 #endif

@@ -2,25 +2,18 @@
 /*
  * Predicted times of the target "hopper_fp8", and the analytic default.
  *
- * The twin's time is the time of the same bytes and of as many cycles of wgmma. Promotion comes on
- * top: a multiply-add for each sum and block of 128, by the threads. A second multiplying warpgroup
- * hides most of it.
+ * The twin's time is the time of the same bytes and of as many cycles of wgmma. The model
+ * (hopper/model/) has constants and corrections of its own for tiles with scales, and adds
+ * promotion.
  */
 #include <math.h>
 
 #include "kernels/families/grouped_gemm/hopper/fp8/fp8.h"
 #include "kernels/families/grouped_gemm/hopper/model/model.h"
+#include "kernels/space.h"
 
-/* The part of the time of wgmma that promotion adds. */
-static double promotion_of(const struct hopper_tile *t)
-{
-    const double issue = t->scales == HOPPER_SCALE_LINES ? 0.5 : t->swap_ab ? 0.375 : 0.25;
-    const double hidden = 0.1; /* the part that shows beside another warpgroup */
-    return t->consumers > 1 ? issue * hidden : issue;
-}
-
-static void fp8_facts(struct hopper_facts *f, const struct problem *p,
-                      const struct device_info *info, const struct workload *w)
+void fp8_facts_init(struct hopper_facts *f, const struct problem *p, const struct device_info *info,
+                    const struct workload *w)
 {
     struct gemm v, twin;
     int64_t rows[GEMM_EXPERTS_MAX];
@@ -37,13 +30,6 @@ static void fp8_facts(struct hopper_facts *f, const struct problem *p,
     hopper_facts_of(f, &twin, info, rows);
 }
 
-static double fp8_time(const struct hopper_facts *f, const struct hopper_tile *t)
-{
-    struct hopper_constants c = *hopper_fitted;
-    c.flops_us /= 1 + promotion_of(t);
-    return hopper_time(f, t, &c);
-}
-
 double fp8_predict(const struct problem *p, const struct record *config,
                    const struct device_info *info, const struct workload *w)
 {
@@ -57,8 +43,24 @@ double fp8_predict(const struct problem *p, const struct record *config,
         t.c > 64 * HOPPER_HEIGHTS || t.stages < 1 || t.consumers < 1 || t.group < 1) {
         return NAN; /* not a config of this target */
     }
-    fp8_facts(&f, p, info, w);
-    return fp8_time(&f, &t);
+    fp8_facts_init(&f, p, info, w);
+    return hopper_expected(&f, &t);
+}
+
+void fp8_predict_space(const struct problem *p, const struct device_info *info,
+                       const struct workload *w, const struct space *s, double us[])
+{
+    struct gemm v;
+    struct hopper_facts f;
+    gemm_view(p, &v);
+    fp8_facts_init(&f, p, info, w);
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct record config;
+        struct hopper_tile t;
+        space_config(s, i, &config);
+        fp8_tile_make(&v, &config, &t);
+        us[i] = hopper_expected(&f, &t);
+    }
 }
 
 /* ---- the default ----------------------------------------------------------------------------- */
@@ -123,7 +125,7 @@ int fp8_choose(const struct problem *p, const struct device_info *info, struct r
     struct rejection why = {.code = ERROR_NO_CONFIG};
     double best = INFINITY;
     gemm_view(p, &v);
-    fp8_facts(&f, p, info, NULL);
+    fp8_facts_init(&f, p, info, NULL);
     for (int i = 0; i < 4 * DEFAULTS; i++) {
         struct record one;
         struct hopper_tile t;
@@ -133,7 +135,7 @@ int fp8_choose(const struct problem *p, const struct device_info *info, struct r
             continue;
         }
         fp8_tile_make(&v, &one, &t);
-        const double us = fp8_time(&f, &t);
+        const double us = hopper_expected(&f, &t);
         if (us < best) {
             best = us;
             record_copy(config, &one);

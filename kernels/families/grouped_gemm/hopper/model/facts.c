@@ -118,11 +118,16 @@ void hopper_facts_of(struct hopper_facts *f, const struct gemm *v, const struct 
 }
 
 const struct hopper_constants hopper_h200 = {
-#define X(name, value, least, start, most, what) .name = value,
+#define X(name, value, fp8, least, start, most, what) .name = value,
     HOPPER_CONSTANTS(X)
 #undef X
 };
-const struct hopper_constants *hopper_fitted = &hopper_h200;
+const struct hopper_constants hopper_fp8_h200 = {
+#define X(name, value, fp8, least, start, most, what) .name = fp8,
+    HOPPER_CONSTANTS(X)
+#undef X
+};
+const struct hopper_constants *hopper_fitted = &hopper_h200, *hopper_fp8_fitted = &hopper_fp8_h200;
 
 double hopper_predict(const struct problem *p, const struct record *config,
                       const struct device_info *info, const struct workload *w)

@@ -40,11 +40,23 @@ struct timing {
 
 /* ---- one tile -------------------------------------------------------------------------------- */
 
+/* fp8: the part of the time of wgmma that promotion adds, a multiply-add for each sum and block of
+ * 128 of the reduction, by the threads. A second multiplying warpgroup hides most of it. */
+static double timing_promotion(const struct hopper_tile *t, const struct hopper_constants *c)
+{
+    const double issue = t->scales == HOPPER_NO_SCALES     ? 0
+                         : t->scales == HOPPER_SCALE_LINES ? c->promote_lines
+                         : t->swap_ab                      ? c->promote_swapped
+                                                           : c->promote;
+    return t->consumers > 1 ? issue * c->promote_beside : issue;
+}
+
 static double flops_rate(const struct hopper_facts *f, const struct hopper_tile *t,
                          const struct hopper_constants *c)
 {
     const double drain = f->v.mode == GEMM_DX ? c->drain_dx : c->drain_pingpong;
-    return c->flops_us * f->speed / (t->pingpong && !t->in_flight ? drain : 1);
+    return c->flops_us * f->speed / (t->pingpong && !t->in_flight ? drain : 1) /
+           (1 + timing_promotion(t, c));
 }
 
 static double timing_square(double v)
