@@ -5,6 +5,7 @@
     tests/gpu/record_landscapes.py --build build --out DIR --models gpt-oss-20b --limit 200
     tests/gpu/record_landscapes.py --build build --out DIR --shapes tests/data/shapes/fresh.csv \
         --models olmoe-1b-7b --limit 200
+    tests/gpu/record_landscapes.py --build build --out DIR --problems tests/data/shapes/fp8.txt --only held_out
     tests/gpu/fresh_regret.py --build build --landscapes DIR --json FILE [--device cuda:0] [--rounds 2]
     tests/gpu/fresh_regret.py --results FILE...
 
@@ -26,7 +27,6 @@ median of all regrets or their 95th percentile is above its limit (--median 0.5,
 cent).
 """
 import argparse
-import csv
 import json
 import pathlib
 import shutil
@@ -34,12 +34,11 @@ import statistics
 import subprocess
 import sys
 
-from tune_times import SHAPES, Store, card_name, problem_options, rows_of
+from tune_times import Store, card_name, rows_of
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
 import latest  # noqa: E402
 
-FRESH = SHAPES.parent / "fresh.csv"  # rows of models without recorded times of other projects' kernels
 LAUNCHES = ("time", "verify", "finals")
 
 
@@ -47,6 +46,7 @@ class Landscape:
     def __init__(self, path):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         self.name = path.stem
+        self.problem = lines[1]["problem"]
         self.params = lines[1]["params"]
         self.compiled = sum(not p["run_time"] for p in self.params)
         self.few, self.many, self.compile_ms, self.end = {}, {}, {}, None
@@ -100,11 +100,11 @@ def text_of(config):
     return " ".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in sorted(config.items()))
 
 
-def measure_again(store, row, key, configs):
+def measure_again(store, problem, key, configs):
     """Measures the configs again in alternating blocks, slow configs in fewer blocks. Returns microseconds of each."""
     before = max(trial["id"] for trial in rows_of(store.daemon.json("trials", key)))
     chosen = [word for config in configs for word in ("--config", text_of(config))]
-    store.daemon.run("tune", *problem_options(row), "--again", "--strategy", "given", "--iters", 20, *chosen)
+    store.daemon.run("tune", problem, "--again", "--strategy", "given", "--iters", 20, *chosen)
     trials = sorted((t for t in rows_of(store.daemon.json("trials", key)) if t["id"] > before and t["status"] == "ok"),
                     key=lambda t: t["id"])
     times = {text_of(t["config"]): t["time_us"] for t in trials}  # trials of the finals, with more samples, come last
@@ -122,8 +122,8 @@ def trials_of(store, key):
             for t in rows_of(store.daemon.json("trials", key))]
 
 
-def compare(store, landscape, row, options):
-    seconds, answer = store.tune(row)
+def compare(store, landscape, options):
+    seconds, answer = store.tune(landscape.problem)
     trials = trials_of(store, answer["key"])
     tried = tried_variants(landscape, trials)
     phases = store.phases().get(answer["key"], {})
@@ -133,7 +133,7 @@ def compare(store, landscape, row, options):
         return {"name": landscape.name, "wrong": "the winner was never recorded", "config": answer["config"]}
     best = landscape.best_us()
     others = [c for c in landscape.best_configs(options.rivals) if text_of(c) != text_of(answer["config"])]
-    runs = [measure_again(store, row, answer["key"], [answer["config"], *others])
+    runs = [measure_again(store, landscape.problem, answer["key"], [answer["config"], *others])
             for _ in range(options.repeats)]
     ratios = ratios_to_winner(runs)
     if ratios[0] is None:
@@ -148,15 +148,6 @@ def compare(store, landscape, row, options):
             "device": round(100 * sum(phases.get(p, 0) for p in LAUNCHES) / landscape.end["device_ms"], 2),
             "compile": round(100 * compile_ms / landscape.end["compile_ms"], 2),
             "config": answer["config"], "trials": trials}
-
-
-def row_of(landscape):
-    for shapes in (SHAPES, FRESH):
-        with open(shapes, newline="") as f:
-            for row in csv.DictReader(f):
-                if "-".join(row[k] for k in ("model", "layer", "tokens", "mode")) == landscape.name:
-                    return row
-    raise SystemExit(f"{landscape.name} is not a row of {SHAPES} or {FRESH}")
 
 
 def show(results):
@@ -222,7 +213,7 @@ def main():
     for n in range(options.rounds):
         for landscape in landscapes:
             with Store(options) as store:
-                results.append({**compare(store, landscape, row_of(landscape), options), "round": n + 1})
+                results.append({**compare(store, landscape, options), "round": n + 1})
             if options.json:
                 options.json.write_text(json.dumps({"rounds": options.rounds, "results": results}, indent=1))
     latest.keep(options, "fresh_regret", {"results": results}, card_name())

@@ -40,6 +40,8 @@ def gpu_memory_mib(index=0):
 
 
 def card_name():
+    if not shutil.which("nvidia-smi"):
+        return "no GPU"
     asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
                            check=True)
     return asked.stdout.splitlines()[0]
@@ -78,6 +80,9 @@ class Daemon:
 
 
 def problem_options(row):
+    """gemmctl's words for a row of a table of shapes, or for a problem's text."""
+    if isinstance(row, str):
+        return [row]
     own = {"gate_up": "--permute-x", "down": "--permute-y"}[row["layer"]]
     return ["--mode", row["mode"], "--m", row["M"], "--n", row["N"], "--k", row["K"],
             "--experts", row["experts"], "--topk", row["topk"], own]
