@@ -22,7 +22,7 @@
  *   --results  append a line per variant, and skip variants that have a line: a stopped run
  *              continues. Lines of other sources or compilers are ignored.
  *   --summary  compile nothing, print the table.
- *   --list     compile nothing, print kind, hash and config of each variant.
+ *   --list     compile nothing, print kind, hash, config and a problem of each variant.
  *
  * Exit: 0 all ok, 1 a variant refused or failed, 2 usage or fault, 77 no NVRTC.
  */
@@ -210,12 +210,20 @@ static int compile_entries(struct compiler *c, const struct kinds *k, struct res
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
-static void list(const struct kinds *k)
+static int list(const struct kinds *k, struct error *err)
 {
-    for (uint32_t i = 0; i < k->n; i++) {
+    int r = 0;
+    for (uint32_t i = 0; i < k->n && r == 0; i++) {
         const struct entry *e = &k->entries[i];
-        printf("%s\t%s\t%s\n", k->kinds[e->kind].name, e->hash, e->config);
+        struct problem p;
+        char fields[1024];
+        r = kinds_problem(k, e, &p, err);
+        if (r == 0) {
+            record_format(&p.fields, fields, sizeof(fields));
+            printf("%s\t%s\t%s\t%s\n", k->kinds[e->kind].name, e->hash, e->config, fields);
+        }
     }
+    return r;
 }
 
 /* Returns 0, 1 (a variant is not ok) or ERROR_*. */
@@ -229,7 +237,7 @@ static int run(struct compiler *c, const struct options *o, struct error *err)
     }
     r = results_init(&results, o->results, err);
     if (r == 0 && o->list) {
-        list(&k);
+        r = list(&k, err);
     } else if (r == 0) {
         r = o->summary ? 0 : compile_entries(c, &k, &results, o, err);
         r = r ? r : summary_print(&k, &results) > 0;
