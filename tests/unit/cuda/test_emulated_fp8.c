@@ -134,7 +134,8 @@ static void operand_fill(struct fp8_case *c, struct operand *o)
     }
 }
 
-/* dW: only existing columns have numbers; the gap up to the next block of an expert is zeros. */
+/* dW: only existing columns have numbers; the gap up to the next block of an expert is zeros.
+ * Scales of an expert without rows stay NaN. */
 static void operand_fill_tokens(struct fp8_case *c, struct operand *o)
 {
     for (int64_t e = 0; e < c->v.experts; e++) {
@@ -146,7 +147,7 @@ static void operand_fill_tokens(struct fp8_case *c, struct operand *o)
                 }
             }
         }
-        for (int64_t i = 0; i < o->rows && !c->v.quant->sum_block; i++) {
+        for (int64_t i = 0; i < o->rows && !c->v.quant->sum_block && c->rows[e]; i++) {
             *scale_of(o, i, e) = draw_scale(c);
         }
     }

@@ -218,14 +218,15 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
     return last;
 }
 
-/* SCALES_ROWS: multiplies the finished sums of 64 rows, from r0 on, by the scales of their rows and columns. */
+/* SCALES_ROWS: multiplies the finished sums of 64 rows, from r0 on, by the scales of their rows and columns. An expert
+ * without tokens has zeros in dW, whatever its scales are. */
 INLINE void scale_rows(const struct hopper_params *p, const struct tile *t, int r0, float acc[ACCUMULATORS])
 {
     const struct scales *sa = &p->a_scales, *sb = &p->b_scales;
     const int c0 = t->c0 + (LANE & 3) * 2;
     const char *b_from = sb->data + t->expert * sb->expert + c0 * sb->row;
     float a[2];
-    if (SCALES != SCALES_ROWS)
+    if (SCALES != SCALES_ROWS || (MODE == MODE_DW && t->rows == 0))
         return;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
