@@ -12,11 +12,11 @@ check   configs chosen by hand, of every mode, with the same data.
 late    kernels whose source is changed to promote every 256 terms: exact data show this, or the part fails.
 soak    10,000 launches of three kernels: all have the same bits.
 small   a few launches of fp8 and quantising kernels, for compute-sanitizer (sanitize.sh).
-time    single launches with cold caches, all kernels of a row in turn: the best of several configs of ours; ours with
-        bf16 operands (the analytic default); torch's grouped product of fp8 rows, with fast and with exact sums;
-        cuBLAS for dense products with blocks; DeepGEMM's kernels if $DEEPGEMM names a folder that holds its commit
-        03d0be3, the last without a library to build (`deep_gemm`, in its include folder CUTLASS eefa171's `cute` and
-        `cutlass`): it compiles with nvcc. Each expert's rows are padded to 128 there.
+time    single launches with cold caches of all rows of tests/data/shapes/moe.csv, with blocks and (4096 tokens) with rows,
+        and of forty dense products: what gemmd answers after tuning; ours with bf16 operands; torch's grouped product
+        of rows, with fast and with exact sums; cuBLASLt for dense products; DeepGEMM's kernels, with padding
+        beforehand, if $DEEPGEMM names a folder with its package `deep_gemm` (commit 54e2261), built. --csv keeps the
+        times in tests/results.
 clock   MHz right after a launch, and in the middle of a second of launches.
 
 Kernels are compiled from the library of GEMMD_LIBRARY by --jobs processes, which put them into gemmd's cache directory.
@@ -33,11 +33,12 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "bench"), str(HERE.parents[1] / "python")]
+sys.path[:0] = [str(HERE), *(str(HERE.parent / d) for d in ("bench", "results")), str(HERE.parents[1] / "python")]
 
 import fp8_check  # noqa: E402
 import fp8_times  # noqa: E402
 import gemmd  # noqa: E402
+import latest  # noqa: E402
 from fp8_check import log  # noqa: E402
 
 CHECKS = {"check": fp8_check.check, "space": fp8_check.space, "late": fp8_check.late, "soak": fp8_check.soak,
@@ -90,6 +91,9 @@ def run_parts(options):
                 log(f"DIED ({code}): {name}")
     if options.json:
         options.json.write_text(json.dumps(records, indent=1, default=str) + "\n")
+    timed = [r for r in records if r.get("times")]
+    if timed:
+        latest.keep(options, "fp8", records, timed[0]["card"])
     log(f"{time.monotonic() - began:.0f} s,", "all right" if not faults else "NOT all right")
     return 1 if faults else 0
 
@@ -105,8 +109,9 @@ def main():
     p.add_argument("--soak", type=int, default=10000, help="soak: launches of each kernel")
     p.add_argument("--no-clusters", action="store_true", help="small: no kernels in clusters")
     p.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="processes that compile")
-    p.add_argument("--only", help="rows whose name holds this text")
+    p.add_argument("--only", help="rows, or kinds of space, whose name holds this text")
     p.add_argument("--json", type=pathlib.Path)
+    latest.add_option(p)
     p.add_argument("--child", choices=PARTS, help=argparse.SUPPRESS)
     p.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     p.add_argument("--steps", type=pathlib.Path, help=argparse.SUPPRESS)

@@ -229,8 +229,9 @@ class Data:
             args.w_scale_stride_expert = b.expert
         return args
 
-    def expected(self):
-        """The output in double, in fp32's or bf16's place; dW's is added to what `fill` puts there."""
+    def expected(self, off=0):
+        """The output in double, in fp32's or bf16's place; dW's is added to what `fill` puts there. In forward and dX
+        each sum is first raised by `off` times the norm of its terms."""
         torch, row = self.torch, self.row
         out = torch.zeros(self.outs[0].shape, dtype=torch.float64, device=DEVICE)
         if row.mode == "dW":
@@ -242,7 +243,10 @@ class Data:
         if row.gathers:
             a = a[(self.gather // (row.topk if row.mode == "forward" else 1)).long()]
         for e, m in enumerate(row.rows):
-            out[at:at + m] = a[at:at + m] @ self.b.double(e).t()
+            b = self.b.double(e).t()
+            out[at:at + m] = a[at:at + m] @ b
+            if off:
+                out[at:at + m] += off * (a[at:at + m].square() @ b.square()).sqrt()
             at += m
         if row.scatters:
             to = torch.empty_like(out)

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of fp8.py that take times: time, clock."""
-import itertools
+"""The parts of fp8.py that take times: time, clock.
+
+Ours is what gemmd answers after it has tuned a row's key, with its usual budget. All kernels of a row take turns, by
+single launches with cold caches (tests/bench/measure.py)."""
+import concurrent.futures
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -11,42 +15,27 @@ import time
 import fp8_check
 import gemmd
 from fp8_check import log
-from fp8_products import BLOCK, FP32, INT32, PAIRED, SWAPPED, Data, Row, ceil_to, config, load
+from fp8_products import BLOCK, FP32, INT32, Data, Row, ceil_to, config
 from gemmd import ffi
 
+# ---- rows ----------------------------------------------------------------------------------------
 
-def time_configs(row):
-    """Configs that may win: large tiles in several orders."""
-    orders = [{}, {"GROUP_SIZE_M": 8}, {"GROUP_SIZE_M": 8, "raster": "columns"}]
+DENSE = [(1024, 1024), (4096, 1024), (1024, 2048), (6144, 1024), (1024, 3072)]  # (N, K)
+DENSE_M = [16, 32, 64, 128, 256, 512, 2048, 4096]
+
+
+def time_rows():
+    """All rows of moe.csv with scales of blocks, those of 4096 tokens also with scales of rows, and dense products."""
+    import shapes
     out = []
-    if row.mode == "dW":
-        tiles = [(256, 128, 12, 4, 1), (256, 128, 12, 3, 2), (128, 192, 12, 4, 1), (128, 128, 12, 5, 2)]
-    else:
-        tiles = [(256, 128, 12, 4, 1), (256, 128, 12, 3, 2), (128, 192, 12, 5, 1), (128, 192, 12, 4, 2), (128, 128, 12, 5, 2),
-                 (64, 192, 8, 6, 1), (64, 128, 8, 8, 1)]
-    if row.mode == "dW":
-        out += [config(row, r, c, warps, stages, tma=False, **order)
-                for (r, c, warps, stages, staging), order in itertools.product(tiles, orders[:2])]
-    for (r, c, warps, stages, staging), order in itertools.product(tiles, orders):
-        if r > 64 or row.m // row.experts <= 128:
-            out.append(config(row, r, c, warps, stages, staging, **order))
-    if row.mode != "dW" and row.quant == "fp8_block":
-        out += [config(row, *tile, swap_ab=True, **order, **more) for tile in SWAPPED for order in orders[:2]
-                for more in ({}, {"tile_scheduler": "dynamic"}, {"tma": False})
-                if tile[0] > 64 or row.m // row.experts <= 128]
-        out += [config(row, *tile, swap_ab=True, cluster_shape_mn="2x1", **order, **more) for tile in PAIRED
-                for order in orders[:2] for more in ({}, {"tile_scheduler": "dynamic"}, {"tma": False})
-                if row.m // row.experts > 128]
-    if row.mode != "dW":
-        out += [config(row, r, c, 12, stages, 1, GROUP_SIZE_M=8, tile_scheduler="dynamic", skip_rows=skip)
-                for r, c, stages in ((256, 128, 4), (128, 192, 5)) for skip in (False, True)]
-        if row.experts == 1 and row.m <= 512:
-            out += [config(row, 64, c, 8, 6, NUM_KSPLIT=s) for c in (64, 128) for s in (2, 4, 8)]
-    return out
+    for r in shapes.read_rows():
+        rows = shapes.route(r.tokens, r.experts, r.topk, 1).m_sizes
+        more = {"out": "fp32", "accumulate": True} if r.mode == "dW" else {}
+        out.append(Row(r.name, r.mode, rows, r.n, r.k, **more))
+        if r.tokens == 4096:
+            out.append(Row(f"{r.name} rows", r.mode, rows, r.n, r.k, "fp8_row"))
+    return out + [Row(f"dense {m}x{n}x{k}", "forward", [m], n, k) for n, k in DENSE for m in DENSE_M]
 
-
-
-# ---- time ----------------------------------------------------------------------------------------
 
 def spread(torch, tokens, experts):
     """Rows of each expert in a uniform random routing."""
@@ -54,26 +43,11 @@ def spread(torch, tokens, experts):
     return torch.bincount(of, minlength=experts).tolist()
 
 
-def time_rows(torch):
-    layers = [("Qwen3 gate_up", 128, 1536, 2048, 32768), ("DeepSeek-V3/EP8 gate_up", 32, 4096, 7168, 16384),
-              ("Mixtral gate_up", 8, 28672, 4096, 8192), ("gpt-oss gate_up", 32, 5760, 2880, 16384),
-              ("DeepSeek-V3/EP8 down", 32, 7168, 2048, 16384)]
-    out = []
-    for name, experts, n, k, tokens in layers:
-        rows = spread(torch, tokens, experts)
-        for mode in ("forward", "dX", "dW"):
-            more = {"out": "fp32", "accumulate": True} if mode == "dW" else {}
-            if mode == "forward" or name.startswith(("Deep", "Qwen")):
-                out.append(Row(f"{name} {mode}", mode, rows, n, k, **more))
-    out.append(Row("DeepSeek-V3/EP8 gate_up forward rows", "forward", spread(torch, 16384, 32), 4096, 7168, "fp8_row"))
-    for m, n, k in ((64, 6144, 1024), (512, 6144, 1024), (4096, 7168, 16384), (128, 7168, 16384)):
-        out.append(Row(f"dense {m} x {n} x {k}", "forward", [m], n, k))
-    return out
-
-
 def launch_of(kernel, args):
     return lambda: kernel.launch(args)
 
+
+# ---- other kernels -------------------------------------------------------------------------------
 
 def torch_rows(torch, row):
     """torch's grouped product with a scale for each row, of the same sizes: {name: function}."""
@@ -92,7 +66,7 @@ def torch_rows(torch, row):
         depth, cols = (row.k, row.n) if row.mode == "forward" else (row.n, row.k)
         a, b = codes(row.m, depth), codes(row.experts, cols, depth).transpose(-2, -1)
         sa, sb = torch.rand(row.m, device="cuda"), torch.rand(row.experts, cols, device="cuda")
-    return {f"torch rows {name}": (lambda fast=fast: torch._scaled_grouped_mm(
+    return {f"torch {name}": (lambda fast=fast: torch._scaled_grouped_mm(
         a, b, sa, sb, ends, out_dtype=torch.bfloat16, use_fast_accum=fast)) for name, fast in (("fast", True), ("exact", False))}
 
 
@@ -105,31 +79,69 @@ def torch_blocks(torch, row, data):
     padded[:, :blocks] = data.b.scales[0]
     sa = data.a.scales[0].t().contiguous().t()
     sb = padded.t()[:ceil_to(blocks, 4)]
-    return {"cuBLAS blocks": lambda: scaled_mm(a, b.t(), sa, ScalingType.BlockWise1x128, sb, ScalingType.BlockWise128x128,
+    return {"cuBLASLt": lambda: scaled_mm(a, b.t(), sa, ScalingType.BlockWise1x128, sb, ScalingType.BlockWise128x128,
                                                output_dtype=torch.bfloat16)}
 
 
-def deepgemm_blocks(torch, row, data):
-    """DeepGEMM's product of blocks with our weights; each expert's rows padded as it wants them."""
+def import_deepgemm():
     if os.environ["DEEPGEMM"] not in sys.path:
         sys.path.insert(0, os.environ["DEEPGEMM"])
     import deep_gemm
-    experts, cols, depth = data.b.codes.shape
-    step = deep_gemm.get_m_alignment_for_contiguous_layout() if experts > 1 else 1
-    rows = torch.tensor([ceil_to(m, step) for m in row.rows], device="cuda")
-    total = int(rows.sum())
-    of = torch.arange(experts, device="cuda").repeat_interleave(rows).int()
-    a = (torch.randn((total, depth), device="cuda", dtype=torch.bfloat16) * 100).to(torch.float8_e4m3fn)
-    sa = deep_gemm.get_col_major_tma_aligned_tensor(torch.rand((total, -(-depth // BLOCK)), device="cuda") / 100)
-    b, sb = data.b.codes, data.b.kept.view(experts, -(-cols // BLOCK), -(-depth // BLOCK))
+    return deep_gemm
+
+
+def deepgemm(torch, row):
+    """DeepGEMM's product with blocks, of the same sizes. Each expert's rows are padded as it wants them, and scales lie
+    as its kernels read them, so nothing is copied within the call."""
+    lib = import_deepgemm()
+    step = BLOCK if row.experts > 1 else 1
+    sizes = [ceil_to(m, step) for m in row.rows]
+    total = sum(sizes)
+
+    def operand(rows, depth):  # scales [row][block], rows contiguous
+        codes = torch.empty((rows, depth), dtype=torch.uint8, device="cuda").random_(0, 120).view(torch.float8_e4m3fn)
+        return codes, torch.rand((-(-depth // BLOCK), ceil_to(rows, 4)), device="cuda").t()[:rows]
+    if row.mode == "dW":
+        (a, sa), (b, sb) = operand(row.n, total), operand(row.k, total)
+        out = torch.zeros((row.experts, row.n, row.k), device="cuda")
+        layout = torch.tensor(sizes, dtype=torch.int32, device="cuda")
+        a, b = a.view(-1), b.view(-1)
+        return {"DeepGEMM": lambda: lib.k_grouped_fp8_gemm_nt_contiguous((a, sa), (b, sb), out, sizes, layout, c=out)}
+    depth, cols = (row.k, row.n) if row.mode == "forward" else (row.n, row.k)
+    a = operand(total, depth)
+    codes = torch.empty((row.experts, cols, depth), dtype=torch.uint8, device="cuda").random_(0, 120)
+    b = codes.view(torch.float8_e4m3fn), torch.rand((row.experts, -(-cols // BLOCK), -(-depth // BLOCK)), device="cuda")
     out = torch.empty((total, cols), device="cuda", dtype=torch.bfloat16)
-    if experts == 1:
-        return {"DeepGEMM": lambda: deep_gemm.gemm_fp8_fp8_bf16_nt((a, sa), (b[0], sb[0]), out)}
-    return {"DeepGEMM": lambda: deep_gemm.m_grouped_gemm_fp8_fp8_bf16_nt_contiguous((a, sa), (b, sb), out, of)}
+    if row.experts == 1:
+        return {"DeepGEMM": lambda: lib.fp8_gemm_nt(a, (b[0][0], b[1][0]), out)}
+    of = torch.cat([torch.tensor([e] * m + [-1] * (size - m)) for e, (m, size) in enumerate(zip(row.rows, sizes))]).int().cuda()
+    return {"DeepGEMM": lambda: lib.m_grouped_fp8_gemm_nt_contiguous(a, b, out, of)}
+
+
+def compile_deepgemm(rows):
+    """In another process: launches DeepGEMM's kernels of these rows, which compiles them into DeepGEMM's cache."""
+    import torch
+    for row in rows:
+        try:
+            deepgemm(torch, row)["DeepGEMM"]()
+            torch.cuda.synchronize()
+        except Exception as e:  # pylint: disable=broad-except
+            return f"{row.name}: {str(e).splitlines()[0][:200]}"
+    return None
+
+
+def compile_all_deepgemm(rows, processes):
+    at, groups = time.monotonic(), {}
+    for row in rows:
+        if row.quant == "fp8_block":
+            groups.setdefault((row.mode == "dW", *((row.k, row.n) if row.mode == "dX" else (row.n, row.k))), []).append(row)
+    with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        errors = [e for e in pool.map(compile_deepgemm, groups.values()) if e]
+    log(f"DeepGEMM: compiled in {time.monotonic() - at:.0f} s", *errors[:4])
 
 
 def bf16_of(torch, row):
-    """Ours and torch's with bf16 operands of the same sizes."""
+    """Ours with bf16 operands of the same sizes: the analytic default."""
     kernel = gemmd.compile_kernel(row.problem("none"))
 
     def make(*shape):
@@ -148,27 +160,49 @@ def bf16_of(torch, row):
     work = torch.zeros(max(256, need), dtype=torch.uint8, device="cuda")
     args.workspace, args.workspace_bytes = work.data_ptr(), work.numel()
     keep = (x, dy, w, out, sizes, work)
-    ends = sizes.cumsum(0).int()
-    out = {"ours bf16": lambda keep=keep: kernel.launch(args)}
-    if row.mode != "dW":
-        a, b = (x, w.transpose(-2, -1)) if row.mode == "forward" else (dy, w)
-        out["torch bf16"] = lambda: torch._grouped_mm(a, b, offs=ends)
-    return out
+    return {"ours in bf16": lambda keep=keep: kernel.launch(args)}
 
 
-def screen(clock, kernels, most=3):
-    """The fastest few of the configs, by three samples each."""
-    times = clock.run(kernels, 3)
-    return sorted(kernels, key=lambda t: statistics.median(times[t]))[:most]
+# ---- tuning --------------------------------------------------------------------------------------
 
+def tune_all(torch, options, rows, deadline):
+    """{row: (kernel, config)}: what gemmd answers, by two clients at once."""
+    from tune_layers import Daemon
+    work = options.steps.parent / "gemmd"
+    work.mkdir(exist_ok=True)
+    at, daemon = time.monotonic(), Daemon(options.build, "cuda:0", work)
+
+    def ask(rows):
+        out = {}
+        with gemmd.Client(socket=f"{work}/gemmd.sock") as client:
+            for row in rows:
+                left = deadline - time.monotonic()
+                try:
+                    out[row] = client.get(row.problem(), deadline_ms=max(1, int(1000 * left)), fallback=False) if left > 0 else None
+                except gemmd.GemmdError as e:
+                    log(f"not tuned: {row.name}: {str(e)[:200]}")
+        return out
+    try:
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            answers = {row: a for part in pool.map(ask, (rows[::2], rows[1::2])) for row, a in part.items() if a}
+        tuned = {row: a for row, a in answers.items() if a.tier == "exact"}
+        log(f"tuned {len(tuned)} of {len(rows)} keys in {time.monotonic() - at:.0f} s")
+        with gemmd.Client(socket=f"{work}/gemmd.sock") as client:
+            return {row: (client.kernel(row.problem(), a), str(a.config), a.reference_us) for row, a in tuned.items()}
+    finally:
+        daemon.stop()
+
+
+# ---- time ----------------------------------------------------------------------------------------
 
 def add_peers(torch, row, data, candidates, faults):
-    peers = [("bf16", lambda: bf16_of(torch, row)), ("rows", lambda: torch_rows(torch, row))]
-    if row.experts == 1 and row.quant == "fp8_block":
-        peers.append(("blocks", lambda: torch_blocks(torch, row, data)))
-    if os.environ.get("DEEPGEMM") and row.mode != "dW" and row.quant == "fp8_block":
-        peers.append(("DeepGEMM", lambda: deepgemm_blocks(torch, row, data)))
-    for name, make in peers:
+    peers = []
+    if row.quant == "fp8_row":
+        peers = [lambda: torch_rows(torch, row)]
+    else:
+        peers += [lambda: torch_blocks(torch, row, data)] if row.experts == 1 else [lambda: bf16_of(torch, row)]
+        peers += [lambda: deepgemm(torch, row)] if os.environ.get("DEEPGEMM") else []
+    for make in peers:
         try:
             more = make()
             for f in more.values():
@@ -176,50 +210,58 @@ def add_peers(torch, row, data, candidates, faults):
             torch.cuda.synchronize()
             candidates.update(more)
         except Exception as e:  # pylint: disable=broad-except
-            faults[name] = (type(e).__name__ + " " + str(e)).splitlines()[0][:200]
+            faults.append((type(e).__name__ + " " + str(e)).splitlines()[0][:200])
 
 
-def time_one(torch, measure, row):
-    clock = measure.DeviceClock(torch, "cuda", gap_ms=3)
+def time_one(torch, clock, row, tuned):
     data = Data(torch, row)
-    args = data.args()
-    kernels = {}
-    for text in time_configs(row):
-        kernel = load(row, text)
-        if kernel:
-            kernels[text] = launch_of(kernel, args)
-    candidates, faults = {t: kernels[t] for t in screen(clock, kernels)}, {}
+    kernel, text, _ = tuned
+    candidates, faults = {"ours": launch_of(kernel, data.args())}, []
     add_peers(torch, row, data, candidates, faults)
-    times = {name: statistics.median(t) for name, t in clock.run(candidates, 9).items()}
-    best = min((t for t in kernels if t in times), key=times.get)
-    result = {"row": row.name, "config": best, "us": times[best], "tflops": row.flops() / times[best] / 1e6, "faults": faults,
-              "others": {k: v for k, v in times.items() if k not in kernels},
-              "ours": {k: v for k, v in times.items() if k in kernels}}
-    ratios = "  ".join(f"{k} {v / times[best]:.2f}" for k, v in result["others"].items())
-    log(f"{row.name:36} {times[best]:8.1f} us {result['tflops']:6.0f} TFLOP/s  {ratios}")
-    log("   ", best)
-    for name, fault in faults.items():
-        log("    without", name + ":", fault)
-    return result
+    samples = clock.run(candidates, 15 if row.flops() < 1e11 else 7)
+    us = {name: statistics.median(t) for name, t in samples.items()}
+    ratios = "  ".join(f"{k} {v / us['ours']:.2f}" for k, v in us.items() if k != "ours")
+    log(f"{row.name:42} {us['ours']:8.1f} us {row.flops() / us['ours'] / 1e6:6.0f} TFLOP/s  {ratios}", *faults)
+    return {"row": row.name, "mode": row.mode, "quant": row.quant, "experts": row.experts, "m": row.m, "config": text, "us": us,
+            "tflops": row.flops() / us["ours"] / 1e6, "faults": faults}
+
+
+def mean(values):
+    return statistics.geometric_mean(values)
+
+
+def summary(results):
+    """Geometric mean and least ratio of each comparison."""
+    import latest
+    ratios = {}
+    for workload, peer, _, ours, theirs, _ in latest.fp8([{"part": "time", "times": results}]):
+        ratios.setdefault((workload, peer), []).append(theirs / ours)
+    for (workload, peer), r in ratios.items():
+        log(f"{workload} | {peer}: {len(r)} rows, mean {mean(r):.3f}, least {min(r):.2f}")
 
 
 def measure_times(torch, options, record, deadline):
     import measure
-    rows = [r for r in time_rows(torch) if not options.only or options.only in r.name]
-    if not options.start:
-        fp8_check.compile_all({r: time_configs(r) for r in rows}, options.jobs)
-    steps, record["times"] = fp8_check.Steps(options.steps, options.start, 60), []
-    for row in rows:
+    rows = [r for r in time_rows() if not options.only or options.only in r.name]
+    began, record["card"], record["times"] = time.monotonic(), torch.cuda.get_device_name(), []
+    if not options.start and os.environ.get("DEEPGEMM"):
+        compile_all_deepgemm(rows, options.jobs)
+    tuned = tune_all(torch, options, rows, began + 0.65 * (deadline - began))
+    steps, clock = fp8_check.Steps(options.steps, options.start, 60), measure.DeviceClock(torch, "cuda", gap_ms=2)
+    rows = [r for r in rows if r in tuned]
+    for i, row in enumerate(rows):
         if not steps.begin(row.name):
             continue
         if time.monotonic() > deadline:
-            log("time: out of time at", row.name)
+            log(f"time: out of time, {len(rows) - i} rows are left over, the first is {row.name}")
             break
         try:
-            record["times"].append(time_one(torch, measure, row))
-        except gemmd.GemmdError as e:
+            record["times"].append(time_one(torch, clock, row, tuned[row]))
+        except (gemmd.GemmdError, measure.CannotTime) as e:
             log("FAULT", row.name, "|", str(e)[:300])
+        steps.end()
         torch.cuda.empty_cache()
+    summary(record["times"])
 
 
 # ---- clock ---------------------------------------------------------------------------------------

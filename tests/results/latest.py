@@ -116,6 +116,22 @@ def dense_peers(record):
                    us.get("ours"), min(theirs), "us")
 
 
+def fp8(record):
+    """Figures of fp8.py's part time."""
+    for r in (r for part in record for r in part.get("times", [])):
+        us, case, dense = r["us"], r["row"], r["experts"] == 1
+        by = {"ours in bf16": us.get("ours in bf16"), "DeepGEMM": us.get("DeepGEMM")}
+        product = "dW, added in fp32" if r["mode"] == "dW" else "forward and dX"
+        if dense:
+            by = {"cuBLASLt or DeepGEMM": min((us[p] for p in ("cuBLASLt", "DeepGEMM") if p in us), default=None)}
+            product = f"dense, {'16 to 256' if r['m'] <= 256 else '512 to 4096'} rows"
+        if r["quant"] == "fp8_row":
+            by, product = {"torch._scaled_grouped_mm, fast": us.get("torch fast")}, "scales of rows"
+        for peer, theirs in by.items():
+            if theirs:
+                yield f"fp8, {product}", peer, case, us["ours"], theirs, "us"
+
+
 def tune_times(record):
     for what, workload in (("cold", "tune one key, nothing compiled"), ("warm", "tune one key, kernels compiled")):
         rows = record.get(what) or []
@@ -273,7 +289,7 @@ def defaults(text):
 
 
 OF_TEXT = (power, flips, regret, defaults)
-OF_JSON = (moe_peers, dense_peers, tune_times, moe_layer, model_steps, rank_steps, triton_ranks, bucket_loss, fresh_regret,
+OF_JSON = (moe_peers, dense_peers, fp8, tune_times, moe_layer, model_steps, rank_steps, triton_ranks, bucket_loss, fresh_regret,
            tune_layers, cold_ranks, meeting, fairness, kills, stops, serving)
 READERS = {f.__name__: f for f in OF_TEXT + OF_JSON}
 

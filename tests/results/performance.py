@@ -25,6 +25,7 @@ CARDS = {
 COMMANDS = {
     "moe_peers": "tests/bench/moe_peers.py --build build --csv [--deepgemm DIR] [--unsloth DIR]",
     "dense_peers": "tests/bench/dense_peers.py --build build --csv",
+    "fp8": "DEEPGEMM=DIR tests/gpu/fp8.py --build build --parts time --csv",
     "moe_layer": "tests/gpu/moe_layer.py --build build --stages layer,graph --csv",
     "model_steps": "tests/gpu/model_steps.py --build build --csv [--wait cached]",
     "rank_steps": "tests/gpu/rank_steps.py --build build --ranks 4 --csv [--wait boundary]",
