@@ -3,8 +3,8 @@
 # run.sh OUTDIR BUILD_DIR: every GPU test, logs into OUTDIR, a short summary last. Exit 0 when all
 # passed, 77 without a GPU. GEMMD_TEST_ALL=1 takes every variant of the space (minutes more);
 # GEMMD_BENCH_SECONDS: seconds for recording a landscape (default 60). On a Hopper GPU hopper_bench checks
-# its first set of variants (hopper/cases.h), some in repeated launches; then sanitize.sh runs. On other
-# GPUs both are skipped.
+# its first set of variants (hopper/cases.h), some in repeated launches; then sanitize.sh runs. fp8.py launches
+# every variant of the fp8 kernels, and sanitize_fp8.sh some. On other GPUs these are skipped.
 set -u
 out=$1 build=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -50,6 +50,8 @@ step seams 300 env GEMMD_LIBRARY="$build/client/libgemmd.so" sh -c \
     'python3 -m pytest -q -p no:cacheprovider "$1" || { code=$?; [ $code != 5 ] || exit 77; exit $code; }' sh "$here/test_seams.py"
 step batch_invariant 90 python3 "$here/batch_invariant.py" --build "$build"
 step quantise 300 python3 "$here/quantise.py" --build "$build" --sizes 16384x2048 --budget 24
+step fp8 300 python3 "$here/fp8.py" --build "$build" --parts space,late,soak --seconds 280
+step sanitize_fp8 300 "$here/sanitize_fp8.sh" "$out" "$build"
 step bench 120 "$bench" "$out/landscape.csv" --seconds "${GEMMD_BENCH_SECONDS:-60}"
 if command -v compute-sanitizer > /dev/null; then
     for tool in memcheck racecheck; do
