@@ -20,10 +20,11 @@
 struct hopper_facts;
 
 enum {
-    FP8_DEPTH = 128,        /* length of a block of the reduction, in elements */
-    FP8_UNIT = 2,           /* elements that the template counts as one */
-    FP8_SWAPPED_MOST = 176, /* most routed rows of a scattered or paired tile with swap_ab */
-    FP8_SUMS_MOST = 192,    /* registers of a consumer's thread for sums and temporary sums */
+    FP8_DEPTH = 128,              /* length of a block of the reduction, in elements */
+    FP8_UNIT = 2,                 /* elements that the template counts as one */
+    FP8_SWAPPED_MOST = 176,       /* most routed rows of a scattered or paired tile with swap_ab */
+    FP8_SUMS_MOST = 192,          /* registers of a consumer's thread for sums and temporary sums */
+    FP8_GATHERED_SUMS_MOST = 168, /* the same, where rows are gathered in dynamic pairs of tiles */
 };
 
 void fp8_twin(const struct gemm *v, struct gemm *twin);
