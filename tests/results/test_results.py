@@ -53,6 +53,16 @@ def test_a_later_run_of_some_workloads_leaves_the_others(folder):
     assert shown["dX"]["ratio"] == 2
 
 
+def test_times_of_fp8_are_beside_the_better_peer(folder):
+    row = {"row": "a", "quant": "fp8_block", "mode": "forward", "m": 64, "experts": 1,
+           "us": {"ours": 10.0, "cuBLASLt": 12.0, "DeepGEMM": 11.0}}
+    latest.add("fp8", "h200", [{"part": "clock"}, {"part": "time", "times": [
+        row, {**row, "mode": "dW", "experts": 8, "us": {"ours": 10.0, "DeepGEMM": 15.0}}]}])
+    ratios = {r["workload"]: (r["peer"], r["ratio"]) for r in performance.lines("fp8", "h200")}
+    assert ratios == {"fp8, dense, 16 to 256 rows": ("cuBLASLt or DeepGEMM", pytest.approx(1.1)),
+                      "fp8, dW, added in fp32": ("DeepGEMM", pytest.approx(1.5))}
+
+
 def test_of_rates_more_is_better(folder):
     latest.append("serving", "host", [("hits", "redis", "", 300, 100, "1/s")], "2026-01-01")
     assert next(performance.lines("serving", "host"))["ratio"] == 3
