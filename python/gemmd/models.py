@@ -69,11 +69,19 @@ def model_shape(config):
     return {name: _read(text or config, name) for name in NUMBERS}
 
 
+def _fp8_problems(shape, tokens, modes):
+    """The launches of gemmd.torch.fp8 in training steps of a layer: products and quantisers."""
+    from gemmd.torch.fp8.product import calls_of_layer
+    calls = [call for t in tokens for call in calls_of_layer(t, **shape) if call.n == 0 or call.mode in modes]
+    return [call.problem() for call in dict.fromkeys(calls)]
+
+
 def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[str, Sequence[str]] = MODES,
-                   dtype: str = "bf16", batch_invariant: bool = False) -> List[Problem]:
+                   dtype: str = "bf16", batch_invariant: bool = False, quant: Optional[str] = None) -> List[Problem]:
     """The layer's products for each number of tokens, in each mode: the first GEMM (W [experts, 2 *
     inter, hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y). batch_invariant:
-    of forward and dX; dW sums over the batch."""
+    of forward and dX; dW sums over the batch. quant "fp8_block": the products and the quantisers of
+    gemmd.torch.fp8, which needs PyTorch."""
     modes = [modes] if isinstance(modes, str) else list(modes)
     tokens = list(tokens) if hasattr(tokens, "__iter__") else [operator.index(tokens)]
     if not set(modes) <= set(MODES):
@@ -81,6 +89,10 @@ def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[
     if min(tokens, default=1) < 1:
         raise ValueError(f"tokens is {tokens}: each a number from 1 on")
     s = model_shape(config)
+    if quant not in (None, "none", "fp8_block"):
+        raise ValueError(f'quant is "{quant}": fp8_block, or None')
+    if quant == "fp8_block":
+        return _fp8_problems(s, tokens, modes)
     layers = (({"n": 2 * s["inter"], "k": s["hidden"], "permute_x": True}),
               ({"n": s["hidden"], "k": s["inter"], "permute_y": True}))
     return [Problem(m=t * s["topk"], mode=mode, dtype_in=dtype, experts=s["experts"],
@@ -175,7 +187,8 @@ def _device_of_torch():
 def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequence[str] = MODES,
              dtype: str = "bf16", deadline_s: Optional[float] = None,
              client: Optional[Client] = None, device: Optional[str] = None,
-             progress: Optional[OnProgress] = None, batch_invariant: bool = False, **query: Any) -> Rows:
+             progress: Optional[OnProgress] = None, batch_invariant: bool = False,
+             quant: Optional[str] = None, **query: Any) -> Rows:
     """Tunes the unknown keys of a model's MoE layers, and returns the answers as Rows, in the order
     of model_problems().
 
@@ -187,13 +200,14 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
     client: a Client; None: makes a Client for `device`. device: as for a Client; None: the current
         GPU of PyTorch, when PyTorch is imported and has a GPU. progress, budget, ...: as for
         Client.get(); deadline_ms then applies to each key. batch_invariant: as in a job with
-        gemmd.torch.configure(batch_invariant=True).
+        gemmd.torch.configure(batch_invariant=True). quant: "fp8_block" for a job with gemmd.torch.fp8
+        or experts_implementation="gemmd_fp8".
     A missing daemon is a warning, no error: the job can go on. An impossible product is a warning
     too, and its row is the GemmdError. TypeError or Invalid for a query that is invalid for any
     problem.
     """
     make_query(**query)
-    problems = model_problems(model_config, tokens, modes, dtype, batch_invariant)
+    problems = model_problems(model_config, tokens, modes, dtype, batch_invariant, quant)
     until = None if deadline_s is None else time.monotonic() + deadline_s
     own = client is None
     client = client or Client(device=device or _device_of_torch(), lazy=True)

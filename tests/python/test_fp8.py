@@ -2,6 +2,7 @@
 """gemmd.torch.fp8 on the CPU: results and gradients against sums in double over numbers that this file quantises."""
 import gc
 import math
+import sys
 import warnings
 
 import pytest
@@ -10,6 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed for this P
 if not hasattr(torch.library, "register_autograd"):
     pytest.skip(f"PyTorch {torch.__version__} is older than 2.4", allow_module_level=True)
 
+import gemmd  # noqa: E402
 import gemmd.torch as gt  # noqa: E402
 from gemmd.torch import fp8, override, plans, scaled, scaled_grouped_mm  # noqa: E402
 from gemmd.torch.fp8 import seen, weights  # noqa: E402
@@ -375,6 +377,26 @@ def test_of_many_rows_the_fp8_columns_are_kept():
     wide = (2048 + 127 * E) // 128 * 128
     assert {p.kept_bytes for p, _ in seen.products() if p.mode == "forward"} == {wide * K + wide // 128 * K * 4}
     assert "both" in {p["mode"] for p in gt.status()}
+
+
+def test_the_report_says_why_fp8_gains_nothing(monkeypatch):
+    monkeypatch.setattr(sys.modules["gemmd.torch.fp8.report"], "_measure", lambda product: (1.0, 1.0))
+    (x, w), (m_sizes, _) = operands(), routing()
+    fp8.grouped_gemm(x, w, m_sizes, main_grad=torch.zeros(w.shape)).sum().backward()
+    notes = {r["mode"]: r["note"] for r in fp8.report()}
+    assert "fp32 gradients" in notes["dW"] and f"({T // E} rows an expert" in notes["forward"] and "rows an expert" in notes["dX"]
+
+
+def test_a_models_fp8_keys_are_those_of_its_layers():
+    problems = gemmd.model_problems({"experts": E, "topk": TOPK, "hidden": K, "inter": N}, TOKENS, quant="fp8_block")
+    gt.configure(enabled=False)
+    first, second = (torch.zeros(s, dtype=BF16) for s in ((E, 2 * N, K), (E, K, N)))
+    fp8.prepare_layer(torch.zeros(TOKENS, K, dtype=BF16), first, second, TOPK, False)
+    asked = [plans.plans._problem(call) for call in plans.plans._plans]
+    assert len(problems) == len(asked) and all(p in problems for p in asked)
+    assert {p.mode for p in problems} >= {"forward", "dX", "dW"} and any("mode=weights" in (p.text or "") for p in problems)
+    with pytest.raises(ValueError, match="quant is"):
+        gemmd.model_problems("qwen3-30b-a3b", 8, quant="fp8_row")
 
 
 # ---- linear_a8w8 --------------------------------------------------------------------------------

@@ -131,6 +131,14 @@ def _prepare(x, w, routing, summed, main_grad, scale_type, plan):
         plans.prepare(_calls_of_a_step(x.shape[0], w, routing, summed, main_grad, scale_type, plan))
 
 
+def calls_of_layer(tokens, experts, topk, hidden, inter):
+    """All launches in fp8 of a training step of a layer with SwiGLU, weights [experts, out, in] in bf16."""
+    first, second = (torch.empty((experts, *size), dtype=torch.bfloat16, device="meta")
+                     for size in ((2 * inter, hidden), (hidden, inter)))
+    return [call for w, rows, summed in ((first, tokens, False), (second, tokens * topk, True))
+            for call in _calls_of_a_step(rows, w, Routing(topk, not summed, summed, False), summed, None, "fp32", "fp8")]
+
+
 def prepare_layer(x, first, second, topk, transposed, meanwhile=None):
     """As gemmd.torch.launch.prepare_layer(), in fp8: asks for both products of a layer in all modes."""
     key = "fp8", x.shape[0], first.device, first.shape, second.shape, first.dtype, topk, transposed, _hook

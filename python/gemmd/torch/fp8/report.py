@@ -12,6 +12,7 @@ from gemmd.torch.shapes import Flags
 
 FIELDS = ("mode", "M", "N", "K", "experts", "runs", "calls", "kept_bytes", "fp8_us", "bf16_us", "gain", "note")
 GAIN_LEAST = 1.05  # below, the noise of a measurement may be all of the gain
+FEW_ROWS = 256  # of an expert: with fewer, reading the weights takes the time
 
 
 def _operands(p, n, k):
@@ -50,11 +51,19 @@ def _measure(p):
     return tuple(statistics.median(column) for column in zip(*times))
 
 
+def _reason(p):
+    """Why fp8 gains nothing, where the product's sizes tell."""
+    if p.mode == "dW" and p.dtype_out == torch.float32:
+        return " (the traffic of fp32 gradients takes the time)"
+    rows = p.rows // p.w_shape[0]
+    return f" ({rows} rows an expert: reading the weights takes the time)" if rows < FEW_ROWS else ""
+
+
 def _note(p, gain):
     if gain is None:
         return ""
     if p.place == "fp8" and gain < GAIN_LEAST:
-        return "fp8 gains nothing here: see stay_bf16()"
+        return f"fp8 gains nothing here{_reason(p)}: see stay_bf16()"
     return "fp8 would gain" if p.place == "bf16" and gain >= GAIN_LEAST else ""
 
 
