@@ -65,6 +65,7 @@ def test_the_quantisers_bytes_are_those_of_plain_pytorch():
     def run():
         by_token = scaled.Gather(gather, TOPK)
         return [scaled.quantise_rows(x, T, None, "fp32"), scaled.quantise_rows(x, T, None, "pow2", by_row=True),
+                plain.Scaled(*(t.unsqueeze(-1) if t.dim() == 1 else t for t in scaled.quantise_whole_rows(x, "fp32"))),
                 *scaled.quantise_columns(x[:TOKENS], T, m_sizes, by_token, "fp32", both=True),
                 scaled.quantise_columns(x, T, m_sizes, None, "pow2")[1], *scaled.quantise_weights(w, "fp32")]
     ours = run()
@@ -205,11 +206,11 @@ def test_installed_scaled_products_are_pytorchs():
     finally:
         gt.uninstall()
     print(*rows, sep="\n")
-    assert (rows[0]["dtype"], rows[0]["gemmd"], rows[0]["pytorch"]) == ("float8_e4m3fn", 3, 0)
+    assert [(r["dtype"], r["gemmd"], r["pytorch"]) for r in rows[:2]] == [("float8_e4m3fn", 3, 0), ("float8_e4m3fn", 1, 0)]
     exact, fast, public, dw = run()
     assert error(ours[0], exact) < 5e-3 and error(ours[2], public) < 5e-3 and torch.equal(ours[0], ours[1])
     print(f"PyTorch's fast accumulation differs from ours by {error(fast, ours[1]):.1e}")
-    assert torch.equal(ours[3], dw)
+    assert error(ours[3], dw) < 5e-3
     assert errors == [error_of(i) for i in range(5)]
 
 
