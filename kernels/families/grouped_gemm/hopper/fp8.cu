@@ -16,25 +16,6 @@
  */
 #if FP8
 #ifndef HOPPER_EMULATED
-INLINE float shared_scale(u32 at)
-{
-    float r;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(r) : "r"(at) : "memory");
-    return r;
-}
-
-INLINE void shared_scales(u32 at, float *a, float *b)
-{
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(*a), "=f"(*b) : "r"(at) : "memory");
-}
-
-INLINE float global_scale(const char *from)
-{
-    float r;
-    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
-    return r;
-}
-
 /* Adds the temporary sums 8 g to 8 g + 7 of a wgmma of n columns, each times its scale, to d. */
 #define PROMOTE_8(n, g)                                                                            \
     asm volatile("fma.rn.f32 %0, s" #n "_" g "0, %8, %0;\n\tfma.rn.f32 %1, s" #n "_" g "1, %9, %1;\n\t"   \
@@ -80,57 +61,44 @@ INLINE void promote_8(float *d, int g, const float s[8], int width)
 /* The first row of this lane among the 64 rows of a wgmma; the second row is 8 below. */
 #define LANE_ROW ((THREAD >> 5 & 3) * 16 + (LANE >> 2))
 
-/* Scales of a stage that a lane keeps while it multiplies: B's, if a group of columns has one. */
-#define GROUP_SCALES (SCALES == SCALES_BLOCKS && !SWAP_AB)
-struct kept_scales {
-    float b[GROUP_SCALES ? GROUPS : 1];
+/* Scales of a lane's rows of a wgmma: of the rows r and r + 8, for each group of columns. */
+struct row_scales {
+    float of[ROW_SCALES ? GROUPS : 1][2];
 };
 
-INLINE struct kept_scales keep_scales(u32 scales)
+INLINE void load_row_scales(struct row_scales *s, u32 scales, int row)
 {
-    struct kept_scales k;
-    k.b[0] = 1.0f;
 #pragma unroll
-    for (int g = 0; GROUP_SCALES && g < GROUPS; g++)
-        k.b[g] = shared_scale(scales + (SCALES_A + g) * 4);
-    return k;
+    for (int g = 0; ROW_SCALES && g < GROUPS; g++)
+        shared_scales(scales + (g * LINES + row_place(row)) * 4, &s->of[g][0], &s->of[g][1]);
 }
 
 /* Scales of B's columns, of groups of 16 columns: this lane has two of every 8. A lane reads them COLUMNS_AHEAD groups
  * ahead, the first while wgmma runs. */
-#define COLUMNS_AHEAD (OUT_FP32 && !TMA_STORE ? 1 : 2) /* additions by threads leave fewer registers */
+#define COLUMNS_AHEAD (MODE == MODE_DW && MMAS > 1 ? 1 : 2) /* as registers allow */
 struct column_scales {
-    float b[COLUMNS_AHEAD][4];
+    u32 of[COLUMNS_AHEAD][4];
 };
 
-INLINE void load_columns(struct column_scales *c, int g, u32 b_scales, int width)
+INLINE void load_column_scales(struct column_scales *s, int g, u32 scales, int width)
 {
-    const u32 at = b_scales + (g * 16 + (LANE & 3) * 2) * 4;
-    float *b = c->b[g % COLUMNS_AHEAD];
-    if (!COLUMN_SCALES || g * 16 >= width)
-        return;
-    shared_scales(at, &b[0], &b[1]);
-    if (g * 16 + 8 < width)
-        shared_scales(at + 32, &b[2], &b[3]);
+    if (COLUMN_SCALES && g * 16 < width)
+        shared_load16(s->of[g % COLUMNS_AHEAD], scales + (g * 16 + (LANE & 3) * 4) * 4);
 }
 
-/* Adds the temporary sums of 64 rows, times a[0] (a[1]: 8 rows below) and the scales of B, to `acc`. */
-INLINE void promote(float acc[ACCUMULATORS], const float a[2], const struct kept_scales *k, struct column_scales *c,
-                    u32 b_scales, int width)
+/* Adds the temporary sums of 64 rows, times the scales of their rows and columns, to `acc`. */
+INLINE void promote(float acc[ACCUMULATORS], const struct row_scales *r, struct column_scales *c, u32 scales, int width)
 {
 #pragma unroll
     for (int g = 0; g < (width + 15) / 16; g++) { /* 16 columns */
+        const float *row = r->of[SCALES == SCALES_BLOCKS && !SWAP_AB ? g * 16 / GROUP : 0];
         float s[8];
 #pragma unroll
-        for (int i = 0; i < 8; i += 4) {
-            const float b0 = COLUMN_SCALES ? c->b[g % COLUMNS_AHEAD][i / 2] : k->b[GROUP_SCALES ? g * 16 / GROUP : 0];
-            const float b1 = COLUMN_SCALES ? c->b[g % COLUMNS_AHEAD][i / 2 + 1] : b0;
-            s[i] = a[0] * b0;
-            s[i + 1] = a[0] * b1;
-            s[i + 2] = a[1] * b0;
-            s[i + 3] = a[1] * b1;
+        for (int i = 0; i < 8; i++) {
+            const float column = COLUMN_SCALES ? bits_float(c->of[g % COLUMNS_AHEAD][i / 4 * 2 + (i & 1)]) : 1.0f;
+            s[i] = !ROW_SCALES ? column : COLUMN_SCALES ? row[i >> 1 & 1] * column : row[i >> 1 & 1];
         }
-        load_columns(c, g + COLUMNS_AHEAD, b_scales, width);
+        load_column_scales(c, g + COLUMNS_AHEAD, scales, width);
         promote_8(acc + g * 8, g, s, width);
     }
 }
@@ -163,32 +131,25 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
             acc[i][j] = 0.0f;
 #pragma unroll 1
     for (int block = 0; block < blocks; block++) {
-        const u32 scales = scales_at(shared, at.stage), b_scales = scales + SCALES_A * 4;
-        struct kept_scales kept;
+        const u32 scales = scales_at(shared, at.stage);
         wait_full(shared, &at);
 #pragma unroll
         for (int i = 0; i < mmas; i++) {
-            float a[2] = {1.0f, 1.0f};
+            const int r = consumer * ROWS_EACH + i * 64; /* SWAP_AB: rows are weights */
+            const u32 of_columns = scales + (SWAP_AB ? r / GROUP * LINES : TILE_R) * 4;
+            struct row_scales rows;
+            struct column_scales columns;
             multiply_128(acc, consumer_a + at.stage * STAGE_BYTES + i * SLAB_BYTES,
                          operands + at.stage * STAGE_BYTES + A_BYTES, width);
             /* The scales' latency passes while wgmma runs. */
-            if (i == 0)
-                kept = keep_scales(scales);
-            if (SWAP_AB) {
-                a[0] = a[1] = shared_scale(scales + (consumer * (ROWS_EACH / 64) + i) * 4);
-            } else if (SCALES != SCALES_ROWS) {
-                const u32 row = scales + (consumer * ROWS_EACH + i * 64 + LANE_ROW) * 4;
-                a[0] = shared_scale(row);
-                a[1] = shared_scale(row + 32);
-            }
-            struct column_scales columns;
+            load_row_scales(&rows, scales, r + LANE_ROW);
 #pragma unroll
             for (int g = 0; g < COLUMNS_AHEAD; g++)
-                load_columns(&columns, g, b_scales, width);
+                load_column_scales(&columns, g, of_columns, width);
             WGMMA_WAIT(0);
             if (!COLUMN_SCALES && i == mmas - 1 && (!KSPLIT || block < blocks - 1))
                 give_stage(shared, at.stage);
-            promote(acc[i], a, &kept, &columns, b_scales, width);
+            promote(acc[i], &rows, &columns, of_columns, width);
         }
         if (COLUMN_SCALES) { /* all lanes have read B's scales */
             warp_barrier();

@@ -97,8 +97,10 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         for (int j = 0; j < COPIES; j++)
             offset[j] = index[j] < 0 ? NOWHERE : row_offset(p, index[j]);
 #if FP8
-        int token[SCALED];
-        find_scaled(p, index, token);
+        struct lines lines;
+        struct carried scales;
+        find_tokens(p, index, &lines);
+        load_scales(p, &t, &lines, first, &scales);
 #endif
         if (FETCH_AHEAD) {
             walk_on(shared, &w, number);
@@ -117,7 +119,9 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             copy_block(p, offset, d,
                        shared + stage * STAGE_BYTES + GATHERED_AT + swizzled_start());
 #if FP8
-            copy_gathered_scales(p, &this_one, token, first + block, scales_at(shared, stage));
+            give_scales(&scales, scales_at(shared, stage), full_barrier(shared, stage));
+            if (block + 1 < blocks)
+                load_scales(p, &this_one, &lines, first + block + 1, &scales);
 #endif
             copies_arrive(full_barrier(shared, stage));
             place_next(&at);

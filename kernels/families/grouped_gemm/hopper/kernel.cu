@@ -22,7 +22,7 @@ INLINE void init_barriers(u32 shared)
         /* arrivals per phase: full: the thread that announces TMA's bytes, and each gathering thread; empty: each warp
          * of the tile's consumers, in all thread blocks of the cluster */
 #if FP8
-        barrier_init(full_barrier(shared, i), 1 + (SCALE_WARP ? 32 : GATHERERS));
+        barrier_init(full_barrier(shared, i), 1 + GATHERERS + SCALE_WARPS);
 #else
         barrier_init(full_barrier(shared, i), 1 + GATHERERS);
 #endif
@@ -165,7 +165,7 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
         if (CLUSTER > 1)
             set_up_everywhere();
 #if FP8
-        if (SCALE_WARP && uniform(THREAD >> 5) == 3)
+        if (SCALE_WARP && uniform(THREAD >> 5) >= 4 - SCALE_WARPS)
             produce_scales(&p, &s, shared, tiles);
         else
 #endif

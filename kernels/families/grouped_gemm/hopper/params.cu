@@ -162,19 +162,20 @@
 #define SUMS_MOST (GATHER ? 176 : 192) /* registers for sums and waiting pieces; a gathering producer takes some */
 
 #if FP8
-/* fp8.cu: floats that a stage has for A and for B. A group of columns has one scale of 128 x 128 elements: GROUP is
- * the largest power of two that divides the tile's width and 128. */
-#define SCALES_BLOCKS 0 /* A: 1 x 128 elements; B: 128 x 128 */
-#define SCALES_LINES 1  /* A and B: 1 x 128 */
-#define SCALES_ROWS 2   /* A and B: a scale for each row, after the sum */
-#define GROUP (TILE_C % 128 == 0 ? 128 : TILE_C % 64 == 0 ? 64 : TILE_C % 32 == 0 ? 32 : 16)
-#define GROUPS (TILE_C / GROUP)
-/* SWAP_AB: the weights are A, with a scale for each 64 rows; the routed rows are B, with a scale for each column */
-#define COLUMN_SCALES (SCALES == SCALES_LINES || (SWAP_AB && SCALES == SCALES_BLOCKS))
-#define SCALES_A (SCALES == SCALES_ROWS ? 0 : SWAP_AB ? 4 : TILE_R)
-#define SCALES_B (SCALES == SCALES_ROWS ? 0 : COLUMN_SCALES ? TILE_C : (GROUPS + 3) / 4 * 4)
-#define SCALE_WARP (SCALES != SCALES_ROWS && !GATHER) /* a warp of the producer copies scales */
-#define SCALES_BYTES ((SCALES_A + SCALES_B) * 4)
+#define SCALES_BLOCKS 0 /* a routed row: 1 x 128 elements; weights: 128 x 128 */
+#define SCALES_LINES 1  /* rows of A and of B: 1 x 128 */
+#define SCALES_ROWS 2   /* rows of A and of B: a scale for each, after the sum */
+/* SCALES_BLOCKS: a stage has products of scales, for each group of GROUP weights and each routed row of the tile. The
+ * weights are columns of the output; a group has one scale of 128 x 128 elements. SCALES_LINES: a scale for each row of
+ * A, then of B. */
+#define GROUP (TILE_COLS % 128 ? 64 : 128)
+#define GROUPS (SCALES == SCALES_BLOCKS ? TILE_COLS / GROUP : 1)
+#define ROW_SCALES (SCALES != SCALES_ROWS && !SWAP_AB) /* wgmma's rows have scales of their own */
+#define COLUMN_SCALES (SCALES == SCALES_LINES || (SCALES == SCALES_BLOCKS && SWAP_AB))
+#define LINES (SCALES == SCALES_LINES ? TILE_R + TILE_C : TILE_ROWS) /* scales that a block of the tile loads */
+#define SCALES_BYTES (SCALES == SCALES_ROWS ? 0 : GROUPS * LINES * 4)
+#define SCALE_WARPS (SCALES == SCALES_ROWS ? 0 : GATHER ? 4 : MODE == MODE_DW ? 2 : 1) /* the producer's last warps */
+#define SCALE_WARP (SCALES != SCALES_ROWS && !GATHER) /* they only bring scales */
 #endif
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
 #define SUMS_BYTES (TILE_R * TILE_C * 4)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- scales: the producer's part of fp8 ---------------------------------------------------------------- */
 /*
- * Scales come through shared memory, in each stage beside the operands: those of A's rows, then those of B (SCALES in
- * params.cu). A warp of the producer copies four bytes for each scale (cp.async), so scales may have any strides. fp8.cu
- * says what a scale is for.
+ * Scales come through shared memory, in each stage beside the operands (SCALES in params.cu). Threads of the producer
+ * load them into registers, SCALES_AHEAD blocks before their stage is free, and multiply a row's scale by that of each
+ * group of weights: the consumers have less time to multiply. Scales may have any strides. fp8.cu says what a scale is
+ * for.
  */
 #if FP8
 #if TILE_D != 64 || MODE == MODE_DX || PINGPONG || STAGGERED || DEFERRED || GATHER_DY || (CLUSTER > 1 && !SWAP_AB)
@@ -12,7 +13,7 @@
 #if SWAP_AB && SCALES != SCALES_BLOCKS
 #error "swapped tiles are for weights with scales of 128 x 128"
 #endif
-#if MODE == MODE_DW && (GATHER || SCALES == SCALES_BLOCKS || LOADERS > 3)
+#if MODE == MODE_DW && (GATHER || SCALES == SCALES_BLOCKS || LOADERS > 2)
 #error "in dW both operands have a scale for each row, and come by TMA"
 #endif
 #if MODE != MODE_DW && SCALES == SCALES_LINES
@@ -20,6 +21,18 @@
 #endif
 
 #ifndef HOPPER_EMULATED
+INLINE void shared_scales(u32 at, float *a, float *b)
+{
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(*a), "=f"(*b) : "r"(at) : "memory");
+}
+
+INLINE float global_scale(const char *from)
+{
+    float r;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
+    return r;
+}
+
 /* Requests a box of the output into L2. */
 INLINE void ask_output(const struct tensor_map *map, int x, int y, int z)
 {
@@ -31,29 +44,6 @@ INLINE u32 scales_at(u32 shared, u32 stage)
 {
     return shared + SCALES_AT + stage * SCALES_BYTES;
 }
-
-/* Copies the scales of `exist` rows from `row` on, of block `block` of the reduction, to `to`. Called by a warp. */
-INLINE void copy_line_scales(const struct scales *s, int row, int exist, int most, int block, u32 to)
-{
-    const char *from = s->data + (i64)(row + LANE) * s->row + (i64)block * s->block;
-#pragma unroll
-    for (int i = 0; i < most; i += 32)
-        if (i + LANE < exist)
-            copy4(to + (i + LANE) * 4, from + i * s->row);
-}
-
-/* Copies the scale of each group of the tile's weights: of GROUP columns, with SWAP_AB of 64 rows. */
-INLINE void copy_block_scales(const struct hopper_params *p, const struct tile *t, int block, int group, u32 to)
-{
-    const struct scales *s = &p->b_scales;
-    const int c = SWAP_AB ? t->r0 + group * 64 : t->c0 + group * GROUP;
-    if (group < (SWAP_AB ? TILE_R / 64 : GROUPS) && c < p->tile_cols)
-        copy4(to + group * 4, s->data + t->expert * s->expert + (i64)(c / 128) * s->row + (i64)block * s->block);
-}
-
-/* Where a stage keeps the scales of the tile's rows of x or dy, and of the groups of weights. */
-#define LINES_AT (SWAP_AB ? SCALES_A * 4 : 0)
-#define BLOCKS_AT (SWAP_AB ? 0 : SCALES_A * 4)
 
 /* dW that threads add to the output: requests the tile's output into L2, while the tile is multiplied. An addition by
  * TMA took as long as if L2 added two numbers a cycle in each of its slices (H200). */
@@ -68,7 +58,115 @@ INLINE void ask_for_output(const struct hopper_params *p, const struct tile *t)
             ask_output(&p->out, c, r, t->expert);
 }
 
-/* The loop of the warp that copies scales: a stage's "full" mbarrier waits for each of its lanes. */
+/* Where a stage keeps the scales of 16 rows of A: a lane reads rows r and r + 8 at once. */
+INLINE int row_place(int r)
+{
+    return (r & ~15) + (r & 7) * 2 + (r >> 3 & 1);
+}
+
+/* The same of 16 columns, or rows of B: a lane reads columns c, c + 1, c + 8 and c + 9 at once. */
+INLINE int column_place(int c)
+{
+    return (c & ~15) + (c >> 1 & 3) * 4 + (c >> 3 & 1) * 2 + (c & 1);
+}
+
+#define SCALERS (SCALE_WARPS ? SCALE_WARPS * 32 : 32) /* threads that share a block's lines */
+#define LINES_EACH ((LINES + SCALERS - 1) / SCALERS) /* lines of a thread */
+/* blocks whose scales are on their way, as registers allow */
+#define SCALES_FIT (GATHER ? 1 : LINES_EACH <= 2 ? 8 : LINES_EACH <= 4 ? 4 : LINES_EACH <= 8 ? 2 : 1)
+#define SCALES_AHEAD (SCALES_FIT < NUM_STAGES ? SCALES_FIT : NUM_STAGES)
+
+/* Scales of a block that a thread has loaded. */
+struct carried {
+    float line[LINES_EACH], group[GROUPS];
+};
+
+/* The tile's lines: where their scales are. Gathered rows have tokens. */
+struct lines {
+    int row, exist;  /* the first line, and how many exist */
+    int token[GATHER ? LINES_EACH : 1];
+};
+
+/* The i-th line of this thread. Of eight threads that gather the same rows each has the scales of other rows. */
+INLINE int line_of(int i)
+{
+    return GATHER ? (THREAD >> 3) + 16 * ((THREAD & 7) + 8 * i) : (THREAD & (SCALERS - 1)) + SCALERS * i;
+}
+
+INLINE struct lines lines_of(const struct hopper_params *p, const struct tile *t)
+{
+    struct lines l;
+    l.row = MODE == MODE_DW ? t->r0 : t->first + (SWAP_AB ? t->c0 : t->r0);
+    l.exist = SWAP_AB ? t->width : at_most(output_rows(p, t) - t->r0, TILE_ROWS);
+    return l;
+}
+
+#if GATHER
+/* `index`: gather indices of this thread's rows, THREAD / 8 + 16 j. */
+INLINE void find_tokens(const struct hopper_params *p, const int *index, struct lines *l)
+{
+#pragma unroll
+    for (int j = 0; j < TILE_ROWS / 16; j++)
+        if ((THREAD & 7) == (j & 7))
+            l->token[j / 8] = index[j] < 0 ? -1 : token_of(p, index[j]);
+}
+#endif
+
+/* Loads the scale of a line in dW's B: column c of the tile. */
+INLINE void load_column_scale(const struct hopper_params *p, const struct tile *t, int c, int block, float *to)
+{
+    const struct scales *s = &p->b_scales;
+    if (t->c0 + c < p->tile_cols)
+        *to = global_scale(s->data + (i64)(t->c0 + c) * s->row + (i64)block * s->block);
+}
+
+/* Loads this thread's scales of a block of the reduction. Scales of what does not exist are never used. */
+INLINE void load_scales(const struct hopper_params *p, const struct tile *t, const struct lines *l, int block,
+                        struct carried *c)
+{
+    const struct scales *sa = &p->a_scales, *sb = &p->b_scales;
+    const char *a = sa->data + (i64)block * sa->block;
+    const char *b = sb->data + t->expert * sb->expert + (i64)block * sb->block;
+    if (SCALES == SCALES_ROWS)
+        return;
+#pragma unroll
+    for (int i = 0; i < LINES_EACH; i++) {
+        c->line[i] = 0.0f;
+        if (MODE == MODE_DW && i * SCALERS >= TILE_R)
+            load_column_scale(p, t, line_of(i) - TILE_R, block, &c->line[i]);
+        else if (GATHER ? line_of(i) < TILE_ROWS && l->token[GATHER ? i : 0] >= 0 : line_of(i) < l->exist)
+            c->line[i] = global_scale(a + (i64)(GATHER ? l->token[GATHER ? i : 0] : l->row + line_of(i)) * sa->row);
+    }
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        const int column = (SWAP_AB ? t->r0 : t->c0) + g * GROUP;
+        c->group[g] = 1.0f;
+        if (SCALES == SCALES_BLOCKS && column < p->tile_cols)
+            c->group[g] = global_scale(b + (i64)(column / 128) * sb->row);
+    }
+}
+
+/* Writes a block's scales to its stage, and arrives at the "full" mbarrier: once for each warp. */
+INLINE void give_scales(const struct carried *c, u32 to, u32 bar)
+{
+    if (SCALES == SCALES_ROWS)
+        return;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++)
+#pragma unroll
+        for (int i = 0; i < LINES_EACH; i++) {
+            const int line = line_of(i), in_b = MODE == MODE_DW && i * SCALERS >= TILE_R;
+            const int place = in_b      ? TILE_R + column_place(line - TILE_R)
+                              : SWAP_AB ? column_place(line)
+                                        : row_place(line);
+            if (line < LINES)
+                shared_store4(to + (g * LINES + place) * 4, (int)float_bits(c->line[i] * c->group[g]));
+        }
+    warp_barrier();
+    barrier_arrive(bar, LANE == 0);
+}
+
+/* The loop of a warp that brings scales. */
 INLINE void produce_scales(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct walk w = walk_begin(p, tiles);
@@ -77,57 +175,28 @@ INLINE void produce_scales(const struct hopper_params *p, const struct tables *s
 #pragma unroll 1
     while (w.id < tiles) {
         const struct tile t = locate_tile(p, s, w.id);
+        const struct lines l = lines_of(p, &t);
         const int blocks = blocks_of(p, t.rows);
         const int first = MODE == MODE_DW ? t.first / TILE_D : FIRST_BLOCK(p);
-        const int row = MODE == MODE_DW ? t.r0 : t.first + (SWAP_AB ? t.c0 : t.r0);
-        const int exist = SWAP_AB ? t.width : at_most(output_rows(p, &t) - t.r0, TILE_ROWS);
 #pragma unroll 1
-        for (int block = 0; block < blocks; block++) {
-            const u32 to = scales_at(shared, at.stage);
-            barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
-            copy_line_scales(&p->a_scales, row, exist, TILE_ROWS, first + block, to + LINES_AT);
-            if (SCALES == SCALES_BLOCKS)
-                copy_block_scales(p, &t, first + block, LANE, to + BLOCKS_AT);
-            else
-                copy_line_scales(&p->b_scales, t.c0, at_most(p->tile_cols - t.c0, TILE_C), TILE_C, first + block,
-                                 to + SCALES_A * 4);
-            copies_arrive(full_barrier(shared, at.stage));
-            place_next(&at);
-            if (block == 0)
+        for (int block = 0; block < blocks; block += SCALES_AHEAD) {
+            struct carried ahead[SCALES_AHEAD];
+#pragma unroll
+            for (int i = 0; i < SCALES_AHEAD; i++)
+                if (block + i < blocks)
+                    load_scales(p, &t, &l, first + block + i, &ahead[i]);
+#pragma unroll
+            for (int i = 0; i < SCALES_AHEAD; i++) {
+                if (block + i >= blocks)
+                    break;
+                barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
+                give_scales(&ahead[i], scales_at(shared, at.stage), full_barrier(shared, at.stage));
+                place_next(&at);
+            }
+            if (block == 0 && uniform(THREAD >> 5) == 3)
                 ask_for_output(p, &t);
         }
         walk_next(shared, &w);
     }
-    copies_wait();
 }
-
-/* ---- gathered rows: the threads that copy A's rows also copy the rows' scales ---- */
-
-#if GATHER
-#define SCALED ((TILE_ROWS + 127) / 128) /* rows whose scale a thread copies: of eight threads with the same rows, each other rows */
-
-/* `index`: gather indices of this thread's rows, THREAD / 8 + 16 j. Finds the tokens of the rows j = THREAD % 8 + 8 n. */
-INLINE void find_scaled(const struct hopper_params *p, const int *index, int token[SCALED])
-{
-#pragma unroll
-    for (int j = 0; j < TILE_ROWS / 16; j++)
-        if ((THREAD & 7) == (j & 7))
-            token[j / 8] = index[j] < 0 ? -1 : token_of(p, index[j]);
-}
-
-INLINE void copy_gathered_scales(const struct hopper_params *p, const struct tile *t, const int token[SCALED], int block,
-                                 u32 to)
-{
-    const struct scales *s = &p->a_scales;
-    if (SCALES == SCALES_ROWS)
-        return;
-#pragma unroll
-    for (int n = 0; n < SCALED; n++) {
-        const int r = (THREAD >> 3) + 16 * ((THREAD & 7) + 8 * n);
-        if (r < TILE_ROWS && token[n] >= 0)
-            copy4(to + LINES_AT + r * 4, s->data + (i64)token[n] * s->row + (i64)block * s->block);
-    }
-    copy_block_scales(p, t, block, THREAD, to + BLOCKS_AT);
-}
-#endif
 #endif

@@ -54,10 +54,10 @@ static int piece_rows(const struct hopper_tile *t)
 
 int hopper_scale_bytes(const struct hopper_tile *t)
 {
-    const int group = t->c % 128 == 0 ? 128 : t->c % 64 == 0 ? 64 : t->c % 32 == 0 ? 32 : 16;
+    const int rows = t->swap_ab ? t->c : t->r, weights = t->swap_ab ? t->r : t->c;
     switch (t->scales) {
     case HOPPER_SCALE_BLOCKS:
-        return t->swap_ab ? (4 + t->c) * 4 : (t->r + (t->c / group + 3) / 4 * 4) * 4;
+        return rows * (weights % 128 ? weights / 64 : weights / 128) * 4;
     case HOPPER_SCALE_LINES:
         return (t->r + t->c) * 4;
     default:
