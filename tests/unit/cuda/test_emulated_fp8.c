@@ -477,6 +477,12 @@ static const struct {
      ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 use_tma_store=false"},
     {"mode=dX M=70 N=400 K=200 quant=fp8_block",
      DX "BLOCK_SIZE_M=256 BLOCK_SIZE_K=64 num_warps=12 num_stages=3 tile_scheduler=dynamic"},
+    {"mode=forward " RAGGED "N=456 K=400 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=256 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 cluster_shape_mn=1x2 "
+          "tile_scheduler=dynamic skip_rows=true"},
+    {"mode=dX " RAGGED "permute_x=true N=272 K=456 quant=fp8_row",
+     DX "BLOCK_SIZE_M=128 BLOCK_SIZE_K=128 num_warps=12 num_stages=3 cluster_shape_mn=1x2 "
+        "use_tma_store=false"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
@@ -549,6 +555,7 @@ static const struct {
     {"scales", {" + g * GROUP", ""}, 18, false},
     {"scales", {"warp_barrier();\n    barrier_arrive", "barrier_arrive"}, 3, false},
     {"scales", {"t.first / TILE_D", "0"}, 13, false},
+    {"producer", {"from = RANK * half", "from = 0"}, 26, false},
     {"scheduler", {"(u32)size + 127) / 128 * 64", "(u32)size + 63) / 64 * 32"}, 16, false},
 };
 

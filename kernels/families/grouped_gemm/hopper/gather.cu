@@ -97,10 +97,10 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         for (int j = 0; j < COPIES; j++)
             offset[j] = index[j] < 0 ? NOWHERE : row_offset(p, index[j]);
 #if FP8
-        struct lines lines;
+        struct lines lines = lines_of(p, &t);
         struct carried scales;
         find_tokens(p, index, &lines);
-        load_scales(p, &t, &lines, first, &scales);
+        load_scales(p, &t, &lines, &scales);
 #endif
         if (FETCH_AHEAD) {
             walk_on(shared, &w, number);
@@ -121,7 +121,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 #if FP8
             give_scales(&scales, scales_at(shared, stage), full_barrier(shared, stage));
             if (block + 1 < blocks)
-                load_scales(p, &this_one, &lines, first + block + 1, &scales);
+                load_scales(p, &this_one, &lines, &scales);
 #endif
             copies_arrive(full_barrier(shared, stage));
             place_next(&at);

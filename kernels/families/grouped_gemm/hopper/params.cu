@@ -233,8 +233,14 @@
 #if KSPLIT && (MODE == MODE_DW || PINGPONG || DYNAMIC || TMA_STORE)
 #error "sums are split in forward and dX, by cooperative tiles dealt in turn and stored by threads"
 #endif
+#if FP8
+#if CLUSTER > 2 || (CLUSTER > 1 && (MODE == MODE_DW || !SHARE_A || ONE_EXPERT || TILE_C <= 64))
+#error "two blocks of threads share weights in swapped tiles of more than 64 rows, in others rows"
+#endif
+#else
 #if CLUSTER > 2 || (CLUSTER > 1 && MODE != MODE_DW && (!SWAP_AB || !SHARE_A || ONE_EXPERT || TILE_C <= 64))
 #error "two blocks of threads share an operand, in dW, or weights in swapped tiles of more than 64 rows"
+#endif
 #endif
 #if (SHARE_A && (GATHER_A || TILE_R % 128)) || (SHARE_B && (GATHER_B || TILE_C % 128))
 #error "what is shared comes by TMA, half of its slabs from each of the two"

@@ -183,6 +183,10 @@ INLINE void load_weight_box(struct goal g, const struct tensor_map *map, int x, 
 {
     if (g.only_l2)
         ask_3d(map, x, y, t->expert);
+#if FP8
+    else if (!SWAP_AB)
+        load_3d(g.to, map, x, y, t->expert, g.bar, policy);
+#endif
 #if CLUSTER > 1
     else
         load_3d_to_all(g.to, map, x, y, t->expert, g.bar, policy);
@@ -192,7 +196,11 @@ INLINE void load_weight_box(struct goal g, const struct tensor_map *map, int x, 
 #endif
 }
 
+#if FP8
+#define WEIGHTS_EACH (SWAP_AB ? TILE_COLS / CLUSTER : TILE_COLS) /* as below */
+#else
 #define WEIGHTS_EACH (TILE_COLS / CLUSTER) /* number of columns whose weights each thread block of a cluster loads */
+#endif
 
 /* Loads the weights of the output's columns from `from` on. Of these, `exist` rows of the weights exist (dX: slabs). In
  * a cluster loads this thread block's half, into both. */
@@ -209,7 +217,11 @@ INLINE void load_weights(struct goal g, const struct tensor_map *map,
         }
         return;
     }
+#if FP8
+    if (CLUSTER > 1 && SWAP_AB) {
+#else
     if (CLUSTER > 1) {
+#endif
         from += RANK * WEIGHTS_EACH;
         exist -= RANK * WEIGHTS_EACH;
         g = goal_at(g, RANK * WEIGHTS_EACH * ROW_BYTES);
@@ -224,6 +236,32 @@ INLINE void load_weights(struct goal g, const struct tensor_map *map,
 }
 
 #if FP8
+#ifndef HOPPER_EMULATED
+/* Loads a box of rows to the same place in the shared memory of all thread blocks of the cluster. */
+INLINE void load_4d_to_all(u32 to, const struct tensor_map *map, int x, int y, int z, int w, u32 bar)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+                 :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(bar), "h"((u16)((1 << CLUSTER) - 1))
+                 : "memory");
+}
+#endif
+
+/* Pairs that are not swapped have the same rows: loads this thread block's half of the `exist` existing rows, into
+ * both. */
+INLINE void load_shared_rows(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
+                             const struct tile *t, int d, int exist)
+{
+    const int half = TILE_R / CLUSTER, from = RANK * half, y = RAGGED - t->rows + t->r0, z = t->first + t->rows;
+    if (exist >= from + half) {
+        load_4d_to_all(g.to + from * ROW_BYTES, map, d, y + from, z, RAGGED, g.bar);
+        return;
+    }
+#pragma unroll 1
+    for (int i = from; i < exist; i += 64)
+        load_4d_to_all(g.to + i * ROW_BYTES, part + part_of(exist - i), d, y + i, z, RAGGED, g.bar);
+}
+
 /* dW: loads the `exist` existing rows of `whole` rows from row r on. Column d counts from the expert's first token. */
 INLINE void load_tokens(struct goal g, const struct tensor_map *map, const struct tensor_map *part, const struct tile *t,
                         int d, int r, int exist, int whole)
@@ -244,6 +282,10 @@ INLINE void load_a(const struct hopper_params *p, const struct tile *t, const st
 #if FP8
     if (MODE == MODE_DW) {
         load_tokens(g, &p->a, p->a_part, t, d, t->r0, x->a, TILE_R);
+        return;
+    }
+    if (SHARE_A && !SWAP_AB) {
+        load_shared_rows(g, &p->a, p->a_part, t, d, x->a);
         return;
     }
 #endif

@@ -7,7 +7,7 @@
  * for.
  */
 #if FP8
-#if TILE_D != 64 || MODE == MODE_DX || PINGPONG || STAGGERED || DEFERRED || GATHER_DY || (CLUSTER > 1 && !SWAP_AB)
+#if TILE_D != 64 || MODE == MODE_DX || PINGPONG || STAGGERED || DEFERRED || GATHER_DY
 #error "fp8 has cooperative tiles, in forward (also for dX) and dW"
 #endif
 #if SWAP_AB && SCALES != SCALES_BLOCKS
@@ -72,6 +72,7 @@ INLINE int column_place(int c)
 
 #define SCALERS (SCALE_WARPS ? SCALE_WARPS * 32 : 32) /* threads that share a block's lines */
 #define LINES_EACH ((LINES + SCALERS - 1) / SCALERS) /* lines of a thread */
+#define LINES_A ((MODE == MODE_DW ? TILE_R : TILE_ROWS) / SCALERS) /* dW: of these, rows of A */
 /* blocks whose scales are on their way, as registers allow */
 #define SCALES_FIT (GATHER ? 1 : LINES_EACH <= 2 ? 8 : LINES_EACH <= 4 ? 4 : LINES_EACH <= 8 ? 2 : 1)
 #define SCALES_AHEAD (SCALES_FIT < NUM_STAGES ? SCALES_FIT : NUM_STAGES)
@@ -81,23 +82,33 @@ struct carried {
     float line[LINES_EACH], group[GROUPS];
 };
 
-/* The tile's lines: where their scales are. Gathered rows have tokens. */
-struct lines {
-    int row, exist;  /* the first line, and how many exist */
-    int token[GATHER ? LINES_EACH : 1];
-};
-
-/* The i-th line of this thread. Of eight threads that gather the same rows each has the scales of other rows. */
-INLINE int line_of(int i)
+/* The first line of this thread; it also has every SCALERS-th after it. Of eight threads that gather the same rows each
+ * has the scales of other rows. */
+INLINE int first_line(void)
 {
-    return GATHER ? (THREAD >> 3) + 16 * ((THREAD & 7) + 8 * i) : (THREAD & (SCALERS - 1)) + SCALERS * i;
+    return GATHER ? (THREAD >> 3) + 16 * (THREAD & 7) : THREAD & (SCALERS - 1);
 }
+
+/* Where the scales of this thread's lines are, in the next block of the reduction. */
+struct lines {
+    const char *of[GATHER ? LINES_EACH : 1]; /* the first line; of gathered rows each line, or NULL */
+    const char *other;                       /* the weights; dW: the first line of B */
+    int left, left_b;                        /* number of lines from the first on that exist; dW: of B */
+};
 
 INLINE struct lines lines_of(const struct hopper_params *p, const struct tile *t)
 {
+    const struct scales *a = &p->a_scales, *b = &p->b_scales;
+    const int first = first_line(), dw = MODE == MODE_DW, column = SWAP_AB ? t->r0 : t->c0;
+    const int row = dw ? t->r0 : t->first + (SWAP_AB ? t->c0 : t->r0);
+    const i64 block = dw ? t->first / TILE_D : FIRST_BLOCK(p);
     struct lines l;
-    l.row = MODE == MODE_DW ? t->r0 : t->first + (SWAP_AB ? t->c0 : t->r0);
-    l.exist = SWAP_AB ? t->width : at_most(output_rows(p, t) - t->r0, TILE_ROWS);
+    l.left = (SWAP_AB ? t->width : output_rows(p, t) - t->r0) - first;
+    l.left_b = p->tile_cols - column - first;
+    l.of[0] = a->data + (i64)(row + first) * a->row + block * a->block;
+    l.other = b->data + block * b->block + (dw ? (i64)(column + first) : (i64)(column / 128)) * b->row;
+    if (!dw)
+        l.other += t->expert * b->expert;
     return l;
 }
 
@@ -105,89 +116,91 @@ INLINE struct lines lines_of(const struct hopper_params *p, const struct tile *t
 /* `index`: gather indices of this thread's rows, THREAD / 8 + 16 j. */
 INLINE void find_tokens(const struct hopper_params *p, const int *index, struct lines *l)
 {
+    const struct scales *a = &p->a_scales;
+    const i64 block = (i64)FIRST_BLOCK(p) * a->block;
 #pragma unroll
     for (int j = 0; j < TILE_ROWS / 16; j++)
         if ((THREAD & 7) == (j & 7))
-            l->token[j / 8] = index[j] < 0 ? -1 : token_of(p, index[j]);
+            l->of[j / 8] = index[j] < 0 ? (const char *)0 : a->data + token_of(p, index[j]) * a->row + block;
 }
 #endif
 
-/* Loads the scale of a line in dW's B: column c of the tile. */
-INLINE void load_column_scale(const struct hopper_params *p, const struct tile *t, int c, int block, float *to)
+/* Loads this thread's scales of a block, and goes on to the next. Scales of what does not exist are never used. */
+INLINE void load_scales(const struct hopper_params *p, const struct tile *t, struct lines *l, struct carried *c)
 {
-    const struct scales *s = &p->b_scales;
-    if (t->c0 + c < p->tile_cols)
-        *to = global_scale(s->data + (i64)(t->c0 + c) * s->row + (i64)block * s->block);
-}
-
-/* Loads this thread's scales of a block of the reduction. Scales of what does not exist are never used. */
-INLINE void load_scales(const struct hopper_params *p, const struct tile *t, const struct lines *l, int block,
-                        struct carried *c)
-{
-    const struct scales *sa = &p->a_scales, *sb = &p->b_scales;
-    const char *a = sa->data + (i64)block * sa->block;
-    const char *b = sb->data + t->expert * sb->expert + (i64)block * sb->block;
+    const struct scales *a = &p->a_scales, *b = &p->b_scales;
+    const int column = SWAP_AB ? t->r0 : t->c0;
     if (SCALES == SCALES_ROWS)
         return;
 #pragma unroll
     for (int i = 0; i < LINES_EACH; i++) {
         c->line[i] = 0.0f;
-        if (MODE == MODE_DW && i * SCALERS >= TILE_R)
-            load_column_scale(p, t, line_of(i) - TILE_R, block, &c->line[i]);
-        else if (GATHER ? line_of(i) < TILE_ROWS && l->token[GATHER ? i : 0] >= 0 : line_of(i) < l->exist)
-            c->line[i] = global_scale(a + (i64)(GATHER ? l->token[GATHER ? i : 0] : l->row + line_of(i)) * sa->row);
+        if (GATHER && first_line() + SCALERS * i < LINES && l->of[GATHER ? i : 0])
+            c->line[i] = global_scale(l->of[GATHER ? i : 0]);
+        if (!GATHER && MODE == MODE_DW && i >= LINES_A && (i - LINES_A) * SCALERS < l->left_b)
+            c->line[i] = global_scale(l->other + (i - LINES_A) * SCALERS * b->row);
+        if (!GATHER && (MODE != MODE_DW || i < LINES_A) && i * SCALERS < l->left)
+            c->line[i] = global_scale(l->of[0] + i * SCALERS * a->row);
+        if (GATHER && l->of[GATHER ? i : 0])
+            l->of[GATHER ? i : 0] += a->block;
     }
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
-        const int column = (SWAP_AB ? t->r0 : t->c0) + g * GROUP;
         c->group[g] = 1.0f;
-        if (SCALES == SCALES_BLOCKS && column < p->tile_cols)
-            c->group[g] = global_scale(b + (i64)(column / 128) * sb->row);
+        if (SCALES == SCALES_BLOCKS && column + g * GROUP < p->tile_cols)
+            c->group[g] = global_scale(l->other + ((column + g * GROUP) / 128 - column / 128) * b->row);
     }
+    l->other += b->block;
+    if (!GATHER)
+        l->of[0] += a->block;
 }
 
 /* Writes a block's scales to its stage, and arrives at the "full" mbarrier: once for each warp. */
 INLINE void give_scales(const struct carried *c, u32 to, u32 bar)
 {
+    const int first = first_line();
     if (SCALES == SCALES_ROWS)
         return;
 #pragma unroll
     for (int g = 0; g < GROUPS; g++)
 #pragma unroll
         for (int i = 0; i < LINES_EACH; i++) {
-            const int line = line_of(i), in_b = MODE == MODE_DW && i * SCALERS >= TILE_R;
-            const int place = in_b      ? TILE_R + column_place(line - TILE_R)
-                              : SWAP_AB ? column_place(line)
-                                        : row_place(line);
-            if (line < LINES)
+            const int by_columns = SWAP_AB || (MODE == MODE_DW && i >= LINES_A);
+            const int place = (by_columns ? column_place(first) : row_place(first)) + SCALERS * i;
+            if (LINES % SCALERS == 0 || first + SCALERS * i < LINES)
                 shared_store4(to + (g * LINES + place) * 4, (int)float_bits(c->line[i] * c->group[g]));
         }
     warp_barrier();
     barrier_arrive(bar, LANE == 0);
 }
 
-/* The loop of a warp that brings scales. */
+/* Loads the scales of the next SCALES_AHEAD blocks of a tile, if it has them after `block`. */
+INLINE void load_ahead(const struct hopper_params *p, const struct tile *t, struct lines *l, int block, int blocks,
+                       struct carried ahead[SCALES_AHEAD])
+{
+#pragma unroll
+    for (int i = 0; i < SCALES_AHEAD; i++)
+        if (block + i < blocks)
+            load_scales(p, t, l, &ahead[i]);
+}
+
+/* The loop of a warp that brings scales. The first loads do not wait for the mbarriers. */
 INLINE void produce_scales(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct walk w = walk_begin(p, tiles);
     struct place at = place_of(0);
-    set_up_for_loader();
+    struct carried ahead[SCALES_AHEAD];
+    int begun = 0;
 #pragma unroll 1
     while (w.id < tiles) {
         const struct tile t = locate_tile(p, s, w.id);
-        const struct lines l = lines_of(p, &t);
         const int blocks = blocks_of(p, t.rows);
-        const int first = MODE == MODE_DW ? t.first / TILE_D : FIRST_BLOCK(p);
+        struct lines l = lines_of(p, &t);
 #pragma unroll 1
-        for (int block = 0; block < blocks; block += SCALES_AHEAD) {
-            struct carried ahead[SCALES_AHEAD];
-#pragma unroll
-            for (int i = 0; i < SCALES_AHEAD; i++)
-                if (block + i < blocks)
-                    load_scales(p, &t, &l, first + block + i, &ahead[i]);
+        for (int block = -SCALES_AHEAD; block < blocks; block += SCALES_AHEAD) {
 #pragma unroll
             for (int i = 0; i < SCALES_AHEAD; i++) {
-                if (block + i >= blocks)
+                if (block < 0 || block + i >= blocks)
                     break;
                 barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
                 give_scales(&ahead[i], scales_at(shared, at.stage), full_barrier(shared, at.stage));
@@ -195,8 +208,14 @@ INLINE void produce_scales(const struct hopper_params *p, const struct tables *s
             }
             if (block == 0 && uniform(THREAD >> 5) == 3)
                 ask_for_output(p, &t);
+            load_ahead(p, &t, &l, block + SCALES_AHEAD, blocks, ahead);
+            if (!begun)
+                set_up_for_loader();
+            begun = 1;
         }
         walk_next(shared, &w);
     }
+    if (!begun)
+        set_up_for_loader();
 }
 #endif

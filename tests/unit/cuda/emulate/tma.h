@@ -216,6 +216,12 @@ static void load_3d_to_all(uint32_t to, const struct tensor_map *map, int x, int
     issue_to_all(to, map, (int[5]){x, y, z}, bar);
 }
 
+static void load_4d_to_all(uint32_t to, const struct tensor_map *map, int x, int y, int z, int w,
+                           uint32_t bar)
+{
+    issue_to_all(to, map, (int[5]){x, y, z, w}, bar);
+}
+
 static void load_5d_to_all(uint32_t to, const struct tensor_map *map, int x, int y, int z, int w,
                            int v, uint32_t bar)
 {

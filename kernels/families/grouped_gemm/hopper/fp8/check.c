@@ -41,7 +41,7 @@ static const struct {
     const char *use;
 } text_rules[] = {
     {FIELD_schedule, {"cooperative"}, true, "cooperative"},
-    {FIELD_cluster_shape_mn, {"1x1", "2x1"}, false, "1x1 or 2x1"},
+    {FIELD_cluster_shape_mn, {"1x1", "2x1", "1x2"}, false, "1x1, 2x1 or 1x2"},
     {FIELD_raster, {"rows", "columns"}, false, "rows or columns"},
     {FIELD_tile_scheduler, {"static", "dynamic"}, false, "static or dynamic"},
     {FIELD_expert_order, {"index", "size"}, false, "index or size"},
@@ -172,12 +172,14 @@ static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
         {t->swap_ab && (split || t->skip_rows), "swap_others",
          "swap_ab=true cuts tiles to the rows that exist, and takes NUM_KSPLIT=1 and "
          "skip_rows=false"},
-        {hopper_sharers(t) > 1 && (!t->swap_ab || t->c <= 64 || t->r % 128), "cluster_tile",
-         "cluster_shape_mn=2x1 is for swap_ab=true and tiles of 128 or 256 columns, and of more "
-         "than "
-         "64 rows: two thread blocks have adjacent tiles of an expert's rows and share its "
-         "weights; "
-         "take such a tile, or 1x1"},
+        {hopper_sharers(t) > 1 && (dw || t->cluster_r > 1 || t->c <= 64 || t->r % 128),
+         "cluster_tile",
+         "cluster_shape_mn is for forward and dX: 2x1 with swap_ab=true for tiles of 128 or 256 "
+         "columns and more than 64 rows, which share weights; 1x2 with swap_ab=false for tiles of "
+         "128 or 256 rows and more than 64 columns, which share rows; take such a tile, or 1x1"},
+        {hopper_sharers(t) > 1 && !t->swap_ab && (t->gather || split), "cluster_others",
+         "cluster_shape_mn=1x2 shares rows that TMA loads: it takes rows in order and "
+         "NUM_KSPLIT=1"},
         {t->r % (64 * t->consumers), "rows_per_warpgroup",
          "a tile cannot be split: # rows (swap_ab=true: columns) among # warpgroups of 64; take "
          "num_warps=8 or a larger "

@@ -60,7 +60,8 @@ static uint32_t fp8_tunables(const struct problem *p, const struct device_info *
                              struct param out[PARAMS_MAX])
 {
     static const char *const schedules[] = {"cooperative", NULL};
-    static const char *const no_pairs[] = {"1x1", NULL}, *const pairs[] = {"1x1", "2x1", NULL};
+    static const char *const no_pairs[] = {"1x1", NULL}, *const pairs[] = {"1x1", "2x1", "1x2",
+                                                                           NULL};
     struct gemm v;
     uint32_t n = 0;
     gemm_view(p, &v);
@@ -88,9 +89,8 @@ static uint32_t fp8_tunables(const struct problem *p, const struct device_info *
         fp8_add_texts(out, &n, "tile_scheduler", false, hopper_schedulers,
                       "tiles are dealt in turn, or taken as thread blocks come free");
         fp8_add_split(&v, info, out, &n);
-        fp8_add_texts(out, &n, "cluster_shape_mn", false,
-                      v.quant->sum_block && hopper_pair_pays(&v) ? pairs : no_pairs,
-                      "thread blocks that share weights");
+        fp8_add_texts(out, &n, "cluster_shape_mn", false, hopper_pair_pays(&v) ? pairs : no_pairs,
+                      "thread blocks that share weights (2x1) or rows (1x2)");
         fp8_add_bool(out, &n, "use_tma_load_w", false, true, "W is loaded by TMA");
     }
     if (v.mode != GEMM_DX) {
@@ -217,6 +217,7 @@ static const struct notation_word fp8_words[] = {
     {"dyn", "tile_scheduler=dynamic"},
     {"", "cluster_shape_mn=1x1"},
     {"2x1", "cluster_shape_mn=2x1"},
+    {"1x2", "cluster_shape_mn=1x2"},
     {"", "NUM_KSPLIT=1"},
     {"k%", "NUM_KSPLIT=%"},
     {"", "use_tma_store=true"},

@@ -132,7 +132,8 @@ static void add_a(const struct gemm *v, const struct hopper_tile *t,
     if (dw) {
         add_ragged_slabs(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, t->stage_rows, 1);
     } else {
-        add_ragged(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, t->swap_ab ? t->c : t->r);
+        add_ragged(l, at.whole, v->in, o->a, o->a_cols, o->a_stride,
+                   t->swap_ab ? t->c : t->r / hopper_sharers(t));
     }
     for (int i = 0; i < HOPPER_PARTS; i++) {
         const size_t part = at.part + (size_t)i * TENSOR_MAP_BYTES;
@@ -161,8 +162,8 @@ static void add_b(const struct gemm *v, const struct hopper_tile *t,
     if (v->mode == GEMM_DW) {
         add_ragged_slabs(l, at.whole, v->in, o->b, o->b_cols, o->b_stride, t->stage_rows, 1);
     } else {
-        const int rows =
-            v->mode == GEMM_FORWARD ? hopper_tile_cols(t) / hopper_sharers(t) : HOPPER_DEPTH;
+        const int shared = hopper_tile_cols(t) / (t->swap_ab ? hopper_sharers(t) : 1);
+        const int rows = v->mode == GEMM_FORWARD ? shared : HOPPER_DEPTH;
         add_weights(v, o, at.whole, rows, l);
     }
     for (int i = 0; i < HOPPER_PARTS && v->mode != GEMM_DX; i++) {
