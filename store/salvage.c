@@ -463,8 +463,8 @@ int salvage_rebuild(struct store *s, const char *why, struct error *err)
                      " rows that could be read%s (%" PRId64
                      " rows had wrong checksums or keys, %" PRId64
                      " were older than a lost one of their key%s)",
-                     reason, aside, rows, v.snapped ? v.snapped : "", v.lost, v.outdated,
-                     v.holes ? ", some pages were unreadable" : "");
+                     reason, strrchr(aside, '/') + 1, rows, v.snapped ? v.snapped : "", v.lost,
+                     v.outdated, v.holes ? ", some pages were unreadable" : "");
     } else {
         unlink(building);
         error_prefix(err, "rebuilding damaged database %s", s->path);
