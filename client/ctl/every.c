@@ -7,6 +7,7 @@
  * A daemon that does not answer is a line on stderr. The exit status is that of the first failure.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,11 +89,26 @@ json_t *every_list_sockets(int *code)
     return found;
 }
 
-/* every_list_sockets() for --all, which needs a daemon. NULL and *code after the error message. */
-static json_t *every_find(const struct ctl *c, int *code)
+int every_say_none(void)
 {
     char folder[PATHS_MAX];
     struct error e;
+    const bool is_closed = access(SYSTEM_RUNTIME_DIR, R_OK | X_OK) && errno == EACCES;
+    if (paths_runtime_dir(folder, &e)) {
+        return ctl_failed("%s", e.text);
+    }
+    ctl_name_error("unreachable");
+    ctl_failed("no daemon of this user's reach has a socket in %s or " SYSTEM_RUNTIME_DIR
+               "%s; start one with `gemmctl start --device cpu` (or cuda:0)",
+               folder,
+               is_closed ? ", where this user may not connect: ask for membership in its group"
+                         : "");
+    return UNREACHABLE;
+}
+
+/* every_list_sockets() for --all, which needs a daemon. NULL and *code after the error message. */
+static json_t *every_find(const struct ctl *c, int *code)
+{
     if (c->socket || c->named_device) {
         *code = ctl_usage("--all is about every daemon of this host: leave out --socket and "
                           "--device");
@@ -100,12 +116,7 @@ static json_t *every_find(const struct ctl *c, int *code)
     }
     json_t *found = every_list_sockets(code);
     if (found && json_array_size(found) == 0) {
-        paths_runtime_dir(folder, &e);
-        ctl_name_error("unreachable");
-        ctl_failed("no daemon of this user's reach has a socket in %s or " SYSTEM_RUNTIME_DIR
-                   "; start one with `gemmctl start --device cpu` (or cuda:0)",
-                   folder);
-        *code = UNREACHABLE;
+        *code = every_say_none();
         json_decref(found);
         return NULL;
     }

@@ -220,9 +220,11 @@ static int metrics_run(struct subject *s)
     char *text = metrics_join(&x);
     /* The file is written also when no daemon answers, so that alerts see it. */
     code = code ? code : metrics_write(s, &x, text);
-    if (code == DONE && x.answered == 0) {
+    if (code == DONE && x.daemons == 0) {
+        code = every_say_none();
+    } else if (code == DONE && x.answered == 0) {
         ctl_name_error("unreachable");
-        ctl_failed("%s", x.daemons ? "no daemon gave its metrics" : "no gemmd runs here");
+        ctl_failed("no daemon gave its metrics");
         code = UNREACHABLE;
     }
     for (size_t i = 0; i < x.n; i++) {

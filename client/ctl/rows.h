@@ -62,6 +62,9 @@ json_t *listing_rows(struct subject *s, const char *what, json_t **baselines, in
 /* Lists the sockets of this host's daemons that this user can see, each socket once: [{"device",
  * "socket"}]. NULL and *code after the error message. */
 json_t *every_list_sockets(int *code);
+/* Says that every_list_sockets() is empty, also when the system's folder is closed to this user.
+ * Returns the exit code. */
+int every_say_none(void);
 /* --all. Connects to every daemon of the host and calls `ask` (or NULL), which adds to `daemon`, an
  * element of `all`: [{"device", "socket", "status"}], or "error" in place of "status" after the
  * error message. *code is of the first failure. NULL: no daemon was asked. */
