@@ -102,6 +102,10 @@ char *text_visible(char *text);
  * stdout, or as a line to stderr, which is folded between words to the width of a terminal. */
 void text_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void text_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Prints a line "name          text"; a line without a name continues the line above. On a terminal
+ * a long text has several lines, unless it is a command, which a person copies. */
+void text_print_named(const char *name, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* malloc'ed; NULL: no memory. text_append takes over `text`, which may be NULL, and appends. */
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *text_append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));

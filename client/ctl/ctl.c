@@ -129,8 +129,8 @@ __attribute__((format(printf, 2, 0))) static void say(const char *name, const ch
     char *text;
     text = text_visible(vasprintf(&text, format, args) < 0 ? NULL : text);
     ctl_note_failure(name, text ? text : "no memory");
-    fprintf(stderr, "gemmctl: %s%s%s\n", outcome.label ? outcome.label : "",
-            outcome.label ? ": " : "", text ? text : "no memory");
+    text_remark("gemmctl: %s%s%s", outcome.label ? outcome.label : "", outcome.label ? ": " : "",
+                text ? text : "no memory");
     free(text);
 }
 

@@ -218,9 +218,11 @@ static void every_print_status(const struct ctl *c, const json_t *all)
         {"DEATHS", "status.runner.deaths", NULL, true},
         {"UNSAVED", "status.store.unsaved", NULL, true},
     };
+    static const char order[] =
+        "DEVICE,TUNING,DEATHS,UNSAVED,KEYS,RUNNER,QUEUED,UP h,NAME,HITS,MISSES";
     size_t i;
     const json_t *daemon;
-    table_print(columns, COUNT(columns), all);
+    table_print_fitted(columns, COUNT(columns), order, all);
     json_array_foreach((json_t *)(uintptr_t)all, i, daemon) {
         const char *tuning = field_text(daemon, "status.tuning");
         if (*tuning && strcmp(tuning, "on") != 0 && !c->quiet) {

@@ -50,15 +50,17 @@ static void fit_join_lines(char *text)
 void fit_fold(char *text, size_t width)
 {
     char *line = text, *blank = NULL;
-    bool quoted = false;
+    char quote = '\0'; /* the quote in which `at` is */
     for (char *at = text; *at; at++) {
-        quoted ^= *at == '"';
+        if (quote ? *at == quote : *at == '"' || *at == '`') {
+            quote = quote ? '\0' : *at;
+        }
         if (blank && (size_t)(at - line) >= width) {
             *blank = '\n';
             line = blank + 1;
             blank = NULL;
         }
-        if (*at == ' ' && !quoted) {
+        if (*at == ' ' && !quote) {
             blank = at;
         }
     }

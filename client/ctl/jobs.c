@@ -100,19 +100,6 @@ static json_t *jobs_rows(struct subject *s, int *code)
 
 /* ---- the page ------------------------------------------------------------------------------- */
 
-/* Prints a line "name          text"; a line without a name continues the line above. */
-__attribute__((format(printf, 2, 3))) static void jobs_print_line(const char *name,
-                                                                  const char *format, ...)
-{
-    va_list args;
-    char *text;
-    va_start(args, format);
-    text = text_visible(vasprintf(&text, format, args) < 0 ? NULL : text);
-    va_end(args);
-    printf("%-12s %s\n", name, text ? text : "");
-    free(text);
-}
-
 /* The evidence for a row in some words, and the loss where both configs were measured. */
 static char *jobs_explain(const json_t *row)
 {
@@ -145,10 +132,10 @@ static void jobs_print_sums(const json_t *job)
         text = n ? text_append(text, "%s%lld %s", text ? ", " : "", n, tiers[i]) : text;
     }
     const char *name = field_text(job, "job");
-    jobs_print_line("job", "%s of uid %lld", *name ? name : "(further jobs)",
-                    field_int(job, "uid"));
-    jobs_print_line("answers", "first %s ago, last %s ago", first, last);
-    jobs_print_line("", "%s", text ? text : "none");
+    text_print_named("job", "%s of uid %lld", *name ? name : "(further jobs)",
+                     field_int(job, "uid"));
+    text_print_named("answers", "first %s ago, last %s ago", first, last);
+    text_print_named("", "%s", text ? text : "none");
     free(text);
     free(first);
     free(last);
@@ -175,15 +162,15 @@ static void jobs_print_loss(const json_t *products)
         served += field_number(row, "served_us");
     }
     if (json_array_size(products) == 0) {
-        jobs_print_line("lost", "nothing: every answer was of the tier exact");
+        text_print_named("lost", "nothing: every answer was of the tier exact");
     } else if (n_known == 0) {
-        jobs_print_line("lost", "not known: there is no evidence");
+        text_print_named("lost", "not known: there is no evidence");
     } else {
-        jobs_print_line("lost",
-                        "%.*f of %.*f us when each of these products is launched once; evidence "
-                        "for %zu of %zu rows",
-                        show_decimals(served), lost, show_decimals(served), served, n_known,
-                        json_array_size(products));
+        text_print_named("lost",
+                         "%.*f of %.*f us when each of these products is launched once; evidence "
+                         "for %zu of %zu rows",
+                         show_decimals(served), lost, show_decimals(served), served, n_known,
+                         json_array_size(products));
     }
     json_decref(worst);
 }
@@ -200,19 +187,19 @@ static void jobs_print_actions(const json_t *products)
             continue;
         }
         if (json_object_size(seen) >= SHOWN) {
-            jobs_print_line("", "... and further products, which --json lists");
+            text_print_named("", "... and further products, which --json lists");
             break;
         }
         json_t *problem = json_copy(json_object_get(row, "problem"));
         json_object_set(problem, "op", json_object_get(row, "op"));
         char *text = why_shorten_problem(problem);
-        jobs_print_line(json_object_size(seen) ? "" : "do", "gemmctl tune '%s'", text ? text : "");
+        text_print_named(json_object_size(seen) ? "" : "do", "gemmctl tune '%s'", text ? text : "");
         json_object_set_new(seen, key, json_true());
         free(text);
         json_decref(problem);
     }
     if (json_object_size(seen) == 0 && json_array_size(products) > 0) {
-        jobs_print_line("do", "nothing: a job that asks now gets the best answers of today");
+        text_print_named("do", "nothing: a job that asks now gets the best answers of today");
     }
     json_decref(seen);
 }

@@ -197,6 +197,23 @@ void text_remark(const char *format, ...)
     free(line);
 }
 
+void text_print_named(const char *name, const char *format, ...)
+{
+    enum { INDENT = 13 };
+    va_list args;
+    va_start(args, format);
+    char *text = text_compose(format, args), *at = text;
+    va_end(args);
+    const int room = fit_width(STDOUT_FILENO) - INDENT;
+    if (text && room > 0 && isatty(STDOUT_FILENO) && strncmp(text, "gemmctl ", 8) != 0) {
+        fit_fold(text, (size_t)room);
+    }
+    for (const char *part; (part = strsep(&at, "\n")); name = "") {
+        printf("%-12s %s\n", name, part);
+    }
+    free(text);
+}
+
 void number_text(double v, char out[NUMBER_TEXT_MAX])
 {
     value_format(&VALUE_OF_REAL(v), out, NUMBER_TEXT_MAX);

@@ -7,20 +7,6 @@
 
 #include "client/ctl/ctl.h"
 
-/* ---- lines ---------------------------------------------------------------------------------- */
-
-/* Prints a line "name          text"; a line without a name continues the line above. */
-__attribute__((format(printf, 2, 3))) static void line(const char *name, const char *format, ...)
-{
-    va_list args;
-    char *text;
-    va_start(args, format);
-    text = text_visible(vasprintf(&text, format, args) < 0 ? NULL : text);
-    va_end(args);
-    printf("%-12s %s\n", name, text ? text : "");
-    free(text);
-}
-
 static double why_get_number(const json_t *object, const char *path)
 {
     const json_t *v = field_value(object, path);
@@ -96,31 +82,31 @@ static void print_answer(const json_t *why)
                               ? "chosen by the analytic model, not measured"
                               : "there is none: gemmd cannot tune this op";
     char *config = notation_of_config(why, field_value(why, "answer.config"));
-    line("tier", "%s (%s)", *tier ? tier : "none", meaning);
+    text_print_named("tier", "%s (%s)", *tier ? tier : "none", meaning);
     if (*tier) {
-        line("config", "%s", config);
+        text_print_named("config", "%s", config);
     }
-    line("because", "%s", field_text(why, "because"));
+    text_print_named("because", "%s", field_text(why, "because"));
     double time = why_get_number(why, "answer.time_us"),
            floor = why_get_number(why, "answer.floor_us");
     double reference = why_get_number(why, "answer.reference_us");
     if (time > 0) {
-        line("time", "%.*f us%s", show_decimals(time), time,
-             reference > 0 ? "" : ", no reference was measured");
+        text_print_named("time", "%.*f us%s", show_decimals(time), time,
+                         reference > 0 ? "" : ", no reference was measured");
     }
     if (time > 0 && reference > 0) {
-        line("", "%.2fx the analytic default of the same run (%.*f us)", reference / time,
-             show_decimals(reference), reference);
+        text_print_named("", "%.2fx the analytic default of the same run (%.*f us)",
+                         reference / time, show_decimals(reference), reference);
     }
     if (time > 0 && floor > time) {
-        line(
+        text_print_named(
             "",
             "faster than the known peaks of this device allow (%.*f us): the peaks are too low, as "
             "those of a CPU that was busy when gemmd started",
             show_decimals(floor), floor);
     } else if (time > 0 && floor > 0) {
-        line("", "%.0f %% of what this device allows at best (%.*f us)", 100 * floor / time,
-             show_decimals(floor), floor);
+        text_print_named("", "%.0f %% of what this device allows at best (%.*f us)",
+                         100 * floor / time, show_decimals(floor), floor);
     }
     free(config);
 }
@@ -129,10 +115,10 @@ static void print_key(const json_t *why)
 {
     char *problem = why_shorten_problem(json_object_get(why, "problem"));
     char *rounded = why_list_differences(json_object_get(why, "rounded"), "bucket", " -> ");
-    line("problem", "%s", problem ? problem : "");
-    line("key", "%s", field_text(why, "key"));
+    text_print_named("problem", "%s", problem ? problem : "");
+    text_print_named("key", "%s", field_text(why, "key"));
     if (rounded && *rounded) {
-        line("", "bucket scheme %s: %s", field_text(why, "scheme"), rounded);
+        text_print_named("", "bucket scheme %s: %s", field_text(why, "scheme"), rounded);
     }
     free(problem);
     free(rounded);
@@ -151,8 +137,9 @@ static void print_row(const json_t *why)
     if (uid >= 0) {
         snprintf(by, sizeof(by), "asked for by uid %lld", uid);
     }
-    line("row", "generation %lld of %s%.12s, source %s, %s old, %s", field_int(row, "generation"),
-         own ? "this key " : "key ", field_text(row, "key"), field_text(row, "source"), age, by);
+    text_print_named("row", "generation %lld of %s%.12s, source %s, %s old, %s",
+                     field_int(row, "generation"), own ? "this key " : "key ",
+                     field_text(row, "key"), field_text(row, "source"), age, by);
     free(age);
 }
 
@@ -169,8 +156,9 @@ static void print_verified(const json_t *why, const json_t *trial)
     if (!isnan(norm)) {
         snprintf(norms, sizeof(norms), "%s relative norm %.3g", *errors ? "," : ":", norm);
     }
-    line("verified", "elements within atol %g, rtol %g%s%s", why_get_number(why, "row.atol"),
-         why_get_number(why, "row.rtol"), errors, norms);
+    text_print_named("verified", "elements within atol %g, rtol %g%s%s",
+                     why_get_number(why, "row.atol"), why_get_number(why, "row.rtol"), errors,
+                     norms);
 }
 
 static void print_trial(const json_t *why)
@@ -183,13 +171,14 @@ static void print_trial(const json_t *why)
     double q25 = why_get_number(trial, "q25_us"), q75 = why_get_number(trial, "q75_us");
     double time = why_get_number(trial, "time_us");
     int digits = show_decimals(time);
-    line("evidence", "trial %lld: %zu samples, median %.*f us, quartiles %.*f to %.*f us",
-         field_int(trial, "id"), samples, digits, time, digits, q25, digits, q75);
+    text_print_named("evidence",
+                     "trial %lld: %zu samples, median %.*f us, quartiles %.*f to %.*f us",
+                     field_int(trial, "id"), samples, digits, time, digits, q25, digits, q75);
     if (*field_text(trial, "reason")) {
-        line("", "%s", field_text(trial, "reason"));
+        text_print_named("", "%s", field_text(trial, "reason"));
     }
-    line("", "%lld trials of this key, %lld failed (`gemmctl trials %.12s` lists them)",
-         field_int(why, "trials"), field_int(why, "failed"), field_text(trial, "key"));
+    text_print_named("", "%lld trials of this key, %lld failed (`gemmctl trials %.12s` lists them)",
+                     field_int(why, "trials"), field_int(why, "failed"), field_text(trial, "key"));
     print_verified(why, trial);
 }
 
@@ -200,10 +189,11 @@ static void print_run(const json_t *why)
         return;
     }
     const char *ending = field_text(run, "ending");
-    line("run", "%lld on %s: driver %s, %s, gemmd %s", field_int(run, "id"),
-         field_text(run, "device"), field_text(run, "driver"), field_text(run, "compiler"),
-         field_text(run, "build"));
-    line("", "its runner %s%s", *ending ? "ended: " : "still runs, or died unseen", ending);
+    text_print_named("run", "%lld on %s: driver %s, %s, gemmd %s", field_int(run, "id"),
+                     field_text(run, "device"), field_text(run, "driver"),
+                     field_text(run, "compiler"), field_text(run, "build"));
+    text_print_named("", "its runner %s%s", *ending ? "ended: " : "still runs, or died unseen",
+                     ending);
 }
 
 static void print_stamp(const json_t *why)
@@ -211,8 +201,9 @@ static void print_stamp(const json_t *why)
     const json_t *stamp = json_object_get(why, "stamp");
     if (json_is_object(stamp)) {
         bool fits = field_is_true(stamp, "fits");
-        line("stamp", "%s%s", fits ? "fits today's kernels and compiler" : "does not fit: ",
-             fits ? "" : field_text(stamp, "difference"));
+        text_print_named("stamp", "%s%s",
+                         fits ? "fits today's kernels and compiler" : "does not fit: ",
+                         fits ? "" : field_text(stamp, "difference"));
     }
 }
 
@@ -220,9 +211,9 @@ static void print_confidence(const json_t *why)
 {
     size_t i;
     json_t *doubt;
-    line("confidence", "%s", field_text(why, "confidence"));
+    text_print_named("confidence", "%s", field_text(why, "confidence"));
     json_array_foreach(json_object_get(why, "doubts"), i, doubt) {
-        line("", "%s", json_string_value(doubt));
+        text_print_named("", "%s", json_string_value(doubt));
     }
 }
 
@@ -232,17 +223,19 @@ static void print_miss(const json_t *why)
     if (json_is_object(close)) {
         char *what =
             why_list_differences(json_object_get(close, "differs"), "known", ", known is ");
-        line("nearest key", "%.12s differs: %s", field_text(close, "key"), what ? what : "");
+        text_print_named("nearest key", "%.12s differs: %s", field_text(close, "key"),
+                         what ? what : "");
         free(what);
     } else if (strcmp(field_text(why, "verdict"), "unknown") == 0) {
-        line("nearest key", "none: no key of this op has an answer on this class of device");
+        text_print_named("nearest key",
+                         "none: no key of this op has an answer on this class of device");
     }
     size_t i;
     json_t *row;
     json_array_foreach(json_object_get(why, "elsewhere"), i, row) {
         double time = why_get_number(row, "time_us");
-        line(i ? "" : "elsewhere", "known for another class of device: %s, %.*f us",
-             field_text(row, "class"), show_decimals(time), time);
+        text_print_named(i ? "" : "elsewhere", "known for another class of device: %s, %.*f us",
+                         field_text(row, "class"), show_decimals(time), time);
     }
 }
 
@@ -257,15 +250,15 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
         snprintf(exact, sizeof(exact), " --atol %s --rtol %s", atol, rtol);
     }
     if (strcmp(action, "none") == 0) {
-        line("do", "nothing");
+        text_print_named("do", "nothing");
     } else if (strcmp(action, "put") == 0) {
-        line("do", "put a result of your own (gemmd_put)");
+        text_print_named("do", "put a result of your own (gemmd_put)");
     } else {
-        line("do", "gemmctl %s '%s'%s%s%s", action, problem ? problem : "",
-             q->target ? " --target " : "", q->target ? q->target : "", exact);
+        text_print_named("do", "gemmctl %s '%s'%s%s%s", action, problem ? problem : "",
+                         q->target ? " --target " : "", q->target ? q->target : "", exact);
     }
     if (strcmp(action, "none") != 0 && strcmp(tuning, "on") != 0) {
-        line("", "but nothing is tuned by this daemon: %s", tuning);
+        text_print_named("", "but nothing is tuned by this daemon: %s", tuning);
     }
     free(problem);
 }
