@@ -62,7 +62,7 @@ static int emulate(struct program *p, const char *root, int n, const char *const
         return file ? -1 : 0;
     }
     size_t used = (size_t)snprintf(command, sizeof(command),
-                                   "cc -O1 -s -w -Wno-psabi -shared -fPIC -Wl,--build-id=none -I%s "
+                                   "cc -Og -s -w -Wno-psabi -shared -fPIC -Wl,--build-id=none -I%s "
                                    "%s/tests/unit/cuda/%s -o %s",
                                    root, root, file, path);
     for (int i = 0; i < n && used < sizeof(command); i++) {

@@ -50,6 +50,7 @@ static const struct device_info info = {
 struct operand {
     uint8_t *codes;
     float *scales;
+    double *values;             /* dense, with their scales */
     int64_t rows, cols, stride; /* of all experts */
     int64_t each;               /* rows of an expert */
     int64_t scale_rows, scale_blocks, rows_each, row, block, expert;
@@ -160,6 +161,21 @@ static double value_of(const struct fp8_case *c, const struct operand *o, int64_
     return (double)fp8_decode(o->codes[row * o->stride + k]) * (double)*scale_of(o, row, block);
 }
 
+/* Of dW, only an expert's own columns have values. */
+static void operand_widen(const struct fp8_case *c, struct operand *o)
+{
+    const bool dw = c->v.mode == GEMM_DW;
+    o->values = calloc((size_t)(o->rows * o->cols), sizeof(*o->values));
+    for (int64_t e = 0; e < (dw ? c->v.experts : 1); e++) {
+        const int64_t from = dw ? c->column[e] : 0, to = dw ? from + c->rows[e] : o->cols;
+        for (int64_t i = 0; i < o->rows; i++) {
+            for (int64_t k = from; k < to; k++) {
+                o->values[i * o->cols + k] = value_of(c, o, i, k, e);
+            }
+        }
+    }
+}
+
 /* ---- cases ----------------------------------------------------------------------------------- */
 
 static void shuffle_rows(struct fp8_case *c)
@@ -228,6 +244,8 @@ static void case_fill(struct fp8_case *c)
         operand_fill(c, &c->a);
         operand_fill(c, &c->b);
     }
+    operand_widen(c, &c->a);
+    operand_widen(c, &c->b);
     c->out_bytes = (size_t)(v->out_rows * v->out_cols) * dtype_size(v->out);
     c->out = aligned_alloc(64, (size_t)round_up_to((int64_t)c->out_bytes + GUARD_BYTES, 64));
     memset(c->out, 0xff, c->out_bytes + GUARD_BYTES);
@@ -242,6 +260,8 @@ static void case_free(struct fp8_case *c)
     free(c->a.scales);
     free(c->b.codes);
     free(c->b.scales);
+    free(c->a.values);
+    free(c->b.values);
     free(c->out);
     *c = (struct fp8_case){0};
 }
@@ -334,6 +354,15 @@ static const char *case_launch(struct fp8_case *c, const char *first)
     return wrong;
 }
 
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += a[i] * b[i];
+    }
+    return sum;
+}
+
 static double want_rows(const struct fp8_case *c, int64_t expert, int64_t row, int64_t to,
                         int64_t col)
 {
@@ -342,11 +371,8 @@ static double want_rows(const struct fp8_case *c, int64_t expert, int64_t row, i
     const int64_t from = v->gather_x    ? c->gather[row] / v->topk
                          : v->gather_dy ? c->gather[row]
                                         : row;
-    double sum = 0;
-    for (int64_t k = 0; k < depth; k++) {
-        sum += value_of(c, &c->a, from, k, expert) *
-               value_of(c, &c->b, expert * v->out_cols + col, k, expert);
-    }
+    double sum =
+        dot(c->a.values + from * depth, c->b.values + (expert * v->out_cols + col) * depth, depth);
     if (v->fuse_mul_post) {
         sum = round_to(v->out, sum) * round_to(v->out, (double)c->weights[to]);
     }
@@ -355,10 +381,9 @@ static double want_rows(const struct fp8_case *c, int64_t expert, int64_t row, i
 
 static double want_sums(const struct fp8_case *c, int64_t expert, int64_t row, int64_t col)
 {
-    double sum = 0;
-    for (int64_t k = c->column[expert]; k < c->column[expert] + c->rows[expert]; k++) {
-        sum += value_of(c, &c->a, row, k, expert) * value_of(c, &c->b, col, k, expert);
-    }
+    const int64_t first = c->column[expert];
+    const double sum = dot(c->a.values + row * c->a.cols + first,
+                           c->b.values + col * c->b.cols + first, c->rows[expert]);
     return c->v.out == DTYPE_FP32 ? sum : round_to(c->v.out, sum);
 }
 

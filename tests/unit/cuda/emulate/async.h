@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "tests/unit/cuda/emulate/block.h"
+#include "tests/unit/cuda/emulate/numbers.h"
 
 enum {
     EMULATE_OPS_MAX = 65536,
@@ -127,10 +128,12 @@ static void async_check_place(uint32_t to, uint32_t bar)
     }
 }
 
+EMULATE_FAST
 static uint32_t swizzle_128(uint32_t at)
 {
     return at ^ (at >> 7 & 7) << 4;
 }
+EMULATE_FAST_END
 
 static struct emulate_op *new_op(enum emulate_kind kind, int actor, uint32_t group)
 {

@@ -14,6 +14,7 @@
 #define SCALED 0 /* hopper's variants */
 #endif
 
+EMULATE_FAST
 /* An operand of mma.sync: fp8 operands are multiplied as fp16. */
 static float emulate_operand(uint16_t v)
 {
@@ -24,6 +25,7 @@ static float widen(uint16_t v)
 {
     return IN_BF16 ? emulate_bf16_to_float(v) : half_to_float(v);
 }
+EMULATE_FAST_END
 
 static uint32_t round_pair(float low, float high)
 {

@@ -10,6 +10,7 @@
 #include "tests/unit/cuda/emulate/numbers.h"
 #include "tests/unit/cuda/emulate/warp.h"
 
+EMULATE_FAST
 #if FP8
 #include "tests/unit/cuda/emulate/wgmma_fp8.h"
 #else
@@ -59,8 +60,8 @@ static void run_wgmma(const struct emulate_op *op)
         }
     }
 }
-
 #endif
+EMULATE_FAST_END
 
 static int wgmmas_until(const struct emulate_op *op, int actor, uint32_t group)
 {

@@ -22,11 +22,7 @@ static int32_t fp8_number(uint8_t v)
     return (v & 0x7f) == 0x7f ? FP8_NAN : v & 0x80 ? -size : size;
 }
 
-static int fp8_top_bit(int64_t v)
-{
-    return v ? 63 - __builtin_clzll((unsigned long long)(v < 0 ? -v : v)) : -1;
-}
-
+/* Cuts v toward zero to FP8_BITS bits behind the bit `top`. */
 static int64_t fp8_cut(int64_t v, int top)
 {
     const int away = top - FP8_BITS;
@@ -36,62 +32,80 @@ static int64_t fp8_cut(int64_t v, int top)
     return v < 0 ? -(-v >> away << away) : v >> away << away;
 }
 
-/* old + the sum of a[i] b[i], as the instruction computes it. */
-static float fp8_dot(const int32_t a[32], const int32_t b[32], float old)
+static int64_t fp8_size(int64_t v)
 {
-    int64_t terms[33], sum = 0;
-    int top = -1;
-    for (int i = 0; i < 32; i++) {
-        if (a[i] == FP8_NAN || b[i] == FP8_NAN) {
-            return NAN;
-        }
-        terms[i] = (int64_t)a[i] * b[i] * (INT64_C(1) << (FP8_UNIT - 18));
-    }
-    if (old != old) {
-        return NAN;
-    }
-    terms[32] = (int64_t)ldexp((double)old, FP8_UNIT);
-    for (int i = 0; i < 33; i++) {
-        const int bit = fp8_top_bit(terms[i]);
-        top = bit > top ? bit : top;
-    }
-    for (int i = 0; i < 33; i++) {
-        sum += fp8_cut(terms[i], top);
-    }
-    return (float)ldexp((double)fp8_cut(sum, fp8_top_bit(sum)), -FP8_UNIT);
+    return v < 0 ? -v : v;
 }
 
-/* Reads 32 elements of row `mn`, which lie one after the other along the sum. */
-static void fp8_operand(int rank, uint64_t desc, int mn, int32_t out[32])
+/* The highest bit of a number above 0. */
+static int fp8_top_bit(int64_t v)
 {
+    return 63 - __builtin_clzll((unsigned long long)v);
+}
+
+/* old + the sum of a[i] b[i], as the instruction computes it. No number is NaN. */
+static float fp8_dot(const int32_t a[32], const int32_t b[32], float old)
+{
+    int64_t terms[33], sum = 0, bits = 0, cut = 0;
+    for (int i = 0; i < 32; i++) {
+        terms[i] = (int64_t)a[i] * b[i] * (INT64_C(1) << (FP8_UNIT - 18));
+    }
+    terms[32] = (int64_t)((double)old * 0x1p36);
+    for (int i = 0; i < 33; i++) {
+        sum += terms[i];
+        bits |= fp8_size(terms[i]);
+    }
+    if (bits == 0) {
+        return 0;
+    }
+    const int top = fp8_top_bit(bits);
+    if (__builtin_ctzll((unsigned long long)bits) < top - FP8_BITS) { /* a term loses bits */
+        for (int i = 0; i < 33; i++) {
+            cut += fp8_cut(terms[i], top);
+        }
+        sum = cut;
+    }
+    sum = sum ? fp8_cut(sum, fp8_top_bit(fp8_size(sum))) : 0;
+    return (float)((double)sum * 0x1p-36);
+}
+
+/* Reads 32 elements of row `mn`, which lie one after the other along the sum. False: one is NaN. */
+static int fp8_operand(int rank, uint64_t desc, int mn, int32_t out[32])
+{
+    int is_number = 1;
     const uint32_t start = (uint32_t)(desc & 0x3fff) << 4;
     const uint32_t stride = (uint32_t)(desc >> 32 & 0x3fff) << 4;
     const uint32_t at = start + (uint32_t)(mn / 8) * stride + (uint32_t)(mn % 8) * 128;
     if (desc >> 62 != 1 || (desc >> 49 & 7) || at + 32 > emulate.l.shared_bytes) {
         async_fail("a wgmma descriptor", desc);
-        return;
+        return 0;
     }
     for (uint32_t k = 0; k < 32; k++) {
         out[k] = fp8_number(
             (uint8_t)async_.memory[(uint32_t)rank * EMULATE_SHARED_MAX + swizzle_128(at + k)]);
+        is_number &= out[k] != FP8_NAN;
     }
+    return is_number;
 }
 
 static void run_wgmma(const struct emulate_op *op)
 {
     static int32_t a[64][32], b[256][32];
+    static int a_is_number[64], b_is_number[256];
     const int rank = op->actor / (int)(emulate.l.threads / 128);
     for (int m = 0; m < 64; m++) {
-        fp8_operand(rank, op->a, m, a[m]);
+        a_is_number[m] = fp8_operand(rank, op->a, m, a[m]);
     }
     for (int n = 0; n < op->columns; n++) {
-        fp8_operand(rank, op->b, n, b[n]);
+        b_is_number[n] = fp8_operand(rank, op->b, n, b[n]);
     }
     for (int m = 0; m < 64; m++) {
         for (int n = 0; n < op->columns; n++) {
             float *d =
                 op->d[m / 16 * 32 + m % 8 * 4 + n % 8 / 2] + n / 8 * 4 + m / 8 % 2 * 2 + n % 2;
-            *d = fp8_dot(a[m], b[n], op->scale ? *d : 0);
+            const float old = op->scale ? *d : 0;
+            const int is_number = a_is_number[m] && b_is_number[n] && old == old;
+            *d = is_number ? fp8_dot(a[m], b[n], old) : NAN;
         }
     }
 }
