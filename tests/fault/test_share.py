@@ -22,7 +22,7 @@ NOBODY = """
 import sys
 sys.path.insert(0, {harness!r})
 sys.dont_write_bytecode = True
-from conftest import Client, RpcError, eventually, gemm
+from rpc import Client, RpcError, eventually, gemm
 socket = {socket!r}
 {body}
 """

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real daemon in a temporary folder, and an independent MessagePack-RPC client.
+"""The real daemon in a temporary folder. rpc.py is its client.
 
-The client knows only docs/protocol.md and Python's msgpack, so any language can do the same. Every
-test gets its own folder, socket, database and cache. `daemon()` starts a gemmd there, and again
+Every test gets its own folder, socket, database and cache. `daemon()` starts a gemmd there, and again
 after a crash: the folder stays for the whole test. Tests of a run share compiled modules, to save
 time, unless a test uses its own cache.
 """
@@ -12,14 +11,16 @@ import pathlib
 import select
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 
-import msgpack
 import pytest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent))  # tests/fault and tests/python load this file by its path
+from rpc import PATIENCE, Client, RpcError, eventually, gemm  # noqa: E402, F401
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("GEMMD_BUILD", ROOT / "build")).resolve()
@@ -28,74 +29,6 @@ GEMMD = BUILD / "daemon" / "gemmd"
 RUNNER = BUILD / "runner" / "gemmd-runner"
 GEMMCTL = BUILD / "client" / "gemmctl"
 SYNTHETIC = f"replay:{DATA / 'synthetic.jsonl'}"
-# Multiplies every timeout below, for slower sanitizer builds.
-PATIENCE = float(os.environ.get("GEMMD_TEST_PATIENCE", "1"))
-
-
-class RpcError(Exception):
-    def __init__(self, error):
-        super().__init__(f"{error['name']}: {error['message']}")
-        self.name, self.message, self.survives = error["name"], error["message"], error["survives"]
-
-
-class Client:
-    """MessagePack-RPC over a Unix socket; blocking, one thread."""
-
-    def __init__(self, path, timeout=60):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(timeout * PATIENCE)
-        self.socket.connect(str(path))
-        self.unpacker = msgpack.Unpacker(raw=False, strict_map_key=False)
-        self.next_id = 0
-        self.responses, self.notifications = {}, []
-
-    def close(self):
-        self.socket.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def send(self, method, **params):
-        self.next_id += 1
-        self.socket.sendall(msgpack.packb([0, self.next_id, method, params]))
-        return self.next_id
-
-    def read(self):
-        """Returns the next message of the stream."""
-        while True:
-            for message in self.unpacker:
-                return message
-            data = self.socket.recv(65536)
-            if not data:
-                raise EOFError("the daemon closed the connection")
-            self.unpacker.feed(data)
-
-    def wait(self, request):
-        while request not in self.responses:
-            message = self.read()
-            if message[0] == 1:
-                self.responses[message[1]] = message
-            else:
-                assert message[0] == 2, message
-                self.notifications.append((message[1], message[2]))
-        _, _, error, result = self.responses.pop(request)
-        if error is not None:
-            raise RpcError(error)
-        return result
-
-    def call(self, method, **params):
-        return self.wait(self.send(method, **params))
-
-    def list(self, what, **filter_):
-        rows, offset = [], 0
-        while offset is not None:
-            page = self.call("list", what=what, filter={**filter_, "offset": offset})
-            rows += page["rows"]
-            offset = page["next"]
-        return rows
 
 
 class Daemon:
@@ -258,11 +191,6 @@ def connected(path):
         return None
 
 
-def gemm(mode="forward", m=256, n=256, k=256, experts=4, topk=2, **more):
-    return {"op": "grouped_gemm", "mode": mode, "M": m, "N": n, "K": k, "experts": experts,
-            "topk": topk, **more}
-
-
 class Watched:
     """A program that a user watches: its stderr is a terminal, its stdout is discarded."""
 
@@ -300,13 +228,3 @@ def runs(pid):
         return "State:\tZ" not in pathlib.Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-
-
-def eventually(condition, seconds=10, every=0.05):
-    deadline = time.monotonic() + seconds * PATIENCE
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(every)
-    raise AssertionError("it did not become true in time")

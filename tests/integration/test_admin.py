@@ -16,7 +16,7 @@ CLIENT = """
 import sys
 sys.path.insert(0, {folder!r})
 sys.dont_write_bytecode = True
-from conftest import Client, RpcError, gemm
+from rpc import Client, RpcError, gemm
 with Client({socket!r}) as c:
     print(c.call("status")["tuning"])
     print(c.call("get", problem=gemm(), wait="cached")["tier"])
