@@ -2,7 +2,8 @@
 /*
  * Writes aiter's JSON: for each (N, K) a file with the config of each class of M, and DEFAULT.json,
  * which has for each class the config that most files have. `any` has the config that most classes
- * have. The format covers forward GEMMs of one matrix with operands of 16 bits. Its lookup rounds M
+ * have. The JSON covers forward GEMMs of one matrix with operands of 16 bits; answers of
+ * gemm_a8w8_blockscale go to the tuned CSV (aiter_csv.c). The JSON's lookup rounds M
  * up to a class, so the largest M of a class decides. Of problems with equal M, bf16 precedes fp16,
  * then uniform routing precedes other routings, then the order of the list decides.
  */
@@ -54,8 +55,8 @@ static const char *no_counterpart(const json_t *best)
     if (field_is_true(p, "batch_invariant")) {
         return "the format's GEMMs take any order of summation";
     }
-    if (strcmp(in, "bf16") != 0 && strcmp(in, "fp16") != 0) {
-        return "the format's GEMM-A16W16 has operands of 16 bits";
+    if (!aiter_csv_takes(best) && strcmp(in, "bf16") != 0 && strcmp(in, "fp16") != 0) {
+        return "the format's GEMMs have operands of 16 bits, or of fp8 in blocks";
     }
     if (strcmp(source, "tuned") != 0 && strcmp(source, "manual") != 0) {
         return strcmp(source, "partial") == 0 ? "it comes from a restricted search"
@@ -129,10 +130,15 @@ static void aiter_put_class(struct writing *w, json_t *file, const char *class, 
     }
 }
 
-static void aiter_add_best(struct writing *w, json_t *files, json_t *best)
+static void aiter_add_best(struct writing *w, json_t *files, json_t *lines, json_t *best,
+                           const char *arch)
 {
     char why[WHY_MAX], name[64], class[CLASS_MAX];
     const char *cannot = no_counterpart(best);
+    if (!cannot && aiter_csv_takes(best)) {
+        aiter_csv_add(w, lines, best, arch);
+        return;
+    }
     json_t *tile =
         cannot ? NULL : tile_of_config(json_object_get(best, "config"), w->left_out, why);
     if (!tile) {
@@ -243,17 +249,20 @@ static int aiter_write(struct writing *w, const char *arch)
     if (!w->to || strcmp(w->to, "-") == 0) {
         return ctl_usage("aiter's files are one for each (N, K): give --to DIR");
     }
-    json_t *files = json_object();
+    json_t *files = json_object(), *lines = json_object();
     size_t i;
     json_t *best;
     json_array_foreach(w->rows, i, best) {
-        aiter_add_best(w, files, best);
+        aiter_add_best(w, files, lines, best, arch);
     }
-    json_array_append_new(
-        w->notes,
-        json_string("waves_per_eu and matrix_instr_nonkdim are 0: of another vendor's devices"));
+    if (json_object_size(files)) {
+        json_array_append_new(w->notes, json_string("waves_per_eu and matrix_instr_nonkdim are 0: "
+                                                    "of another vendor's devices"));
+    }
     int code = json_object_size(files) ? save_all(w, arch, files) : DONE;
+    code = code == DONE && json_object_size(lines) ? aiter_csv_save(w, lines) : code;
     json_decref(files);
+    json_decref(lines);
     return code;
 }
 

@@ -291,6 +291,10 @@ json_t *aiter_read(const char *path)
     struct error e;
     json_error_t why;
     json_t *document = NULL;
+    const size_t n = strlen(path);
+    if (n > 4 && strcmp(path + n - 4, ".csv") == 0) {
+        return aiter_csv_read(path);
+    }
     json_t *out = json_pack("{ss, s[], s{}}", "mode", "forward", "entries", "unused");
     int code = read_name(path, out);
     char *text = code ? NULL : text_read_file(path, &e);

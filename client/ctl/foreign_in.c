@@ -23,6 +23,7 @@ struct importing {
     json_t *skipped;             /* entries and problems without a hint: notice_skip() */
     json_t *unused;              /* fields of the files that no kernel here knows (name: count) */
     json_t *changed;             /* values replaced by the nearest legal value (name: count) */
+    json_t *device;              /* owned: of `status`; NULL before the first entry that needs it */
 };
 
 /* Names the place of a notice: "FILE, line N, for PROBLEM" (NULL: all problems); malloc'ed. */
@@ -68,6 +69,27 @@ static const char *foreign_find_disagreement(const json_t *flags, const json_t *
         }
     }
     return NULL;
+}
+
+/* Returns the reason why an entry is of another device, or NULL. Asks the daemon for its device
+ * once.
+ */
+static const char *foreign_find_device(struct importing *x, const json_t *entry, int *code)
+{
+    const json_t *its = json_object_get(entry, "device");
+    if (its && !x->device) {
+        json_t *status = ctl_call(x->ctl, "status", NULL, code);
+        x->device = json_incref(json_object_get(status, "device"));
+        json_decref(status);
+    }
+    const char *arch = field_string(its, "arch");
+    if (!its || !x->device) {
+        return NULL;
+    }
+    return field_int(its, "sm_count") != field_int(x->device, "sm_count") ||
+                   (arch && strcmp(arch, field_text(x->device, "arch")) != 0)
+               ? "it was measured on a device of another gfx or cu_num"
+               : NULL;
 }
 
 /* Asks the daemon about a config. 1: valid; 0: invalid, with `why`; -1: no answer, with *code. */
@@ -189,12 +211,15 @@ static bool foreign_offer_entry(struct importing *x, const json_t *entry, const 
     json_t *changed = json_object();
     const char *mode = field_string(problem, "mode"), *target = field_text(answer, "target");
     snprintf(why, sizeof(why), "the kernels of target %s have no such tiles", target);
+    json_t *own = json_object_get(entry, "config");
     const char *cannot = foreign_find_disagreement(json_object_get(entry, "flags"), problem);
-    json_t *configs = cannot ? NULL
-                             : tile_configs(json_object_get(entry, "tile"), target,
-                                            mode ? mode : "forward", changed);
+    cannot = cannot ? cannot : foreign_find_device(x, entry, code);
+    json_t *configs = cannot || *code ? NULL
+                      : own           ? json_pack("[O]", own)
+                                      : tile_configs(json_object_get(entry, "tile"), target,
+                                           mode ? mode : "forward", changed);
     json_t *config =
-        cannot ? NULL : first_valid(x, configs, problem, answer, why, &predicted_us, code);
+        !configs ? NULL : first_valid(x, configs, problem, answer, why, &predicted_us, code);
     if (config) {
         offer_row(x, field_text(answer, "key"), entry, foreign_make_row(problem, config),
                   rank_of(entry, problem, config, predicted_us));
@@ -210,11 +235,17 @@ static bool foreign_offer_entry(struct importing *x, const json_t *entry, const 
 
 /* ---- a problem ------------------------------------------------------------------------------- */
 
-static int foreign_offer_entries(struct importing *x, const json_t *problem, const json_t *answer)
+/* `of`: the only entry for the problem; NULL: the file's rule decides. */
+static int foreign_offer_entries(struct importing *x, const json_t *problem, const json_t *of,
+                                 const json_t *answer)
 {
     const json_t *entries = json_object_get(x->file, "entries"), *e;
     int code = DONE;
     size_t i;
+    if (of) {
+        foreign_offer_entry(x, of, problem, answer, &code);
+        return code;
+    }
     if (x->format->find) {
         e = x->format->find(entries, field_int(problem, "M"));
         if (e) {
@@ -269,12 +300,14 @@ static int foreign_find_target(struct importing *x, const json_t *problem, json_
     return code;
 }
 
-/* Gets the daemon's current answer for a problem, which gives the target and the key. */
-static int take_problem(struct importing *x, const json_t *problem)
+/* Gets the daemon's current answer for a problem, which gives the target and the key. `of`: the
+ * only entry for the problem, or NULL. */
+static int take_problem(struct importing *x, const json_t *problem, const json_t *of)
 {
-    const char *other = other_problem(x, problem);
+    const char *other = of ? NULL : other_problem(x, problem);
+    const long long line = of ? field_int(of, "line") : 1;
     if (other) {
-        foreign_skip_problem(x, 1, problem, other);
+        foreign_skip_problem(x, line, problem, other);
         return DONE;
     }
     int code = DONE;
@@ -283,12 +316,12 @@ static int take_problem(struct importing *x, const json_t *problem)
     code = answer ? foreign_find_target(x, problem, answer) : code;
     if (code == DONE && strcmp(field_text(answer, "tier"), "exact") == 0) {
         foreign_skip_problem(
-            x, 1, problem,
+            x, line, problem,
             strcmp(field_text(answer, "source"), "trusted") == 0
                 ? "it has an answer that gemmd's owner trusts, which a hint does not replace"
                 : "it has an answer that was measured here, which a hint does not replace");
     } else if (code == DONE) {
-        code = foreign_offer_entries(x, problem, answer);
+        code = foreign_offer_entries(x, problem, of, answer);
     }
     json_decref(answer);
     return code;
@@ -358,8 +391,29 @@ static int foreign_check_sizes(const struct importing *x, const struct problems 
         lacks, give);
 }
 
+/* A file whose lines name their problems. */
+static int foreign_take_lines(struct importing *x, const struct problems *given)
+{
+    size_t i;
+    const json_t *e;
+    int code =
+        problems_given(given)
+            ? ctl_usage("each line of %s says its problem: leave the options of problems out",
+                        x->path)
+            : DONE;
+    json_array_foreach(json_object_get(x->file, "entries"), i, e) {
+        code = code ? code : take_problem(x, json_object_get(e, "problem"), e);
+    }
+    return code;
+}
+
 static int take_problems(struct importing *x, const struct problems *given)
 {
+    const json_t *entries = json_object_get(x->file, "entries");
+    json_array_extend(x->skipped, json_object_get(x->file, "unusable"));
+    if (json_object_get(json_array_get(entries, 0), "problem") || json_array_size(entries) == 0) {
+        return foreign_take_lines(x, given);
+    }
     struct problems p = *given;
     struct lists lists = {.m = NULL};
     const char *modes = given->given[PROBLEM_MODE], *mode = field_text(x->file, "mode");
@@ -374,7 +428,7 @@ static int take_problems(struct importing *x, const struct problems *given)
     size_t i;
     json_t *row;
     json_array_foreach(p.all, i, row) {
-        code = code ? code : take_problem(x, json_object_get(row, "problem"));
+        code = code ? code : take_problem(x, json_object_get(row, "problem"), NULL);
     }
     free(lists.m);
     free(p.profile); /* `given` owns the other members */
@@ -481,6 +535,7 @@ int import_foreign(struct subject *s, const struct format *format)
     code = code ? code : send_rows(&x, s->given[OWN_DRY_RUN]);
     json_decref(files);
     json_decref(x.keys);
+    json_decref(x.device);
     json_decref(total);
     return code;
 }

@@ -7,6 +7,7 @@
  *   tile.c          gemmd's configs as tiles, and tiles as configs of gemmd's kernels
  *   unsloth.c       writes the CSV of Unsloth's MoE tuning; unsloth_read.c reads the CSV
  *   aiter.c         writes aiter's JSON: M classes of one (N, K); aiter_read.c reads the JSON
+ *   aiter_csv.c     writes aiter's tuned CSV; aiter_csv_read.c reads the CSV and lists of shapes
  *   fused_moe.c     writes vLLM's and sglang's JSON of MoE configs; fused_moe_read.c reads the JSON
  *   t4.c            writes Kernel Tuner's T4 JSON; t4_read.c reads the JSON
  *   wisdom.c        writes Kernel Launcher's wisdom files; wisdom_read.c reads the files
@@ -77,7 +78,10 @@ struct format {
     /* Reads the whole file or nothing: NULL after an error message with the line. The contents:
      *   mode     of all problems
      *   N, K     of all problems, when the file says them; else absent or 0
+     *   unusable lines without an entry, as of notice_skip(); or absent
      *   entries  the configs, [{"line", "tile", ...}], in the order in which they are tried:
+     *            "problem": the only problem of the entry, in all entries or in none
+     *            "config": gemmd's own, in place of "tile"; "device": of this "arch" and "sm_count"
      *            "flags": flags that must equal the problem's
      *            "speedup", "triton_time": the speed, if the file says it
      *            "class": the class of M, "bound": its largest M, 0 without such a bound
@@ -117,6 +121,11 @@ json_t *tunable_read(struct csv *csv, const struct problems *p);
 
 json_t *unsloth_read(const char *path);
 json_t *aiter_read(const char *path);
+/* aiter_csv_read.c. A file of tuned lines; and the list of shapes `csv`, in the form of
+ * problems.all. NULL after the error message. */
+json_t *aiter_csv_read(const char *path);
+bool aiter_is_list(const struct csv *csv);
+json_t *aiter_read_list(struct csv *csv, const struct problems *p);
 const json_t *aiter_find(const json_t *entries, int64_t m);
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -141,6 +150,12 @@ int writing_save_bytes(const char *path, const void *data, size_t size);
 int writing_save_json(const char *path, const json_t *document);
 /* Adds the row's key and problem to w->skipped. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
+
+/* aiter_csv.c. True for an answer that the CSV, not the JSON, is for; adds its line to `lines`;
+ * writes the file. */
+bool aiter_csv_takes(const json_t *best);
+void aiter_csv_add(struct writing *w, json_t *lines, json_t *best, const char *arch);
+int aiter_csv_save(struct writing *w, const json_t *lines);
 
 /* ---- custom ops ------------------------------------------------------------------------------ */
 

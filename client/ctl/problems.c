@@ -86,7 +86,7 @@ static const struct argp_option options[] = {
      "grouped_gemm (default), gemm, gemm_a8w8_blockscale, quantise, custom:<name>", 0},
     {"shapes", KEY_FIRST + PROBLEM_SHAPES, "FILE", 0,
      "a CSV file with columns model,layer,tokens,mode,experts,topk,M,N,K; --model, --layer, "
-     "--tokens and --mode then choose rows; or TunableOp's list of shapes",
+     "--tokens and --mode then choose rows; or a list of shapes of TunableOp or aiter",
      0},
     {"moe", KEY_FIRST + PROBLEM_MOE, "MODEL", 0,
      "all products of an MoE layer: experts=128,topk=8,hidden=2048,inter=768, or a known model's "

@@ -2,7 +2,8 @@
 /*
  * Tables of MoE layers: a CSV file whose first line names the columns. Columns read: model, layer,
  * tokens, mode, experts, topk, M, N, K. All other columns, such as times of other tuners, are
- * ignored. A list of TunableOp is read in the same place (tunable.c).
+ * ignored. Lists of TunableOp (tunable.c) and of aiter (aiter_csv_read.c) are read in the same
+ * place.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,11 @@ json_t *shapes_read(const struct problems *p)
     }
     if (tunable_is_list(&csv)) {
         json_t *list = tunable_read(&csv, p);
+        csv_close(&csv);
+        return list;
+    }
+    if (aiter_is_list(&csv)) {
+        json_t *list = aiter_read_list(&csv, p);
         csv_close(&csv);
         return list;
     }

@@ -15,7 +15,7 @@
 #include "client/ctl/formats.h"
 
 enum { BLOCK_LEAST = 16, LOADING_WARPS = 4, PINGPONG_WARPS = 4, STAGES_LEAST = 2, STAGES_MOST = 8 };
-enum { HOPPER_DEPTH = 64, PORTABLE_DEPTH_LEAST = 32, PORTABLE_DEPTH_MOST = 128, GROUP_DEFAULT = 8 };
+enum { GROUP_DEFAULT = 8 };
 
 enum tile_param { BLOCK_M, BLOCK_N, BLOCK_K, WARPS, GROUP, SPLIT, STAGES, PARAMS };
 static const char *const names[PARAMS] = {
@@ -131,10 +131,16 @@ static const struct tile_mode *tile_find_mode(const char *name)
 struct range {
     int64_t least, most, step;
 };
-static const struct values {
-    struct range rows, cols, warps, group, split;
-} portable_values = {{16, 256, 0}, {32, 256, 0}, {4, 8, 0}, {1, 32, 0}, {1, 1, 1}},
-  hopper_values = {{64, 256, 64}, {64, 256, 64}, {4, 8, 4}, {1, 64, 1}, {1, 8, 0}};
+static const struct kernels {
+    const char *target;
+    struct range rows, cols, depth, warps, group, split;
+    int schedules; /* of `schedules` below; 0: the kernels have no such parameter */
+} kernels[] = {
+    {"portable", {16, 256, 0}, {32, 256, 0}, {32, 128, 0}, {4, 8, 0}, {1, 32, 0}, {1, 1, 1}, 0},
+    {"hopper", {64, 256, 64}, {64, 256, 64}, {64, 64, 0}, {4, 8, 4}, {1, 64, 1}, {1, 8, 0}, 2},
+    {"hopper_fp8", {64, 256, 0}, {64, 256, 64}, {128, 128, 0}, {4, 8, 4}, {1, 64, 1}, {1, 8, 0}, 1},
+};
+static const char *const schedules[] = {"cooperative", "pingpong"};
 
 /* The value of the range nearest to v. Of two equally near values, the smaller, which needs less of
  * the device. */
@@ -161,11 +167,10 @@ static json_t *tile_make_config(const struct tile *t, int64_t warps)
     return config;
 }
 
-static void add_hopper(json_t *out, const struct tile *t)
+static void add_hopper(json_t *out, const struct tile *t, const struct kernels *k)
 {
-    static const char *const schedules[] = {"cooperative", "pingpong"};
     const bool split = t->v[SPLIT] > 1;
-    for (size_t i = 0; i < (split ? 1 : COUNT(schedules)); i++) {
+    for (int i = 0; i < (split ? 1 : k->schedules); i++) {
         const int64_t multiplying = i == 1 ? 2 * PINGPONG_WARPS : t->v[WARPS];
         json_t *config = tile_make_config(t, multiplying + LOADING_WARPS);
         json_object_set_new(config, "schedule", json_string(schedules[i]));
@@ -194,7 +199,7 @@ static void fill_warps(struct tile *t, const struct tile_mode *mode)
 {
     const int64_t rows = t->v[mode->rows];
     int64_t *columns = &t->v[mode->columns], *warps = &t->v[WARPS];
-    const struct values *v = &portable_values;
+    const struct kernels *v = &kernels[0];
     while (rows / v->rows.least * (*columns / v->cols.least) < *warps && *columns < v->cols.most) {
         if (*warps > v->warps.least) {
             *warps = v->warps.least;
@@ -205,15 +210,13 @@ static void fill_warps(struct tile *t, const struct tile_mode *mode)
 }
 
 /* The nearest tile that the target's kernels have. */
-static struct tile tile_nearest(const struct tile *t, const struct tile_mode *mode, bool hopper)
+static struct tile tile_nearest(const struct tile *t, const struct tile_mode *mode,
+                                const struct kernels *v)
 {
-    const struct values *v = hopper ? &hopper_values : &portable_values;
-    const struct range depths = {hopper ? HOPPER_DEPTH : PORTABLE_DEPTH_LEAST,
-                                 hopper ? HOPPER_DEPTH : PORTABLE_DEPTH_MOST, 0};
     const struct {
         enum tile_param at;
         const struct range *legal;
-    } params[] = {{mode->rows, &v->rows}, {mode->columns, &v->cols}, {mode->depth, &depths},
+    } params[] = {{mode->rows, &v->rows}, {mode->columns, &v->cols}, {mode->depth, &v->depth},
                   {WARPS, &v->warps},     {GROUP, &v->group},        {SPLIT, &v->split}};
     struct tile near = *t;
     for (size_t i = 0; i < COUNT(params); i++) {
@@ -222,7 +225,7 @@ static struct tile tile_nearest(const struct tile *t, const struct tile_mode *mo
     near.v[GROUP] = t->v[GROUP] > 0 ? near.v[GROUP] : 0;
     /* as many stages as keep the tile's number of bytes in flight (being loaded) */
     near.v[STAGES] = t->v[STAGES] * t->v[mode->depth] / near.v[mode->depth];
-    if (!hopper) {
+    if (!v->schedules) {
         fill_warps(&near, mode);
     }
     return near;
@@ -231,12 +234,15 @@ static struct tile tile_nearest(const struct tile *t, const struct tile_mode *mo
 json_t *tile_configs(const json_t *wish, const char *target, const char *mode, json_t *changed)
 {
     json_t *out = json_array();
-    bool hopper = strcmp(target, "hopper") == 0;
-    if (!hopper && strcmp(target, "portable") != 0) {
+    const struct kernels *k = kernels, *end = kernels + COUNT(kernels);
+    while (k < end && strcmp(k->target, target) != 0) {
+        k++;
+    }
+    if (k == end) {
         return out;
     }
     const struct tile t = tile_read(wish);
-    struct tile near = tile_nearest(&t, tile_find_mode(mode), hopper);
+    struct tile near = tile_nearest(&t, tile_find_mode(mode), k);
     for (int i = 0; i < STAGES; i++) {
         if (near.v[i] != t.v[i]) {
             notice_count(changed, names[i], 1);
@@ -245,7 +251,11 @@ json_t *tile_configs(const json_t *wish, const char *target, const char *mode, j
     int64_t *stages = &near.v[STAGES];
     *stages = *stages > STAGES_MOST ? STAGES_MOST : *stages < STAGES_LEAST ? STAGES_LEAST : *stages;
     for (; *stages >= STAGES_LEAST; (*stages)--) {
-        (hopper ? add_hopper : add_portable)(out, &near);
+        if (k->schedules) {
+            add_hopper(out, &near, k);
+        } else {
+            add_portable(out, &near);
+        }
     }
     return out;
 }

@@ -104,7 +104,8 @@ static const struct argp_option export_options[] = {
     {"output", OWN_KEY + OWN_TO, "PATH", OPTION_ALIAS, NULL, 3},
     {"format", OWN_KEY + OWN_FORMAT, "NAME", 0,
      "gemmd (default), unsloth (a CSV of each problem's trials), aiter (a JSON file of each N and "
-     "K), portfolio (few configs with bounded regret over all known shapes), tunableop (shapes of "
+     "K, and a CSV of fp8 GEMMs), portfolio (few configs with bounded regret over all known "
+     "shapes), tunableop (shapes of "
      "GEMMs); of custom ops: vllm and sglang (MoE configs), t4 (Kernel Tuner), wisdom (Kernel "
      "Launcher)",
      3},
@@ -291,7 +292,7 @@ static int transfer_run_import(struct subject *s)
 static const struct argp_option import_options[] = {
     {"format", OWN_KEY + OWN_FORMAT, "NAME", 0,
      "gemmd (default); unsloth or aiter: their configs become hints for the problems that the "
-     "options say; vllm, sglang, t4, wisdom: rows of a custom op",
+     "options, or the lines of aiter's CSV, say; vllm, sglang, t4, wisdom: rows of a custom op",
      3},
     {"problem", OWN_KEY + OWN_PROBLEM, "TEXT|KEY", 0,
      "of vllm, sglang, t4, wisdom: the custom op's problem, or a known problem's key, in which the "

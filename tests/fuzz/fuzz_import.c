@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that `gemmctl import` reads. The first byte gives the format: 'c' Unsloth's CSV, 'a'
- * aiter's JSON, 'j' gemmd's own export, 'v' vLLM's and sglang's JSON, 't' Kernel Tuner's T4, 'w'
- * Kernel Launcher's wisdom, 's' TunableOp's list of shapes. Rows of an export are decoded as in the
- * daemon. Accepted values must be within the bounds that later code relies on.
+ * Files that `gemmctl import` reads. The first byte gives the format:
+ *
+ *   'c'            Unsloth's CSV.
+ *   'a' 'k' 'l'    aiter's JSON, tuned CSV, list of shapes.
+ *   'j'            gemmd's own export.
+ *   'v' 't' 'w'    vLLM's and sglang's JSON, Kernel Tuner's T4, Kernel Launcher's wisdom.
+ *   's'            TunableOp's list of shapes.
+ *
+ * Rows of an export are decoded as in the daemon. Accepted values must be within the bounds that
+ * later code relies on.
  */
 #include <stdarg.h>
 
@@ -117,6 +123,46 @@ static void check_aiter(const uint8_t *data, size_t n)
     json_decref(file);
 }
 
+/* A problem of a list is three sizes; the daemon checks what they mean. */
+static void check_sizes(const json_t *problem)
+{
+    CHECK(field_int(problem, "M") >= 1 && field_int(problem, "N") >= 1 &&
+          field_int(problem, "K") >= 1);
+}
+
+static void check_aiter_csv(const uint8_t *data, size_t n)
+{
+    json_t *file = aiter_read(fuzz_file("tuned.csv", data, n)), *e;
+    size_t i;
+    json_array_foreach(json_object_get(file, "entries"), i, e) {
+        check_sizes(json_object_get(e, "problem"));
+        CHECK(field_int(e, "line") >= 1);
+        if (json_object_get(e, "tile") && i < 8) {
+            check_tile(json_object_get(e, "tile"), "forward");
+        }
+        CHECK(json_object_get(e, "tile") ||
+              (json_object_size(json_object_get(e, "config")) && json_object_get(e, "device")));
+    }
+    json_decref(file);
+}
+
+static void check_aiter_list(const uint8_t *data, size_t n)
+{
+    struct error e;
+    struct csv csv;
+    const struct problems p = {.given = {[PROBLEM_OP] = "gemm_a8w8_blockscale"}};
+    if (!csv_open(&csv, fuzz_file("untuned.csv", data, n), &e)) {
+        return;
+    }
+    json_t *rows = aiter_is_list(&csv) ? aiter_read_list(&csv, &p) : NULL, *row;
+    size_t i;
+    json_array_foreach(rows, i, row) {
+        check_sizes(json_object_get(row, "problem"));
+    }
+    json_decref(rows);
+    csv_close(&csv);
+}
+
 static void check_row(const json_t *row)
 {
     static struct best b;
@@ -221,6 +267,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     switch (data[0]) {
     case 'c':
         check_csv(data + 1, n - 1);
+        break;
+    case 'k':
+        check_aiter_csv(data + 1, n - 1);
+        break;
+    case 'l':
+        check_aiter_list(data + 1, n - 1);
         break;
     case 'a':
         check_aiter(data + 1, n - 1);
