@@ -275,6 +275,9 @@ struct family {
                          struct dense_product out[], uint32_t max, bool *exact);
     /* A check row in the op's terms for messages ("expert 3, row 17 of it"); may be NULL. */
     void (*place)(const struct workload *w, uint32_t check, char *out, size_t size);
+    /* Writes the text of the family's usual problem `i`: kernels that are compiled before any job
+     * asks. *is_rare: only with --all. False: there are only i usual problems. NULL: none. */
+    bool (*usual)(uint32_t i, char *text, size_t size, bool *is_rare);
 };
 
 /* kernels/families/families.c: the families compiled in (tests link another list). */

@@ -1,51 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The searches to precompile. The usual problems are every mode with each of its permutes, in
- * four sizes. Four are enough: a variant does not contain the sizes, which only change slightly
- * which configs are legal and good. With --problems the searches come from lines of stdin: a
- * problem's text, or a search as JSON, as `tune` takes it. */
+/* The searches to precompile: the usual problems of each family. With --problems the searches come
+ * from lines of stdin: a problem's text, or a search as JSON, as `tune` takes it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/device.h"
+#include "kernels/family.h"
 #include "runner/precompile/precompile.h"
-
-static const struct {
-    const char *mode, *fields;
-    bool rare; /* true: only with --all */
-} usual_modes[] = {
-    {"forward", "mode=forward", false},
-    {"forward", "mode=forward permute_x=true", false},
-    {"forward", "mode=forward permute_y=true", false},
-    {"forward", "mode=forward permute_y=true fuse_mul_post=true", true},
-    {"dX", "mode=dX", false},
-    {"dX", "mode=dX permute_x=true", false},
-    {"dX", "mode=dX permute_y=true", false},
-    {"dW", "mode=dW", false},
-    {"dW", "mode=dW permute_x=true", false},
-    {"dW", "mode=dW permute_y=true", false},
-};
-static const struct {
-    const char *fields;
-    bool rare;
-} usual_types[] = {
-    {"dtype_in=bf16", false},
-    {"dtype_in=fp16", true},
-    {"dtype_in=fp32", true},
-    {"dtype_in=bf16 dtype_out=fp32", true},
-    {"dtype_in=fp16 dtype_out=fp32", true},
-    {"quant=fp8_block", true},
-    {"quant=fp8_row", true},
-    {"quant=fp8_block dtype_out=fp32", true},
-    {"quant=fp8_row dtype_out=fp32", true},
-};
-static const char *const usual_sizes[] = {
-    "M=65536 N=8192 K=8192 experts=8 topk=2",
-    "M=65536 N=8192 K=8192 experts=128 topk=8",
-    "M=65536 N=2048 K=2048 experts=1024 topk=8",
-    "M=64 N=2048 K=2048 experts=8 topk=2",
-};
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- the usual problems ---------------------------------------------------------------------- */
 
@@ -60,28 +22,45 @@ static bool list_names(const char *list, const char *word)
     return !list;
 }
 
+/* Appends the modes of an op's field "mode" to a list, unless the list has the mode. */
+static void precompile_list_modes(const struct op *op, char *list, size_t size)
+{
+    for (uint32_t i = 0; i < op->n_fields; i++) {
+        const bool is_mode = strcmp(op->fields[i].name, "mode") == 0;
+        for (const char *const *c = op->fields[i].choices; is_mode && c && *c; c++) {
+            const size_t n = strlen(list);
+            if (!n || !list_names(list, *c)) {
+                snprintf(list + n, size - n, "%s%s", n ? "," : "", *c);
+            }
+        }
+    }
+}
+
 static int precompile_check_modes(const char *modes, struct error *err)
 {
+    char list[256] = "";
+    for (const struct family *const *f = families; *f; f++) {
+        precompile_list_modes((*f)->op, list, sizeof(list));
+    }
     for (const char *at = modes; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         int n = (int)strcspn(at, ",");
         char word[16];
         snprintf(word, sizeof(word), "%.*s", n, at);
-        if (n > 15 || !list_names("forward,dX,dW", word)) {
-            return error_set(err, ERROR_INVALID, "mode \"%.*s\": it is forward, dX or dW", n, at);
+        if (n > 15 || !list_names(list, word)) {
+            return error_set(err, ERROR_INVALID, "mode \"%.*s\": it is of %s", n, at, list);
         }
     }
     return 0;
 }
 
 /* Adds a usual problem's search. Skips a problem that the op or the target refuses. */
-static int add_usual(const struct precompile_order *o, const char *mode, const char *type,
-                     const char *size, bool *any, struct error *err)
+static int add_usual(const struct precompile_order *o, const char *text, bool *any,
+                     struct error *err)
 {
-    char text[512];
     struct request r = {.n_restrict = 0};
     struct error why = ERROR_NULL;
-    snprintf(text, sizeof(text), "grouped_gemm %s %s %s", mode, type, size);
-    if (problem_parse(&r.problem, text, NULL) != 0) {
+    if (problem_parse(&r.problem, text, NULL) != 0 ||
+        !list_names(o->modes, record_text(&r.problem.fields, "mode", ""))) {
         return 0;
     }
     int status = precompile_add_search(&o->setup, &r, &why);
@@ -89,23 +68,32 @@ static int add_usual(const struct precompile_order *o, const char *mode, const c
     return status == 0 || status == ERROR_NO_CONFIG ? 0 : error_set(err, status, "%s", why.text);
 }
 
+static int add_family(const struct precompile_order *o, const struct family *f, bool *any,
+                      struct error *err)
+{
+    char text[512];
+    bool is_rare = false;
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && f->usual && f->usual(i, text, sizeof(text), &is_rare); i++) {
+        r = is_rare && !o->all ? 0 : add_usual(o, text, any, err);
+    }
+    return r;
+}
+
 static int add_all_usual(const struct precompile_order *o, struct error *err)
 {
+    const char *target = o->setup.target;
     bool any = false;
     int r = precompile_check_modes(o->modes, err);
-    for (size_t i = 0; i < COUNT(usual_modes) * COUNT(usual_types) && r == 0; i++) {
-        size_t m = i % COUNT(usual_modes), t = i / COUNT(usual_modes);
-        bool rare = usual_modes[m].rare || usual_types[t].rare;
-        bool wanted = list_names(o->modes, usual_modes[m].mode) && (!rare || o->all);
-        for (size_t k = 0; wanted && k < COUNT(usual_sizes) && r == 0; k++) {
-            r = add_usual(o, usual_modes[m].fields, usual_types[t].fields, usual_sizes[k], &any,
-                          err);
+    for (const struct family *const *f = families; *f && r == 0; f++) {
+        /* A target may be of one family alone. The first family's error lists the targets. */
+        if (f == families || !target || family_target_find(*f, &o->setup.info, target)) {
+            r = add_family(o, *f, &any, err);
         }
     }
     if (r == 0 && !any) {
         r = error_set(err, ERROR_NO_CONFIG, "target %s has no kernels for %s of %s",
-                      o->setup.target ? o->setup.target : "", o->modes ? o->modes : "any mode",
-                      o->setup.info.name);
+                      target ? target : "", o->modes ? o->modes : "any mode", o->setup.info.name);
     }
     return r;
 }

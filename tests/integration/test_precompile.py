@@ -198,6 +198,8 @@ def test_the_usual_problems(cache):
     portable = cache.precompile("--target", "portable", "--mode", "dW,dX", "--seconds", "1", "--jobs", "1",
                                 GEMMD_STUB_MS="500")
     assert 0 < one["variants"] < everything["variants"] and portable["variants"] > 0
+    rows = cache.precompile("--all", "--mode", "whole_rows,weights", "--seconds", "1", "--jobs", "1", GEMMD_STUB_MS="500")
+    assert rows["variants"] > 0 and cache.precompile("--mode", "rows", code=1).count("no kernels for rows")
 
 
 @needs_stub
@@ -216,7 +218,7 @@ def test_damaged_files_are_replaced(cache):
 
 @pytest.mark.parametrize("args, code, words", [
     (["--arch", "sm_91"], 1, "unknown architecture"),
-    (["--mode", "up"], 1, "forward, dX or dW"),
+    (["--mode", "up"], 1, "forward,dX,dW,rows"),
     (["--arch", "sm_80", "--target", "hopper"], 1, "has: portable"),
     (["--all", "--m", "64", "--n", "64", "--k", "64"], 2, "--all"),
     (["--m", "64"], 2, "--n"),

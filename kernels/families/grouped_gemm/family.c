@@ -42,4 +42,5 @@ const struct family grouped_gemm_family = {
     .context = gemm_fill_context,
     .place = gemm_write_check_place,
     .products = gemm_products,
+    .usual = gemm_write_usual,
 };

@@ -211,6 +211,8 @@ void gemm_workload_deinit(struct workload *w);
 void gemm_bind(const struct workload *w, void *const buffers[], void *workspace,
                int64_t workspace_bytes, void *stream, void *args);
 void gemm_work(const struct problem *p, double *flops, double *bytes);
+/* op/usual.c; family.usual. */
+bool gemm_write_usual(uint32_t i, char *text, size_t size, bool *is_rare);
 double gemm_rate(const struct problem *p, const struct device_info *info);
 
 /* ---- args.c ---------------------------------------------------------------------------------- */
