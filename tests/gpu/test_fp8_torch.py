@@ -206,11 +206,11 @@ def test_installed_scaled_products_are_pytorchs():
     finally:
         gt.uninstall()
     print(*rows, sep="\n")
-    assert [(r["dtype"], r["gemmd"], r["pytorch"]) for r in rows[:2]] == [("float8_e4m3fn", 3, 0), ("float8_e4m3fn", 1, 0)]
+    assert (rows[0]["dtype"], rows[0]["gemmd"], rows[0]["pytorch"]) == ("float8_e4m3fn", 3, 0)
     exact, fast, public, dw = run()
     assert error(ours[0], exact) < 5e-3 and error(ours[2], public) < 5e-3 and torch.equal(ours[0], ours[1])
     print(f"PyTorch's fast accumulation differs from ours by {error(fast, ours[1]):.1e}")
-    assert error(ours[3], dw) < 5e-3
+    assert torch.equal(ours[3], dw)
     assert errors == [error_of(i) for i in range(5)]
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """aten::_scaled_grouped_mm by gemmd's kernels, for install(): fp8 operands with a scale for each row.
 
-    forward, dX   a [T, K], b [E, K, N] as a transposed [E, N, K], scale_a [T], scale_b [E, N], offs [E]
-    dW            a [N, T], b [T, K] as a transposed [K, T], scale_a [E * N], scale_b [E * K], offs [E]
+    a [T, K], b [E, K, N] as a transposed [E, N, K], scale_a [T], scale_b [E, N], offs [E]
 
-In dW PyTorch's experts begin at multiples of 16 columns, and gemmd's at multiples of 128: the operands are
-copied into place first. PyTorch's kernel runs for other scales than fp32 rows, and wherever install() leaves
-bf16 products to PyTorch.
+is served: forward, and dX with transposed weights. PyTorch's kernel runs for 2D by 2D (dW): there
+PyTorch's experts begin at multiples of 16 columns, and gemmd's at multiples of 128. Copying both operands
+into place costs about as much time as gemmd's kernel saves. PyTorch's kernel also runs for other scales than
+fp32 rows, and wherever install() leaves bf16 products to PyTorch.
 """
 import functools
 from typing import NamedTuple
@@ -17,12 +17,11 @@ from gemmd.torch import own
 from gemmd.torch.layout import ALIGNED, lies_well
 from gemmd.torch.plans import plans
 from gemmd.torch.scaled import E4M3, NO_PERMUTE, launch, product_call
-from gemmd.torch.scaled_plain import Scaled, places_of_rows
+from gemmd.torch.scaled_plain import Scaled
 from gemmd.torch.shapes import Call
 
 OP, OP_V2 = "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"
 ROW_WISE = 1  # torch.nn.functional.ScalingType.RowWise
-PIECE = 16  # columns of dW's experts begin at multiples of it
 PRODUCTS_MOST = 4096  # limit, for a job whose sizes always change
 _UNKNOWN = object()
 _products = {}  # (operands' shapes, strides, types, devices): Product, or None for PyTorch's kernel
@@ -45,23 +44,12 @@ class Product:
         if a.data_ptr() % ALIGNED or b.data_ptr() % ALIGNED:
             return None
         call = self.route.call
-        shape = (call.experts, call.n, call.k) if call.mode == "dW" else (call.m, call.n)
-        out = torch.empty(shape, dtype=torch.bfloat16, device=call.device)
-        if call.mode == "dW":
-            if plans.find(call).kernel is None:
-                return None  # before the copies
-            operands = _columns(a, b, scale_a, scale_b, offs)
-        else:
-            operands = _scaled(a, b, scale_a, scale_b)
-        return out if launch(call, out, *operands, offs, ends=True) else None
+        out = torch.empty((call.m, call.n), dtype=torch.bfloat16, device=call.device)
+        return out if launch(call, out, *_scaled(a, b, scale_a, scale_b), offs, ends=True) else None
 
     def operands(self, ends):
         """Random operands, for install_report."""
         call = self.route.call
-        if call.mode == "dW":
-            a, b = (torch.randn((rows, call.m), device=call.device).to(E4M3) for rows in (call.n, call.k))
-            scales = (torch.ones(call.experts * rows, device=call.device) for rows in (call.n, call.k))
-            return a, b.t(), *scales, ends // PIECE * PIECE
         a, b = (torch.randn(shape, device=call.device).to(E4M3) for shape in ((call.m, call.k), (call.experts, call.n, call.k)))
         scales = (torch.ones(shape, device=call.device) for shape in ((call.m,), (call.experts, call.n)))
         return a, b.transpose(1, 2), *scales, ends
@@ -75,31 +63,7 @@ def _scaled(a, b, scale_a, scale_b):
     return Scaled(a, scale_a.unsqueeze(1)), Scaled(b.transpose(1, 2), scale_b.unsqueeze(2))
 
 
-def _move_columns(q, places, wide):
-    """q [rows, T] with each PIECE of columns at its place of [rows, wide]; zeros elsewhere."""
-    out = torch.zeros((q.shape[0], wide + PIECE), dtype=torch.uint8, device=q.device)  # at the end columns of no expert
-    out.view(torch.complex128).index_copy_(1, places, q.view(torch.uint8).view(torch.complex128))
-    return out[:, :wide].view(E4M3)
-
-
-def _columns(a, b, scale_a, scale_b, offs):
-    """(dy [N, C], x [K, C]) with each expert at a multiple of 128 columns, and a scale for each (row, expert)."""
-    rows, experts = a.shape[1], offs.shape[0]
-    m_sizes = torch.diff(offs, prepend=offs.new_zeros(1))
-    places, wide = places_of_rows(m_sizes, rows)
-    places = torch.div(places[::PIECE], PIECE, rounding_mode="floor")
-    return tuple(Scaled(_move_columns(q, places, wide), scale.view(experts, -1).t())
-                 for q, scale in ((a, scale_a), (b.t(), scale_b)))
-
-
-def _fits_dw(a, b, scale_a, scale_b, offs):
-    experts, (n, rows), k = offs.numel(), a.shape, b.shape[1]
-    return (b.shape[0] == rows and rows % PIECE == 0 and k % 8 == 0 and scale_a.shape == (experts * n,)
-            and scale_b.shape == (experts * k,) and lies_well(a.shape, a.stride(), 1)
-            and lies_well((k, rows), b.t().stride(), 1))
-
-
-def _fits_forward(a, b, scale_a, scale_b, offs):
+def _fits(a, b, scale_a, scale_b, offs):
     w = b.transpose(1, 2)
     return (offs.shape == (b.shape[0],) and scale_a.shape == (a.shape[0],) and scale_b.shape == w.shape[:2]
             and a.shape[1] == b.shape[1] and a.shape[1] % 16 == 0 and w.shape[1] % 8 == 0
@@ -108,28 +72,22 @@ def _fits_forward(a, b, scale_a, scale_b, offs):
 
 def _new_product(a, b, scale_a, scale_b, offs, expected_faster):
     device, operands = a.device, (a, b, scale_a, scale_b, offs)
-    fits = (a.dim() == 2 and a.dtype == b.dtype == E4M3 and scale_a.dtype == scale_b.dtype == torch.float32
+    fits = (a.dim() == 2 and b.dim() == 3 and a.dtype == b.dtype == E4M3 and scale_a.dtype == scale_b.dtype == torch.float32
             and offs.dtype == torch.int32 and offs.dim() == 1 and offs.numel() > 1 and a.numel() and b.numel()
             and all(t.device == device for t in operands)
             and all(t.is_contiguous() for t in (scale_a, scale_b, offs)) and expected_faster(device))
-    if not fits or b.dim() not in (2, 3) or not (_fits_dw if b.dim() == 2 else _fits_forward)(*operands):
+    if not fits or not _fits(*operands):
         return None
-    if b.dim() == 2:
-        rows, experts = a.shape[1], offs.numel()
-        call = Call("dW", device, E4M3, rows, a.shape[0], b.shape[1], experts, NO_PERMUTE, quant="fp8_row")
-    else:
-        call = product_call("forward", NO_PERMUTE, a.shape[0], *_scaled(a, b, scale_a, scale_b), offs, quant="fp8_row")
-        _prepare_step(call)
+    call = product_call("forward", NO_PERMUTE, a.shape[0], *_scaled(a, b, scale_a, scale_b), offs, quant="fp8_row")
+    _prepare_step(call)
     return Product(call, (a.shape, a.stride(), b.shape, b.stride()))
 
 
 def _prepare_step(call):
-    """Asks for the products that a training step makes of this product, dX in the form of forward. A backward of
-    torchao's calls the operator outside of autograd, so nothing tells training from other uses but inference mode."""
-    if torch.is_inference_mode_enabled():
-        return
-    calls = [call, call._replace(n=call.k, k=call.n)] if call.n % 16 == 0 else [call]
-    plans.prepare(calls + ([call._replace(mode="dW")] if call.m % PIECE == 0 else []))
+    """Asks for dX, too, which has the form of forward. A backward of torchao's calls the operator outside of autograd,
+    so nothing tells training from other uses but inference mode."""
+    of_dx = [call._replace(n=call.k, k=call.n)] if call.n % 16 == 0 and not torch.is_inference_mode_enabled() else []
+    plans.prepare([call, *of_dx])
 
 
 def serve(a, b, scale_a, scale_b, offs, expected_faster, ends_are_good):

@@ -78,7 +78,7 @@ def quantise_whole_rows(x, scale_type):
     return _encode(x, scale.unsqueeze(1)), scale
 
 
-def places_of_rows(m_sizes, rows):
+def _places(m_sizes, rows):
     """For each routed row its column in a transposed copy; rows that belong to no expert get the last column
     of all, which no expert has."""
     sizes = m_sizes.long()
@@ -92,7 +92,7 @@ def places_of_rows(m_sizes, rows):
 
 def quantise_columns(x, m_sizes, scale_type):
     rows, k = x.shape
-    places, wide = places_of_rows(m_sizes, rows)
+    places, wide = _places(m_sizes, rows)
     lines = torch.zeros((wide + 1, k), dtype=torch.float32, device=x.device).index_copy_(0, places, x.float())
     blocks = lines[:wide].reshape(-1, BLOCK, k)
     scale = _scale(_amax(blocks, 1), scale_type)
