@@ -224,6 +224,12 @@ double gemm_rate(const struct problem *p, const struct device_info *info);
  * workspace. ERROR_INVALID, ERROR_CONFLICT. */
 int gemm_args_read(const struct gemm *v, const void *args, size_t align,
                    struct grouped_gemm_args *out, struct error *err);
+/* The scales of a launch, as kernels of targets with plain arguments have them. */
+struct gemm_scales {
+    const void *x, *w, *dy;
+    int64_t x_stride, x_block, w_stride, w_block, w_expert, dy_stride, dy_block;
+};
+struct gemm_scales gemm_scales_of(const struct grouped_gemm_args *a);
 
 /* Add a tunable to `out` and return it; `values` end with -1. */
 struct param *gemm_add_param(struct param out[], uint32_t *n, const char *name, bool run_time,

@@ -380,9 +380,7 @@ struct params {
     const void *m_sizes, *gather, *weights;
     uint32_t m_sizes_64, gather_64, weights_fp32, group;
     int64_t rows, n, k, experts, topk;
-    const float *x_scale, *w_scale, *dy_scale;
-    int64_t x_scale_stride, x_scale_block, w_scale_stride, w_scale_block, w_scale_expert;
-    int64_t dy_scale_stride, dy_scale_block;
+    struct gemm_scales scales;
 };
 _Static_assert(sizeof(struct params) <= LAUNCH_PARAMS_MAX, "too large a launch argument");
 
@@ -475,16 +473,7 @@ static int gemm_cpu_plan(const struct problem *p, const struct record *config,
         .k = v.k,
         .experts = v.experts,
         .topk = v.topk,
-        .x_scale = a.x_scale,
-        .w_scale = a.w_scale,
-        .dy_scale = a.dy_scale,
-        .x_scale_stride = a.x_scale_stride,
-        .x_scale_block = a.x_scale_stride_block,
-        .w_scale_stride = a.w_scale_stride,
-        .w_scale_block = a.w_scale_stride_block,
-        .w_scale_expert = a.w_scale_stride_expert,
-        .dy_scale_stride = a.dy_scale_stride,
-        .dy_scale_block = a.dy_scale_stride_block,
+        .scales = gemm_scales_of(&a),
     };
     out->n = n > 0;
     out->steps[0] = (struct launch){.entry = "grouped_gemm_block",

@@ -272,3 +272,19 @@ int gemm_args_read(const struct gemm *v, const void *args, size_t align,
     }
     return r ? r : gemm_args_fill_scales(v, out, align, err);
 }
+
+struct gemm_scales gemm_scales_of(const struct grouped_gemm_args *a)
+{
+    return (struct gemm_scales){
+        .x = a->x_scale,
+        .w = a->w_scale,
+        .dy = a->dy_scale,
+        .x_stride = a->x_scale_stride,
+        .x_block = a->x_scale_stride_block,
+        .w_stride = a->w_scale_stride,
+        .w_block = a->w_scale_stride_block,
+        .w_expert = a->w_scale_stride_expert,
+        .dy_stride = a->dy_scale_stride,
+        .dy_block = a->dy_scale_stride_block,
+    };
+}

@@ -196,9 +196,7 @@ struct reference_params { /* as in reference.cu; strides in elements */
     int32_t m_sizes_64, gather_64, weights_fp32;
     int32_t gather_x, gather_dy, scatter, fuse_mul_post;
     int32_t scale_sum, scale_w, column_align, reserved;
-    const void *x_scale, *w_scale, *dy_scale;
-    int64_t x_scale_stride, x_scale_block, w_scale_stride, w_scale_block, w_scale_expert;
-    int64_t dy_scale_stride, dy_scale_block;
+    struct gemm_scales scales;
 };
 _Static_assert(sizeof(struct reference_params) == 288, "reference.cu counts on this layout");
 
@@ -250,16 +248,7 @@ int portable_reference(const struct workload *w, void *const buffers[], const in
         .scale_sum = (int32_t)v->quant->sum_block,
         .scale_w = (int32_t)v->quant->w_block,
         .column_align = GEMM_COLUMN_ALIGN,
-        .x_scale = a.x_scale,
-        .w_scale = a.w_scale,
-        .dy_scale = a.dy_scale,
-        .x_scale_stride = a.x_scale_stride,
-        .x_scale_block = a.x_scale_stride_block,
-        .w_scale_stride = a.w_scale_stride,
-        .w_scale_block = a.w_scale_stride_block,
-        .w_scale_expert = a.w_scale_stride_expert,
-        .dy_scale_stride = a.dy_scale_stride,
-        .dy_scale_block = a.dy_scale_stride_block,
+        .scales = gemm_scales_of(&a),
     };
     uint32_t columns = (uint32_t)((w->check_length + REFERENCE_COLUMNS - 1) / REFERENCE_COLUMNS);
     *launch = (struct launch){.entry = "grouped_gemm_reference",
