@@ -6,10 +6,7 @@
 #include "kernels/space.h"
 #include "tests/family/transpose.h"
 #include "kernels/modules.h"
-#include "tests/unit/kernels/common.h"
-
-static struct device *device;
-static struct compiler *compiler;
+#include "tests/unit/kernels/family_cpu.h"
 
 static void test_found(void **state)
 {
@@ -85,18 +82,9 @@ static void test_whole_way(void **state)
 static void test_launch(void **state)
 {
     (void)state;
-    struct problem p;
-    struct record config;
-    struct variant v;
-    struct image image;
     struct launcher *l;
     static uint16_t in[5][7], out[7][5];
-    problem_of(&p, "transpose rows=5 cols=7 dtype=bf16");
-    const struct family_target *t = family_target_find(&transpose_family, &device->info, NULL);
-    assert_ok(t->choose(&p, &device->info, &config, err));
-    assert_ok(t->variant(&p, &config, device->info.arch, &v, err));
-    assert_ok(compiler->ops->compile(compiler, &v, &image, err));
-    assert_ok(launcher_new(&transpose_family, &p, &config, image.data, image.size, NULL, &l, err));
+    cpu_open_launcher("transpose rows=5 cols=7 dtype=bf16", &l);
     for (int i = 0; i < 35; i++) {
         in[i / 7][i % 7] = (uint16_t)i;
     }
@@ -115,24 +103,6 @@ static void test_launch(void **state)
     a.in = NULL;
     assert_fails(launcher_workspace(l, &a, &bytes, err), ERROR_INVALID, "NULL");
     launcher_free(l);
-    image_deinit(&image);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    families_register();
-    assert_ok(device_open("cpu:2", &device, err));
-    assert_ok(compiler_open("cpu:2", &compiler, err));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    compiler->ops->close(compiler);
-    device->ops->close(device);
-    return 0;
 }
 
 int main(void)
@@ -142,5 +112,5 @@ int main(void)
         cmocka_unit_test(test_whole_way),
         cmocka_unit_test(test_launch),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -7,10 +7,7 @@
 
 #include "kernels/families/quantise/quantise.h"
 #include "kernels/space.h"
-#include "tests/unit/kernels/common.h"
-
-static struct device *device;
-static struct compiler *compiler;
+#include "tests/unit/kernels/family_cpu.h"
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
@@ -76,13 +73,6 @@ static void test_long_rows(void **state)
 
 /* ---- verified kernels ------------------------------------------------------------------------ */
 
-static const struct family_target *target_of(const struct problem *p)
-{
-    const struct family_target *t;
-    assert_ok(family_target_choose(family_of_problem(p), p, &device->info, NULL, &t, err));
-    return t;
-}
-
 /* Compiles a variant, from another source unless `source` is NULL, and verifies it. */
 static void verify(const struct problem *p, const struct record *config, const char *source,
                    struct verdict *out)
@@ -93,7 +83,7 @@ static void verify(const struct problem *p, const struct record *config, const c
     struct prepared *w;
     struct rejection why;
     struct tolerance generous = {.atol = 100, .rtol = 1, .rel_norm = 10}; /* must not matter */
-    assert_ok(target_of(p)->variant(p, config, device->info.arch, &v, err));
+    assert_ok(cpu_find_target(p)->variant(p, config, device->info.arch, &v, err));
     struct variant other = v;
     other.source = source ? source : v.source;
     assert_ok(compiler->ops->compile(compiler, &other, &image, err));
@@ -136,7 +126,7 @@ static void test_bitwise(void **state)
         if (cases[i].config) {
             config_of(&config, cases[i].config);
         } else {
-            assert_ok(target_of(&p)->choose(&p, &device->info, &config, err));
+            assert_ok(cpu_find_target(&p)->choose(&p, &device->info, &config, err));
         }
         verify(&p, &config, NULL, &verdict);
         if (!verdict.right || verdict.max_error != 0) {
@@ -204,7 +194,7 @@ static void test_faults_are_found(void **state)
         struct verdict verdict;
         snprintf(text, sizeof(text), "quantise %s", faults[i].problem);
         problem_of(&p, text);
-        assert_ok(target_of(&p)->choose(&p, &device->info, &config, err));
+        assert_ok(cpu_find_target(&p)->choose(&p, &device->info, &config, err));
         verify(&p, &config, source, &verdict);
         if (verdict.right || !strstr(verdict.text, faults[i].said)) {
             fail_msg("%s: \"%s\"", faults[i].to, verdict.text);
@@ -214,20 +204,6 @@ static void test_faults_are_found(void **state)
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
-
-static void open_launcher(const char *text, struct launcher **out)
-{
-    struct problem p;
-    struct record config;
-    struct variant v;
-    struct image image;
-    problem_of(&p, text);
-    assert_ok(target_of(&p)->choose(&p, &device->info, &config, err));
-    assert_ok(target_of(&p)->variant(&p, &config, device->info.arch, &v, err));
-    assert_ok(compiler->ops->compile(compiler, &v, &image, err));
-    assert_ok(launcher_new(&quantise_family, &p, &config, image.data, image.size, NULL, out, err));
-    image_deinit(&image);
-}
 
 static uint16_t bf16(double value)
 {
@@ -265,8 +241,8 @@ static void test_known_values(void **state)
     };
     enum { KNOWN = sizeof(known) / sizeof(known[0]) };
     struct launcher *launchers[2];
-    open_launcher("quantise mode=rows M=2 K=16", &launchers[0]);
-    open_launcher("quantise mode=whole_rows M=2 K=16", &launchers[1]);
+    cpu_open_launcher("quantise mode=rows M=2 K=16", &launchers[0]);
+    cpu_open_launcher("quantise mode=whole_rows M=2 K=16", &launchers[1]);
     for (size_t j = 0; j < 2 * KNOWN; j++) {
         const size_t i = j % KNOWN;
         _Alignas(16) uint16_t x[2][24] = {{0}};
@@ -301,7 +277,7 @@ static void test_args(void **state)
     static float scales[256], scales_t[4][16];
     static int64_t ends[2] = {130, 256};
     struct launcher *l;
-    open_launcher("quantise mode=both M=256 K=16 experts=2", &l);
+    cpu_open_launcher("quantise mode=both M=256 K=16 experts=2", &l);
     const struct quantise_args good = {.size = sizeof(good),
                                        .flags = QUANTISE_ENDS,
                                        .x = x,
@@ -363,7 +339,7 @@ static void test_configs(void **state)
     struct record config;
     struct rejection why;
     problem_of(&p, "quantise mode=rows M=64 K=256");
-    const struct family_target *t = target_of(&p);
+    const struct family_target *t = cpu_find_target(&p);
     assert_ok(space_build(&s, t, &p, &device->info, NULL, err));
     assert_int_equal(s.n, 12);
     space_deinit(&s);
@@ -422,23 +398,6 @@ static void test_cuda_configs(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    families_register();
-    assert_ok(device_open("cpu:2", &device, err));
-    assert_ok(compiler_open("cpu:2", &compiler, err));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    compiler->ops->close(compiler);
-    device->ops->close(device);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,5 +407,5 @@ int main(void)
         cmocka_unit_test(test_long_rows),    cmocka_unit_test(test_scales_differ_from_poison),
         cmocka_unit_test(test_configs),      cmocka_unit_test(test_cuda_configs),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }
