@@ -194,7 +194,7 @@ static void keys_print_title(struct report *r, const json_t *row)
                    field_int(problem, "K"), field_int(problem, "experts"),
                    field_int(problem, "topk"), *flags ? ", " : "", flags);
     } else {
-        page_print(p, "<h3>%s</h3>\n<p>%s", field_text(row, "op"), fields);
+        page_print(p, "<h3>%s</h3>\n<p>%s", field_text(row, "name"), fields);
     }
     page_print(p, "; key %s. <b>%.*f us</b>", field_text(row, "key"), show_decimals(us), us);
     if (speedup > 0) {

@@ -112,16 +112,16 @@ bool layers_add_row(struct layers *l, const json_t *row)
 {
     const json_t *problem = json_object_get(row, "problem");
     const char *op = field_text(row, "op");
-    const bool product = result_is_product(op, problem);
-    const long long m = product ? field_int(problem, "M") : 0;
+    const bool custom = result_is_custom(op); /* any fields: all keys are a layer */
+    const long long m = custom ? 0 : field_int(problem, "M");
     struct layer like = {.class = field_text(row, "class"),
                          .op = op,
-                         .mode = product ? field_text(problem, "mode") : "",
-                         .flags = product ? field_text(row, "flags") : "",
+                         .mode = custom ? "" : field_text(problem, "mode"),
+                         .flags = custom ? "" : field_text(row, "flags"),
                          .least_m = m,
                          .most_m = m,
                          .layers = 1};
-    if (product) {
+    if (!custom) {
         like.experts = field_int(problem, "experts");
         like.topk = field_int(problem, "topk");
         like.N = field_int(problem, "N");
@@ -151,7 +151,8 @@ static json_t *layers_make_name(const json_t *models, const struct layer *l)
 {
     const char *name = layers_find_model(models, l);
     return name             ? json_string(name)
-           : l->N == 0      ? json_string(l->op)
+           : l->K == 0      ? json_string(l->op)
+           : l->N == 0      ? json_sprintf("%s %lld", l->op, l->K)
            : l->experts > 1 ? json_sprintf("%lld x %lld, %lld experts", l->N, l->K, l->experts)
                             : json_sprintf("%lld x %lld", l->N, l->K);
 }
@@ -160,14 +161,15 @@ void layers_name_row(const json_t *models, json_t *row)
 {
     const json_t *problem = json_object_get(row, "problem");
     const char *op = field_text(row, "op");
+    const bool custom = result_is_custom(op);
     const struct layer l = {.op = op,
                             .experts = field_int(problem, "experts"),
                             .topk = field_int(problem, "topk"),
-                            .N = result_is_product(op, problem) ? field_int(problem, "N") : 0,
-                            .K = field_int(problem, "K")};
+                            .N = custom ? 0 : field_int(problem, "N"),
+                            .K = custom ? 0 : field_int(problem, "K")};
     json_object_set_new(row, "name", layers_make_name(models, &l));
-    if (l.N == 0) { /* an op without sizes: rows_derive_best put its name into "mode" */
-        json_object_set_new(row, "mode", json_string(""));
+    if (l.N == 0) { /* rows_derive_best put the op's name into "mode" */
+        json_object_set_new(row, "mode", json_string(custom ? "" : field_text(problem, "mode")));
     }
 }
 

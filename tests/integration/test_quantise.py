@@ -38,7 +38,7 @@ def test_lists_and_reports(tuned, tmp_path):
     assert {t["status"] for t in trials} <= {"ok", "aborted"} and len(trials) >= 2
     d.ctl("report", "--html", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert "quantise" in page and answer["key"][:12] in page
+    assert "quantise 272" in page and answer["key"][:12] in page
     exported = d.ctl("export", "--format", "portfolio").stderr
     assert "quantise both: " in exported and "not served" not in exported
     stale = d.ctl("tune", "--known", "--stale", check=False)
