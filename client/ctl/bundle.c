@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/ctl/bundle.h"
 #include "proto/hash.h"
@@ -380,7 +381,7 @@ static int bundle_show(struct subject *s, const struct bundle *b)
         return ctl_print_json(json_incref(b->manifest));
     }
     for (size_t i = 0; i < COUNT(lines); i++) {
-        table_print_line(&lines[i], b->manifest);
+        (isatty(STDOUT_FILENO) ? table_print_folded : table_print_line)(&lines[i], b->manifest);
     }
     return DONE;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/ctl/ctl.h"
 
@@ -88,7 +89,7 @@ static void daemon_show_status(struct subject *s, json_t *status)
     for (size_t i = 0; i < COUNT(lines); i++) {
         const json_t *v = field_value(status, lines[i].key);
         if (v && !json_is_null(v)) {
-            table_print_line(&lines[i], status);
+            (isatty(STDOUT_FILENO) ? table_print_folded : table_print_line)(&lines[i], status);
         }
     }
 }

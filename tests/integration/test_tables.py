@@ -81,7 +81,7 @@ def test_no_line_is_wider_than_the_terminal(known):
     more += [["why", problem] for problem in (FP8, "custom:unknown n=1")]
     commands = (more if d.device == "cpu" else []) + [["list", "--what", what] for what in lists.split()] + [
         ["get", *sizes], ["get", *sizes, "--wait", "cached"], ["tune", *sizes, "--budget", "2"], ["trials"],
-        ["trials", keys[0]], ["trials", "--failed"], ["show", keys[0]], ["show", keys[-1]], ["jobs"], ["status", "--all"]]
+        ["trials", keys[0]], ["trials", "--failed"], ["show", keys[0]], ["show", keys[-1]], ["jobs"], ["status", "--all"], ["status"]]
     for columns, some in ((100, commands), (80, commands[-2:] + commands[:4])):
         for command in some:
             wide = [line for line in terminal(d, columns, *command)
