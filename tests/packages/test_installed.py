@@ -62,7 +62,10 @@ def test_a_moved_prefix_works(tmp_path, user):
         assert "dW" in listed, "the table of models is found"
     finally:
         run(gemmctl, "stop", "--device", "cpu", env=user)
-    assert {p.name for p in (prefix / "share/doc/gemmd").iterdir()} >= {"NEWS.md", "operations.md", "examples"}
+    pages = {p.name for p in (prefix / "share/doc/gemmd").iterdir()}
+    links = {link for page in prefix.glob("share/doc/gemmd/*.md")
+             for link in re.findall(r"\]\(([\w-]+\.md)", page.read_text())}
+    assert pages >= {"NEWS.md", "operations.md", "examples"} | links
 
 
 @pytest.fixture
