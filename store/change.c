@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows by which the daemons of a file tell each other of changes (`change`), of keys that a daemon
- * tunes (`lease`), and of waiting searches (`wanted`). The rows have no checksums: a wrong row
+ * Rows by which the daemons of a file tell each other of changes (`change`) and of waiting searches
+ * (`wanted`). lease.c has the keys that a daemon tunes. The rows have no checksums: a wrong row
  * costs a second tuning of a key, or a cache that is read again.
  */
 #include <errno.h>
@@ -69,6 +69,33 @@ bool store_owner_is_lost(const char *owner)
         return kill((pid_t)pid, 0) < 0 && errno == ESRCH;
     }
     return now != began || state == 'Z' || state == 'X';
+}
+
+/* The SQL function is_gone(owner, boot): true when the owner of a row of `lease` or `wanted` has
+ * ended, or the host was booted since. */
+static void change_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args)
+{
+    const struct store *s = sqlite3_user_data(ctx);
+    const char *owner = (const char *)sqlite3_value_text(args[0]),
+               *boot = (const char *)sqlite3_value_text(args[1]);
+    sqlite3_result_int(ctx,
+                       !owner || !boot || strcmp(boot, s->boot) != 0 || store_owner_is_lost(owner));
+}
+
+/* The SQL function boot_ms(): the clock of lease.until_ms. */
+static void change_read_clock(sqlite3_context *ctx, int n, sqlite3_value **args)
+{
+    sqlite3_result_int64(ctx, store_read_clock(CLOCK_BOOTTIME));
+}
+
+int change_attach(struct store *s, struct error *err)
+{
+    int rc = sqlite3_create_function(s->db.h, "is_gone", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, s,
+                                     change_is_gone, NULL, NULL);
+    rc = rc ? rc
+            : sqlite3_create_function(s->db.h, "boot_ms", 0, SQLITE_UTF8 | SQLITE_DIRECTONLY, s,
+                                      change_read_clock, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, err);
 }
 
 /* ---- changes --------------------------------------------------------------------------------- */
@@ -144,100 +171,6 @@ int store_best_of(struct store *s, const char *key, struct best *out, struct err
     return r == 0 && strcmp(out->key, key) != 0 ? store_index_damaged(s, err) : r;
 }
 
-/* ---- leases ---------------------------------------------------------------------------------- */
-
-/* The SQL function is_gone(owner, boot): true when the owner of a row of `lease` or `wanted` has
- * ended, or the host was booted since. */
-static void change_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args)
-{
-    const struct store *s = sqlite3_user_data(ctx);
-    const char *owner = (const char *)sqlite3_value_text(args[0]),
-               *boot = (const char *)sqlite3_value_text(args[1]);
-    sqlite3_result_int(ctx,
-                       !owner || !boot || strcmp(boot, s->boot) != 0 || store_owner_is_lost(owner));
-}
-
-int change_attach(struct store *s, struct error *err)
-{
-    int rc = sqlite3_create_function(s->db.h, "is_gone", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, s,
-                                     change_is_gone, NULL, NULL);
-    return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, err);
-}
-
-/* Looks for another owner that holds the key: 0 (none), STORE_HELD, or a fault. */
-static int find_holder(struct store *s, const char *key, int64_t now, struct error *err)
-{
-    DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err,
-                     "SELECT 1 FROM lease WHERE key = ?1 AND until_ms > ?2 AND owner <> ?3 AND NOT"
-                     " is_gone(owner, boot)",
-                     "tit", key, now, s->owner);
-    r = r ? r : db_step(&s->db, st, err);
-    return r == DB_ROW ? STORE_HELD : r;
-}
-
-int store_lease(struct store *s, const char *key, int64_t ttl_ms, struct error *err)
-{
-    int64_t now = store_read_clock(CLOCK_BOOTTIME);
-    int r = s->db.depth == 0 ? find_holder(s, key, now, err) : 0; /* reading needs no commit lock */
-    r = r ? r : write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    r = find_holder(s, key, now, err);
-    r = r ? r
-          : db_run(&s->db, NULL, err,
-                   "INSERT INTO lease VALUES (?1, ?2, ?3, ?4, unixepoch()) ON CONFLICT(key) DO"
-                   " UPDATE SET owner = excluded.owner, boot = excluded.boot,"
-                   " until_ms = excluded.until_ms, taken_s = excluded.taken_s",
-                   "ttti", key, s->owner, s->boot, now + ttl_ms);
-    return write_end(s, r, err);
-}
-
-int store_unlease(struct store *s, const char *key, struct error *err)
-{
-    static const char *const sql[2] = {"DELETE FROM lease WHERE key = ?1 AND owner = ?2"};
-    return write_delete(s, sql, "tt", key, "lease", NULL, err);
-}
-
-int store_drop_gone(struct store *s, struct error *err)
-{
-    static const char *const sql[] = {"DELETE FROM lease WHERE is_gone(owner, boot)",
-                                      "DELETE FROM wanted WHERE is_gone(owner, boot)"};
-    return write_delete(s, sql, "", "", NULL, NULL, err);
-}
-
-int store_leave(struct store *s, struct error *err)
-{
-    static const char *const sql[] = {"DELETE FROM lease WHERE owner = ?2",
-                                      "DELETE FROM wanted WHERE owner = ?2"};
-    return write_delete(s, sql, "tt", "", "lease", NULL, err);
-}
-
-/* ---- daemons --------------------------------------------------------------------------------- */
-
-/* A daemon of the file owns a lease named "daemon <owner>", which is no key. */
-int store_join(struct store *s, struct error *err)
-{
-    char name[STORE_OWNER_MAX + 8];
-    snprintf(name, sizeof(name), "daemon %s", s->owner);
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    r = store_lease(s, name, INT64_MAX / 2, err);
-    r = r ? r : change_add(s, "daemon", s->owner, err);
-    return write_end(s, r, err);
-}
-
-int store_daemons(struct store *s, int64_t *n, struct error *err)
-{
-    return db_int(&s->db,
-                  "SELECT count(*) FROM lease WHERE key >= 'daemon ' AND key < 'daemon!' AND NOT"
-                  " is_gone(owner, boot)",
-                  n, err);
-}
-
 /* ---- wanted ---------------------------------------------------------------------------------- */
 
 int store_want(struct store *s, const struct store_wanted *w, struct error *err)
@@ -268,13 +201,14 @@ int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct w
                       struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err,
-                     "SELECT uid, search FROM wanted AS w WHERE class = ?1 AND owner <> ?2 AND NOT"
-                     " is_gone(owner, boot) AND NOT EXISTS (SELECT 1 FROM best WHERE"
-                     " best.key = w.key AND best.created_s >= w.since_s) AND NOT EXISTS (SELECT 1"
-                     " FROM lease AS l WHERE l.key = w.key AND l.until_ms > ?3 AND NOT"
-                     " is_gone(l.owner, l.boot)) ORDER BY since_s, rowid LIMIT 1",
-                     "tti", class, s->owner, store_read_clock(CLOCK_BOOTTIME));
+    int r = db_query(
+        &s->db, &st, err,
+        "SELECT uid, search FROM wanted AS w WHERE class = ?1 AND owner <> ?2 AND NOT"
+        " is_gone(owner, boot) AND NOT EXISTS (SELECT 1 FROM best WHERE"
+        " best.key = w.key AND best.created_s >= w.since_s) AND NOT EXISTS (SELECT 1"
+        " FROM lease AS l WHERE l.key = w.key AND l.until_ms > ?3 AND"
+        " l.state <> 'granted' AND NOT is_gone(l.owner, l.boot)) ORDER BY since_s, rowid LIMIT 1",
+        "tti", class, s->owner, store_read_clock(CLOCK_BOOTTIME));
     r = r ? r : db_step(&s->db, st, err);
     if (r != DB_ROW) {
         return r ? r : STORE_MISS;

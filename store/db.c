@@ -230,6 +230,12 @@ int db_run(struct db *db, int64_t *changes, struct error *err, const char *sql, 
     return r < 0 ? r : 0;
 }
 
+void db_copy_text(sqlite3_stmt *st, int column, char *out, size_t size)
+{
+    const char *text = (const char *)sqlite3_column_text(st, column);
+    snprintf(out, size, "%s", text ? text : "");
+}
+
 void db_stmt_done(sqlite3_stmt **st)
 {
     if (*st) {

@@ -65,6 +65,10 @@ int db_step(struct db *db, sqlite3_stmt *st, struct error *err);
 int db_run(struct db *db, int64_t *changes, struct error *err, const char *sql, const char *types,
            ...);
 
+/* Copies a text of the statement's current row; NULL becomes "". */
+void db_copy_text(sqlite3_stmt *st, int column, char *out, size_t size);
+#define DB_COPY(to, st, column) db_copy_text((st), (column), (to), sizeof(to))
+
 void db_stmt_done(sqlite3_stmt **st);
 #define DB_STMT_AUTO __attribute__((cleanup(db_stmt_done))) sqlite3_stmt
 /* ends a statement that was prepared without the cache */

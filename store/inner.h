@@ -229,6 +229,9 @@ int change_attach(struct store *s, struct error *err);
 /* Sets the object's reference to its parent row (table.parent) to 0 when the store lacks that row:
  * the row was not written, or was lost in a rebuild. (write.c) */
 int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err);
+/* Sets b->trial when the caller left it 0: to a trial of this key and config with the same time,
+ * else to the newest; 0: there is none. (write.c) */
+int write_find_trial(struct store *s, struct best *b, struct error *err);
 
 /* ---- the log (log.c) ------------------------------------------------------------------------- */
 

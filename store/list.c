@@ -48,12 +48,19 @@ struct list {
     "coalesce((SELECT class FROM best WHERE best.key = trial.key LIMIT 1), (SELECT class FROM "    \
     "device WHERE uuid = (SELECT device FROM run WHERE run.id = trial.run)))"
 
-/* The list `portfolio` is made from several tables (portfolio.c), and the list `jobs` from sums of
- * rows: all their columns are computed and have no checksum. */
+/* The list `portfolio` is made from several tables (portfolio.c), the list `jobs` from sums of
+ * rows, and the fleet's tables have no checksums: all columns of these lists are computed. */
 static const struct schema no_columns = {.name = "portfolio"};
 static const struct table portfolio = {
     .name = "portfolio", .schema = &no_columns, .rowid = "number"};
 static const struct table job = {.name = "job", .schema = &no_columns, .rowid = "id"};
+static const struct table fleet = {.name = "fleet", .schema = &no_columns, .rowid = "id"};
+static const struct table fleet_row = {.name = "fleet_row", .schema = &no_columns, .rowid = "seq"};
+
+/* 1: gemmd-fleet runs, and its server answers */
+#define FLEET_ATTACHED                                                                             \
+    "EXISTS (SELECT 1 FROM lease WHERE key = '" STORE_FLEET_KEY                                    \
+    "' AND NOT is_gone(owner, boot) AND until_ms > boot_ms())"
 
 static const struct list lists[] = {
     {"best", &tables[TABLE_BEST], "current_best", "key", true, BEST_COMPUTED},
@@ -99,6 +106,35 @@ static const struct list lists[] = {
       {.name = "best_us", .sql = "best_us"},
       {.name = "served_us", .sql = "served_us"},
       {.name = "lost_us", .sql = "lost_us"},
+      {.name = NULL}}},
+    {"fleet",
+     &fleet,
+     NULL,
+     "id",
+     true,
+     {{.name = "id", .sql = "id"},
+      {"server", "server", COLUMN_TEXT},
+      {"state", "state", COLUMN_TEXT},
+      {.name = "since_s", .sql = "since_s"},
+      {"text", "text", COLUMN_TEXT},
+      {"epoch", "epoch", COLUMN_TEXT},
+      {.name = "cursor", .sql = "cursor"},
+      {.name = "host", .sql = "host"},
+      {"counters", "counters", COLUMN_TEXT},
+      {.name = "attached", .sql = FLEET_ATTACHED},
+      {.name = NULL}}},
+    {"fleet_rows",
+     &fleet_row,
+     NULL,
+     "seq",
+     true,
+     {{.name = "seq", .sql = "seq"},
+      {"key", "key", COLUMN_TEXT},
+      {.name = "generation", .sql = "generation"},
+      {"origin", "origin", COLUMN_TEXT},
+      {"state", "state", COLUMN_TEXT},
+      {"reason", "reason", COLUMN_TEXT},
+      {.name = "reported", .sql = "reported"},
       {.name = NULL}}},
     {"portfolio",
      &portfolio,
@@ -150,10 +186,11 @@ static int find_list(const char *what, const struct list **out, struct error *er
             return 0;
         }
     }
-    return error_set(err, ERROR_INVALID,
-                     "there is no list '%s': it is one of best, history, trials, modules, "
-                     "quarantine, runs, devices, events, jobs, served, portfolio",
-                     what);
+    return error_set(
+        err, ERROR_INVALID,
+        "there is no list '%s': it is one of best, history, trials, modules, "
+        "quarantine, runs, devices, events, jobs, served, portfolio, fleet, fleet_rows",
+        what);
 }
 
 static int unknown_column(const struct list *l, const char *name, struct error *err)

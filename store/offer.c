@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "store/fleet.h"
 #include "store/inner.h"
 
 int store_outranked(const char *key, struct error *err)
@@ -164,6 +165,9 @@ static int offer_unwritten(struct store *s, struct best *b, int status, struct e
 int store_offer(struct store *s, struct best *b, struct error *err)
 {
     int64_t known = b->generation;
+    if (is_from(b, "fleet")) {
+        return store_fleet_confirm(s, b, err);
+    }
     int r = write_begin(s, err);
     r = r ? offer_unwritten(s, b, r, err) : write_end(s, offer_publish_best(s, b, err), err);
     if (r < 0) {

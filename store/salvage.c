@@ -327,6 +327,10 @@ static int salvage_copy_file(struct salvage *v, const char *path, struct error *
                         NULL, err);
         v->heard = r == 0;
     }
+    if (attached && r >= 0) {
+        r = salvage_run(v, "INSERT OR IGNORE INTO main.fleet_row SELECT * FROM damaged.fleet_row",
+                        "", NULL, err);
+    }
     if (v->heard && !v->snapped && salvage_has_snapshot(v, snapshot)) {
         r = salvage_run(v, "ATTACH ?1 AS snapshot", "t", snapshot, err);
         if (r == 0) {
@@ -426,6 +430,16 @@ static int salvage_copy_snapshot(struct salvage *v, struct error *err)
     return r;
 }
 
+/* Forgets the numbers of the fleet's rows that are lost. The new file's table `fleet` is empty, so
+ * gemmd-fleet reads all rows of the fleet again. */
+static int salvage_forget_fleet(struct salvage *v, struct error *err)
+{
+    return db_exec(&v->to.db,
+                   "DELETE FROM main.fleet_row WHERE state IN ('new', 'confirmed', 'own',"
+                   " 'evidence') AND generation NOT IN (SELECT generation FROM main.best)",
+                   err);
+}
+
 static int salvage_fill(struct salvage *v, const char *path, int64_t *rows, struct error *err)
 {
     int r = salvage_make_new(v, path, err);
@@ -437,6 +451,7 @@ static int salvage_fill(struct salvage *v, const char *path, int64_t *rows, stru
     }
     r = r ? r : salvage_copy_snapshot(v, err);
     r = r ? r : salvage_count_rows(v, rows, err);
+    r = r ? r : salvage_forget_fleet(v, err);
     r = r ? r : salvage_number_on(v, err);
     row_scratch_deinit(&v->to.scratch);
     db_close(&v->to.db);

@@ -15,7 +15,7 @@
 #include "proto/message.h"
 #include "proto/wire.h"
 
-enum { STORE_SCHEMA_VERSION = 5 };
+enum { STORE_SCHEMA_VERSION = 6 };
 
 enum { STORE_MISS = 1, STORE_THERE = 3 }; /* the row does not exist; the row exists already */
 
@@ -121,7 +121,7 @@ int store_publish_again(struct store *s, struct best *b, struct error *err);
  * key that the caller knew (0: no row). ERROR_CONFLICT: store_overtaken; nothing is written, also
  * while the file is locked, since the file can be read. STORE_THERE: an imported row repeats the
  * key's newest row and is not written; *b becomes the newest row. A key keeps the last
- * STORE_IMPORTED_PER_KEY imported rows. */
+ * STORE_IMPORTED_PER_KEY imported rows. A row of source `fleet`: store_fleet_confirm (fleet.h). */
 int store_offer(struct store *s, struct best *b, struct error *err);
 /* Decides whether b may replace `now`, the newest row of b's key (NULL: no row), when `now` came
  * after `known`: 0, or ERROR_CONFLICT. For an op with kernels (b->family):
@@ -158,7 +158,8 @@ bool store_owner_is_lost(const char *owner);
 
 /* A change by another gemmd. `name` by kind: "best" a key with another newest row, or without rows;
  * "quarantine" a variant; "lease" a key that was given back ("": several); "daemon" the owner of a
- * new daemon; "wanted" a device class. */
+ * new daemon; "wanted" a device class. Of the fleet: "asked" a key; "refused" a key; "stamps" a
+ * device class; "fleet" the last number that was read, or "" (gemmd-fleet came or went). */
 struct store_change {
     char kind[16], name[256];
 };
@@ -181,12 +182,31 @@ int store_best_of(struct store *s, const char *key, struct best *out, struct err
 enum { STORE_HELD = 2 };
 int store_lease(struct store *s, const char *key, int64_t ttl_ms, struct error *err);
 int store_unlease(struct store *s, const char *key, struct error *err);
-/* drop_gone deletes the rows of owners that have ended; leave deletes the rows of this owner. */
+/* Leases a key for a search whose result the fleet may have, or give to other hosts (fleet.h). It
+ * costs nothing more than store_lease while no gemmd-fleet is attached. */
+enum { STORE_ASKED = 5, STORE_ALONE = 6 };
+struct store_share {
+    const char *key; /* all pointers are borrowed */
+    int64_t ttl_ms;
+    const char *class, *stamp; /* device class of the key, and stamp of the kernels */
+    int64_t fleet_ms;          /* time to wait for the fleet's answer; 0: the fleet is not asked */
+    bool only_ask;             /* ask the fleet, or do nothing: the key is not leased */
+};
+#define STORE_FLEET_KEY "fleet" /* key of the lease that stands for gemmd-fleet */
+/* 0: leased. STORE_HELD: another gemmd holds the key, or another host, or the fleet has not
+ * answered yet. STORE_ASKED: the same, and this call has asked the fleet. STORE_ALONE: leased,
+ * since the fleet has not answered in time. */
+int store_lease_shared(struct store *s, const struct store_share *w, struct error *err);
+/* drop_gone deletes the rows of owners that have ended; leave deletes the rows of this owner, and
+ * its questions to the fleet. */
 int store_drop_gone(struct store *s, struct error *err);
 int store_leave(struct store *s, struct error *err);
 /* join registers this process as a daemon of the file; store_daemons counts the registered
  * daemons. */
 int store_join(struct store *s, struct error *err);
+/* Tells gemmd-fleet the device class of this daemon, and the stamps of its kernels, each on a
+ * line. */
+int store_announce(struct store *s, const char *class, const char *stamps, struct error *err);
 int store_daemons(struct store *s, int64_t *n, struct error *err);
 
 /* A search that waits at a daemon, and that a daemon with another device of the class may carry
@@ -206,13 +226,13 @@ int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct w
 
 /*
  * Listing, for people. `what`: best | history | trials | modules | quarantine | runs | devices |
- * events | jobs | served | portfolio. `filter` holds column = value (text: substring when it begins
- * with '~'), plus "sort" (column, '-' in front: descending), "limit", "offset", "after", "columns"
- * (to return). "config.<name>" and "problem.<name>" reach into those columns. Appends a MessagePack
- * array of maps, at most PAGE_ROWS_MAX rows and max_bytes bytes; *total: rows that match, and with
- * "after" at most offset + PAGE_ROWS_MAX + 1 of them. ERROR_UNKNOWN_FIELD names the columns.
- * ERROR_DEADLINE: not done within STORE_LIST_MS. ERROR_CANCELLED: store_interrupt. docs/store.md,
- * "Listing", has the computed columns.
+ * events | jobs | served | portfolio | fleet | fleet_rows. `filter` holds column = value (text:
+ * substring when it begins with '~'), plus "sort" (column, '-' in front: descending), "limit",
+ * "offset", "after", "columns" (to return). "config.<name>" and "problem.<name>" reach into those
+ * columns. Appends a MessagePack array of maps, at most PAGE_ROWS_MAX rows and max_bytes bytes;
+ * *total: rows that match, and with "after" at most offset + PAGE_ROWS_MAX + 1 of them.
+ * ERROR_UNKNOWN_FIELD names the columns. ERROR_DEADLINE: not done within STORE_LIST_MS.
+ * ERROR_CANCELLED: store_interrupt. docs/store.md, "Listing", has the computed columns.
  */
 enum { STORE_LIST_MS = 20000 };
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,

@@ -132,18 +132,22 @@ static const char *const version2_sql[] = {
     "CASE WHEN instr(stamp, 'target=') > 0\n"                                                      \
     "     THEN substr(" BEHIND ", 1, instr(" BEHIND " || ' ', ' ') - 1) ELSE '' END"
 
-static const char *const version3_sql[] = {
-    "DROP VIEW IF EXISTS stale;\n",
+/* `counted`: condition for rows whose stamps count. */
+#define STALE_VIEW(counted)                                                                        \
+    "CREATE VIEW stale AS\n"                                                                       \
+    "  WITH newest AS (SELECT family, class, " TARGET " AS target, stamp, max(generation)\n"       \
+    "                  FROM best WHERE " counted " GROUP BY 1, 2, 3),\n"                           \
+    "       current AS (SELECT *, " TARGET " AS target FROM current_best)\n"                       \
+    "  SELECT substr(b.key, 1, 12) AS key, b.op, b.family, b.class, b.target, b.source, "          \
+    "b.stamp,\n"                                                                                   \
+    "  n.stamp AS newest_stamp,\n"                                                                 \
+    "  round((unixepoch() - b.created_s) / 86400.0, 1) AS age_days, b.generation\n"                \
+    "  FROM current AS b JOIN newest AS n USING (family, class, target)\n"                         \
+    "  WHERE b.stamp <> n.stamp;\n"
+#define MEASURED_HERE "source <> 'imported' AND (source <> 'fleet' OR trial IS NOT NULL)"
 
-    "CREATE VIEW stale AS\n"
-    "  WITH newest AS (SELECT family, class, " TARGET " AS target, stamp, max(generation)\n"
-    "                  FROM best WHERE source <> 'imported' GROUP BY 1, 2, 3),\n"
-    "       current AS (SELECT *, " TARGET " AS target FROM current_best)\n"
-    "  SELECT substr(b.key, 1, 12) AS key, b.op, b.family, b.class, b.target, b.source, b.stamp,\n"
-    "  n.stamp AS newest_stamp,\n"
-    "  round((unixepoch() - b.created_s) / 86400.0, 1) AS age_days, b.generation\n"
-    "  FROM current AS b JOIN newest AS n USING (family, class, target)\n"
-    "  WHERE b.stamp <> n.stamp;\n",
+static const char *const version3_sql[] = {
+    "DROP VIEW IF EXISTS stale;\n" STALE_VIEW("source <> 'imported'"),
 
     "PRAGMA user_version = 3;\n", NULL};
 
@@ -168,6 +172,19 @@ static const char *const version4_sql[] = {
 /* A trial's stamp is the best's, or begins with it and names tolerances. */
 #define SAME_STAMP "(t.stamp = b.stamp OR instr(t.stamp, b.stamp || ' atol=') = 1)"
 
+/* `measured`: condition for bests that count as evidence. */
+#define SERVED_EVIDENCE_VIEW(measured)                                                             \
+    "CREATE VIEW served_evidence AS SELECT *, served_us - best_us AS lost_us FROM (SELECT s.*,\n"  \
+    "  b.source AS best_source, b.created_s AS best_s, b.time_us AS best_us,\n"                    \
+    "  CASE WHEN b.config = s.config THEN b.time_us ELSE coalesce(\n"                              \
+    "    b.reference_us * (SELECT t.ratio FROM trial AS t WHERE t.key = s.key AND\n"               \
+    "      t.config = s.config AND t.status = 'ok' AND t.ratio > 0 AND " SAME_STAMP "\n"           \
+    "      ORDER BY t.id DESC LIMIT 1),\n"                                                         \
+    "    iif(s.tier = 'default', b.reference_us, NULL)) END AS served_us\n"                        \
+    "  FROM served AS s LEFT JOIN best AS b ON b.generation =\n"                                   \
+    "    (SELECT max(generation) FROM best WHERE key = s.key) AND b.time_us > 0 AND\n"             \
+    "    b.reference_us > 0 AND " measured ");\n"
+
 static const char *const version5_sql[] = {
     "CREATE TABLE served (\n"
     "  id INTEGER PRIMARY KEY AUTOINCREMENT, uid INTEGER NOT NULL, job TEXT NOT NULL,\n"
@@ -186,18 +203,39 @@ static const char *const version5_sql[] = {
     "  count(DISTINCT nullif(key, '')) AS keys\n"
     "  FROM served GROUP BY uid, job;\n",
 
-    "CREATE VIEW served_evidence AS SELECT *, served_us - best_us AS lost_us FROM (SELECT s.*,\n"
-    "  b.source AS best_source, b.created_s AS best_s, b.time_us AS best_us,\n"
-    "  CASE WHEN b.config = s.config THEN b.time_us ELSE coalesce(\n"
-    "    b.reference_us * (SELECT t.ratio FROM trial AS t WHERE t.key = s.key AND\n"
-    "      t.config = s.config AND t.status = 'ok' AND t.ratio > 0 AND " SAME_STAMP "\n"
-    "      ORDER BY t.id DESC LIMIT 1),\n"
-    "    iif(s.tier = 'default', b.reference_us, NULL)) END AS served_us\n"
-    "  FROM served AS s LEFT JOIN best AS b ON b.generation =\n"
-    "    (SELECT max(generation) FROM best WHERE key = s.key) AND b.time_us > 0 AND\n"
-    "    b.reference_us > 0 AND b.source IN ('tuned', 'manual'));\n",
+    SERVED_EVIDENCE_VIEW("b.source IN ('tuned', 'manual')"),
 
     "PRAGMA user_version = 5;\n", NULL};
 
+/* gemmd-fleet: leases that it decides, its own state (`fleet`), and the numbers of the fleet's rows
+ * (`fleet_row`). The view `stale` ignores stamps of rows that were not measured here, and
+ * `served_evidence` accepts the fleet's rows that were measured here. */
+static const char *const version6_sql[] = {
+    "ALTER TABLE lease ADD COLUMN state TEXT NOT NULL DEFAULT 'held';\n",
+    "ALTER TABLE lease ADD COLUMN class TEXT NOT NULL DEFAULT '';\n",
+    "ALTER TABLE lease ADD COLUMN stamp TEXT NOT NULL DEFAULT '';\n",
+    "ALTER TABLE lease ADD COLUMN fence INTEGER NOT NULL DEFAULT 0;\n",
+    "ALTER TABLE lease ADD COLUMN asker TEXT NOT NULL DEFAULT '';\n",
+
+    "CREATE TABLE fleet (\n"
+    "  id INTEGER PRIMARY KEY CHECK (id = 1), server TEXT NOT NULL, state TEXT NOT NULL,\n"
+    "  since_s INTEGER NOT NULL, text TEXT NOT NULL, epoch TEXT NOT NULL,\n"
+    "  cursor INTEGER NOT NULL, host INTEGER NOT NULL, counters TEXT NOT NULL) STRICT;\n",
+
+    "CREATE TABLE fleet_row (\n"
+    "  seq INTEGER PRIMARY KEY, key TEXT NOT NULL, generation INTEGER NOT NULL,\n"
+    "  origin TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,\n"
+    "  reported INTEGER NOT NULL DEFAULT 0) STRICT;\n"
+    "CREATE INDEX fleet_row_key ON fleet_row(key, seq);\n"
+    "CREATE INDEX fleet_row_generation ON fleet_row(generation);\n",
+
+    "DROP VIEW IF EXISTS stale;\n" STALE_VIEW(MEASURED_HERE),
+
+    "DROP VIEW IF EXISTS served_evidence;\n" SERVED_EVIDENCE_VIEW(
+        "(b.source IN ('tuned', 'manual') OR (b.source = 'fleet' AND b.trial IS NOT NULL))"),
+
+    "PRAGMA user_version = 6;\n",
+    NULL};
+
 const char *const *const version_steps[STORE_SCHEMA_VERSION] = {
-    version1_sql, version2_sql, version3_sql, version4_sql, version5_sql};
+    version1_sql, version2_sql, version3_sql, version4_sql, version5_sql, version6_sql};

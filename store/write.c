@@ -249,10 +249,8 @@ int store_add_trial_once(struct store *s, struct trial *t, struct error *err)
 
 /* ---- bests ----------------------------------------------------------------------------------- */
 
-/* Sets b->trial when the caller left it 0: to a trial of this key and config with the same time,
- * else to the newest. The trial's stamp is the best's, or begins with it and names tolerances ("
- * atol="). */
-static int find_trial(struct store *s, struct best *b, struct error *err)
+/* The trial's stamp is the best's, or begins with it and names tolerances (" atol="). */
+int write_find_trial(struct store *s, struct best *b, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
     if (b->trial || best_is_brought(b)) {
@@ -280,7 +278,7 @@ static int write_publish_best(struct store *s, enum row_conflict conflict, struc
                               struct error *err)
 {
     int64_t trial = b->trial;
-    int r = find_trial(s, b, err);
+    int r = write_find_trial(s, b, err);
     r = r ? r : rows_put(s, TABLE_BEST, conflict, b, err);
     r = r ? r : change_add(s, "best", b->key, err);
     b->trial = r < 0 ? trial : b->trial;
@@ -355,6 +353,12 @@ int store_evict(struct store *s, const char *key, int64_t *n, struct error *err)
     int r = write_begin(s, err);
     if (r == 0) {
         r = write_delete(s, sql, "t", key, NULL, n, err);
+        /* the fleet's rows stay known by their numbers, so that they do not come again */
+        r = r ? r
+              : db_run(&s->db, NULL, err,
+                       "UPDATE fleet_row SET state = 'evicted' WHERE key = ?1 AND state IN"
+                       " ('new', 'confirmed', 'own')",
+                       "t", key);
         /* also when no row was deleted: another daemon may have an unsaved best of the key */
         r = r ? r : change_add(s, "best", key, err);
         r = write_end(s, r, err);

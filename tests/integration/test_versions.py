@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from conftest import BUILD, DATA, ROOT, SYNTHETIC, Daemon, RpcError
 
-SCHEMA = 5
+SCHEMA = 6
 
 
 @pytest.fixture

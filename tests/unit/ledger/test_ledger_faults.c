@@ -510,7 +510,9 @@ static void damage_met_at_the_end_is_repaired(void **state)
     fwrite(junk, 1, sizeof(junk), file);
     fclose(file);
     /* A commit by another program makes the ledger read its cached pages anew. */
-    assert_int_equal(sqlite3_exec(h, "INSERT INTO lease VALUES ('k', '1.1', 'x', 1, 1); COMMIT",
+    assert_int_equal(sqlite3_exec(h,
+                                  "INSERT INTO lease(key, owner, boot, until_ms, taken_s) VALUES "
+                                  "('k', '1.1', 'x', 1, 1); COMMIT",
                                   NULL, NULL, NULL),
                      SQLITE_OK);
     sqlite3_close(h);

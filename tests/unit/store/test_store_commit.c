@@ -439,17 +439,17 @@ static void a_newer_schema_stops_writing_with_a_sentence(void **state)
     struct error err = ERROR_NULL;
     struct best *b = calloc(1, sizeof(*b));
     published(s, 1);
-    execute(f, "PRAGMA user_version = 6");
+    execute(f, "PRAGMA user_version = 7");
     for (int i = 0; i < 2; i++) {
         assert_int_equal(refused(s, &err), ERROR_STORE);
-        assert_says(err, "schema 6");
+        assert_says(err, "schema 7");
         assert_says(err, "a newer gemmd");
         assert_int_equal(store_lease(s, "k", 1000, &err), ERROR_STORE);
     }
     assert_false(store_damaged(s));
     assert_int_equal(fixture_find_best(s, 1, b), 0); /* existing rows are served */
-    assert_int_equal(count(s, "PRAGMA user_version"), 6);
-    execute(f, "PRAGMA user_version = 5");
+    assert_int_equal(count(s, "PRAGMA user_version"), 7);
+    execute(f, "PRAGMA user_version = 6");
     assert_int_equal(published(s, 1), 2);
     free(b);
     store_close(s);

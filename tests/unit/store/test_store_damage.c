@@ -644,7 +644,10 @@ static void a_damaged_file_of_an_older_version(void **state)
     store_close(s);
     assert_ok(db_open(&db, f->path, SQLITE_OPEN_READWRITE, &err));
     assert_ok(db_exec(&db,
-                      "DROP VIEW served_evidence; DROP VIEW job; DROP TABLE served;"
+                      "DROP TABLE fleet; DROP TABLE fleet_row; DROP VIEW served_evidence;"
+                      "DROP VIEW job; DROP TABLE served; ALTER TABLE lease DROP COLUMN state;"
+                      "ALTER TABLE lease DROP COLUMN class; ALTER TABLE lease DROP COLUMN stamp;"
+                      "ALTER TABLE lease DROP COLUMN fence; ALTER TABLE lease DROP COLUMN asker;"
                       "PRAGMA user_version = 4; PRAGMA wal_checkpoint(TRUNCATE)",
                       &err));
     assert_ok(db_int(&db, "SELECT rootpage FROM sqlite_schema WHERE name = 'event'", &root, &err));

@@ -228,11 +228,11 @@ static void newer_versions_are_refused(void **state)
     store_close(s);
     sql(f->path, "PRAGMA user_version = 9");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_STORE);
-    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 5): upgrade gemmd or "
+    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 6): upgrade gemmd or "
                      "use another --database");
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM trial"), 96); /* untouched */
     assert_int_equal(f->notices, 0);
-    sql(f->path, "PRAGMA user_version = 5");
+    sql(f->path, "PRAGMA user_version = 6");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     store_close(s);
 }
@@ -261,7 +261,7 @@ static void old_versions_are_migrated(void **state)
     sql(f->path, "PRAGMA application_id = 1734700397; CREATE TABLE note(text);"
                  "INSERT INTO note VALUES ('kept')");
     assert_int_equal(open_path(f, f->path, STORE_READ_ONLY, &s, &err), ERROR_STORE);
-    assert_says(err, "has schema 0, this gemmd reads 5: start gemmd on it once");
+    assert_says(err, "has schema 0, this gemmd reads 6: start gemmd on it once");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     assert_string_equal(f->kind, "migrated");
     assert_non_null(strstr(f->text, ".v0.bak"));
@@ -277,7 +277,11 @@ static void old_versions_are_migrated(void **state)
     store_close(s);
 }
 
-#define DROP_VERSION_5 "DROP VIEW served_evidence; DROP VIEW job; DROP TABLE served;"
+#define DROP_VERSION_6                                                                             \
+    "DROP TABLE fleet; DROP TABLE fleet_row; ALTER TABLE lease DROP COLUMN state;"                 \
+    "ALTER TABLE lease DROP COLUMN class; ALTER TABLE lease DROP COLUMN stamp;"                    \
+    "ALTER TABLE lease DROP COLUMN fence; ALTER TABLE lease DROP COLUMN asker;"
+#define DROP_VERSION_5 DROP_VERSION_6 "DROP VIEW served_evidence; DROP VIEW job; DROP TABLE served;"
 
 /* A file of version 1, without the additions of version 2. Its rows' checksums still hold. */
 static void version_1_is_migrated(void **state)
@@ -378,7 +382,7 @@ static void version_4_is_migrated(void **state)
     assert_int_equal(store_check(s, &bad, &err), 0);
     assert_int_equal(bad, 0);
     store_close(s);
-    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 5);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 6);
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM best"), 13);
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM served_evidence"), 0);
 }
