@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connects the parts by their hooks (life.h). */
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "daemon/answers/learn.h"
+#include "daemon/answers/target.h"
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/tuning/tuning.h"
 #include "daemon/life.h"
@@ -57,6 +61,32 @@ static void hear_reloaded(struct daemon_parts *p, const struct ledger_news *n)
     }
 }
 
+/* Announces the stamps of this daemon's kernels to gemmd-fleet. */
+static void wiring_announce_stamps(struct daemon *d)
+{
+    char lines[STAMPS_MAX * (STAMP_MAX + 1)] = "";
+    size_t n = 0;
+    for (size_t i = 0; families[i]; i++) {
+        for (const struct family_target *const *t = families[i]->targets; *t; t++) {
+            if (family_target_runs_on(*t, &d->device) && n + STAMP_MAX < sizeof(lines)) {
+                n += (size_t)snprintf(lines + n, sizeof(lines) - n, "%s\n",
+                                      target_stamp(d, families[i], *t));
+            }
+        }
+    }
+    ledger_announce(d->ledger, d->device.class, lines);
+}
+
+static void fleet_heard(struct daemon_parts *p, const char *number)
+{
+    struct daemon *d = &p->daemon;
+    if (!d->fleet_known && d->config->fleet_ms > 0 && !d->config->offline) {
+        wiring_announce_stamps(d);
+        d->fleet_known = true;
+    }
+    d->fleet_seq = number[0] ? strtoll(number, NULL, 10) : d->fleet_seq;
+}
+
 void wiring_news(void *ctx, const struct ledger_news *n)
 {
     struct daemon_parts *p = ctx;
@@ -73,6 +103,8 @@ void wiring_news(void *ctx, const struct ledger_news *n)
         loader_evicted(&p->loader);
     } else if (n->kind == NEWS_QUARANTINE) {
         quarantine_read(d);
+    } else if (n->kind == NEWS_FLEET) {
+        fleet_heard(p, n->key);
     } else if (n->kind == NEWS_WANTED) {
         offers_take(&p->tuning);
     } else if (n->kind == NEWS_FREED) {

@@ -30,6 +30,14 @@ const char *target_stamp(struct daemon *d, const struct family *f, const struct 
     return d->stamps[i].text;
 }
 
+const char *target_stamp_of(struct daemon *d, const struct request *r)
+{
+    const struct family_target *t;
+    const struct family *f = family_of_problem(&r->problem);
+    return target_choose(d, &r->problem, r->query.target, &t, NULL) < 0 ? ""
+                                                                        : target_stamp(d, f, t);
+}
+
 bool target_is_of(const struct answer *a, const char *label)
 {
     char own[TARGET_MAX];

@@ -16,6 +16,8 @@ int target_choose(const struct daemon *d, const struct problem *p, const char *l
 /* Returns the stamp of this target's kernels on this device. It is computed once, since it hashes
  * the whole source. Borrowed. */
 const char *target_stamp(struct daemon *d, const struct family *f, const struct family_target *t);
+/* Returns the stamp of the kernels that a request's search measures; "": there are none. */
+const char *target_stamp_of(struct daemon *d, const struct request *r);
 /* True when the answer's stamp names the target `label`, or no target. Also true for label "". */
 bool target_is_of(const struct answer *a, const char *label);
 /* True when the stamp is the stamp of the kernels and the compiler that this daemon has. */

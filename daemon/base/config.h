@@ -75,6 +75,9 @@
     INT("jobs-s", jobs_s, "3600", 1, 86400, "S",                                                   \
         "Answers are counted by job (gemmctl jobs), and the counts are written to the database "   \
         "after so long")                                                                           \
+    INT("fleet-ms", fleet_ms, "3000", 0, 3600000, "MS",                                            \
+        "How long a search waits for gemmd-fleet to say if another host has the key, before it "   \
+        "is done here (0: gemmd-fleet is not asked)")                                              \
     INT("max-connections", max_connections, "4096", 1, 60000, "N",                                 \
         "Connections beyond this are answered `busy`")                                             \
     INT("message-ms", message_ms, "10000", 1, 3600000, "MS",                                       \

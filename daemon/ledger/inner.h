@@ -9,6 +9,7 @@
  *   modules   the cache directory
  *   news      changes by other daemons, on the loop
  *   verbs     the work of each request on the thread, and its answer on the loop
+ *   fleet     the same for calls about the fleet
  *   writer    the thread: order, transactions, upkeep
  *   ledger    the ledger's calls, start and stop
  */
@@ -340,6 +341,10 @@ extern const struct verb verb_reload;
 /* On the writer thread: reports all changes of other daemons to the loop. STORE_MISSED: some rows
  * of `change` were deleted before this daemon read them, and all bests are read again. */
 int verbs_tell_changes(struct ledger *l, struct error *err);
+/* The same, when the request has leased a key: the new holder must know all changes so far. */
+void verbs_settle_lease(struct ledger *l, struct request *r);
+/* Tells the loop how far gemmd-fleet has read, when the thread starts. */
+void verbs_tell_fleet(struct ledger *l);
 
 /* ---- writer.c -------------------------------------------------------------------------------- */
 

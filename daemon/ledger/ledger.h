@@ -38,7 +38,9 @@ enum ledger_news_kind {
     NEWS_FREED,      /* the lease of `key` has ended; "": several leases */
     NEWS_QUARANTINE, /* another daemon has changed the quarantine */
     NEWS_DAEMONS,    /* another daemon has started (ledger_daemons) */
-    NEWS_WANTED,     /* a search waits at another daemon; `key` is the device class of the search */
+    NEWS_FLEET,  /* gemmd-fleet came or went, or has read up to the number that `key` has ("": none)
+                  */
+    NEWS_WANTED, /* a search waits at another daemon; `key` is the device class of the search */
     /* All bests are read again when changes were missed, or the path leads to another file: */
     NEWS_RELOADING, /* begin: NEWS_LOADED follows for each best of the file */
     NEWS_LOADED,    /* `best` is in the file */
@@ -138,6 +140,19 @@ int ledger_restore(struct ledger *l, const struct best *b, ledger_best_cb cb, vo
 int ledger_lease(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb,
                  void *ctx); /* status STORE_HELD (2): another daemon holds the key */
 int ledger_unlease(struct ledger *l, const char *key);
+
+/* ---- the fleet (fleet.c) */
+struct ledger_share {
+    const char *key, *class, *stamp; /* borrowed */
+    int64_t fleet_ms;                /* how long the fleet may take to answer; 0: it is not asked */
+};
+/* Leases a key for LEASE_LEDGER_MS, for a search that the fleet may spare. Status as
+ * store_lease_shared: 0 and STORE_ALONE (6): leased; STORE_HELD (2), STORE_ASKED (5): not now. */
+int ledger_share(struct ledger *l, const struct ledger_share *w, ledger_done_cb cb, void *ctx);
+/* Asks the fleet for a key, if gemmd-fleet is attached. The key is not leased. */
+void ledger_ask_fleet(struct ledger *l, const struct ledger_share *w);
+/* Tells gemmd-fleet the stamps of this daemon's kernels, each on a line. */
+void ledger_announce(struct ledger *l, const char *class_, const char *stamps);
 /* want: offers a search of this daemon (a packed request of user `uid`) to other daemons of the
  * device class. unwant: withdraws the offer. next_wanted: finds the oldest search that another
  * daemon offers: `rows` is the packed request, `total` the user; STORE_MISS (1): no search. */

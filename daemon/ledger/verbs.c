@@ -4,11 +4,13 @@
  * consequences of the final status), and the answer on the loop. writer.c has order and
  * transactions.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/base/log.h"
 #include "daemon/ledger/inner.h"
+#include "store/fleet.h"
 
 static const struct verb verb_news;
 
@@ -337,7 +339,8 @@ static int tell_change(struct ledger *l, const struct store_change *c, struct er
     } plain[] = {{"lease", NEWS_FREED},
                  {"quarantine", NEWS_QUARANTINE},
                  {"wanted", NEWS_WANTED},
-                 {"daemon", NEWS_DAEMONS}};
+                 {"daemon", NEWS_DAEMONS},
+                 {"fleet", NEWS_FLEET}};
     if (strcmp(c->kind, "best") == 0) {
         struct best *b = &l->object->best;
         int r = store_best_of(l->store, c->name, b, err);
@@ -385,6 +388,17 @@ static int work_changes(struct ledger *l, struct request *r, struct error *err)
     return status;
 }
 
+void verbs_tell_fleet(struct ledger *l)
+{
+    struct store_fleet fleet;
+    struct error ignored;
+    char cursor[24];
+    if (!l->read_only && store_fleet_read(l->store, &fleet, &ignored) == 0) {
+        snprintf(cursor, sizeof(cursor), "%lld", (long long)fleet.cursor);
+        respond_news(l, &verb_news, NEWS_FLEET, cursor, NULL);
+    }
+}
+
 int verbs_tell_changes(struct ledger *l, struct error *err)
 {
     int status = 0;
@@ -394,12 +408,10 @@ int verbs_tell_changes(struct ledger *l, struct error *err)
     return status;
 }
 
-/* When the lease is granted, first tells the loop of all changes so far: the new holder must know
- * them. */
-static void settle_lease(struct ledger *l, struct request *r)
+void verbs_settle_lease(struct ledger *l, struct request *r)
 {
     struct error ignored;
-    if (r->status == 0) {
+    if (r->status == 0 || r->status == STORE_ALONE) {
         verbs_tell_changes(l, &ignored);
     }
 }
@@ -563,7 +575,7 @@ VERB(publish, VERB_GROUP, &best_schema, work_publish, settle_publish, answer_bes
 VERB(restore, VERB_GROUP, &best_schema, work_restore, keep_unsaved, answer_best);
 VERB(evict, VERB_GROUP, NULL, work_evict, settle_evict, answer_evicted);
 VERB(unquarantine, VERB_GROUP, NULL, work_unquarantine, settle_unquarantine, answer_id);
-VERB(lease, VERB_GROUP, NULL, work_lease, settle_lease, answer_done);
+VERB(lease, VERB_GROUP, NULL, work_lease, verbs_settle_lease, answer_done);
 VERB(unlease, VERB_GROUP, NULL, work_unlease, settle_evidence, NULL);
 VERB(want, VERB_GROUP, NULL, work_want, settle_evidence, NULL);
 VERB(unwant, VERB_GROUP, NULL, work_unwant, settle_evidence, NULL);

@@ -397,6 +397,7 @@ void writer_run(void *ledger)
     struct ledger *l = ledger;
     struct queue q;
     l->idle_at = writer_now_ms() + IDLE_MS;
+    verbs_tell_fleet(l);
     for (;;) {
         uv_mutex_lock(&l->mutex);
         uint64_t ms = wait_ms(l);

@@ -208,6 +208,15 @@ static void put_leases(struct page *p, const struct daemon_parts *parts)
     page_put(p, "by", "acquire", waiting);
 }
 
+static void put_fleet(struct page *p, const struct tuning *x)
+{
+    page_put_counter(p, "fleet_waits", "Keys that gemmd-fleet was asked for.",
+                     (double)x->fleet.waits);
+    page_put_counter(p, "fleet_alone",
+                     "Keys that gemmd tuned since gemmd-fleet did not answer in time.",
+                     (double)x->fleet.alone);
+}
+
 static void put_runner(struct page *p, const struct supervisor *s)
 {
     page_put_gauge(p, "runner_up", "1 while a runner holds a context of the GPU.",
@@ -272,6 +281,7 @@ void metrics_put(const struct daemon_parts *parts, const struct ledger_status *s
     put_latency(&p, &parts->server.sessions.hits);
     put_scheduler(&p, &parts->tuning.scheduler);
     put_leases(&p, parts);
+    put_fleet(&p, &parts->tuning);
     put_runner(&p, &parts->tuning.supervisor);
     if (store) {
         put_store(&p, store, age_s);

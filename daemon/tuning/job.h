@@ -41,10 +41,13 @@ struct job {
     bool in_pauses;          /* uses the device only in pauses of training jobs (pauses.c) */
     bool restricted;         /* the search excludes configs: its winner is `partial` */
     char target[TARGET_MAX]; /* the target that the request demands; "": none */
-    char bucket[8];          /* the request's rounding scheme (query.bucket) */
+    /* borrowed: stamp of the kernels that the search measures, as known when it was queued */
+    const char *kernels;
+    char bucket[8]; /* the request's rounding scheme (query.bucket) */
     bool cancelled;
     bool leased;
     bool offered;        /* the search is offered to other daemons (offers.c) */
+    bool asked;          /* the fleet was asked for the key (job_lease.c) */
     bool was_leased_out; /* another daemon had the key at the last attempt to lease */
     bool waited;         /* the scheduler has counted the job's wait for another daemon's lease */
     bool set_aside;      /* has begun, and waits in the queue to go on, with its trials */

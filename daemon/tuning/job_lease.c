@@ -13,6 +13,58 @@ void job_lease_stop(struct tuning *x)
     }
 }
 
+/* ---- the fleet ------------------------------------------------------------------------------- */
+
+/* True for a search whose result the fleet may have or want: a whole search for a key's answer.
+ * `again` asks for a measurement here. A job that verifies a known config need not be spared. */
+static bool is_shared(const struct tuning *x, const struct job *j)
+{
+    return !j->pin && !j->restricted && !j->again && !j->reverify && j->kernels[0] &&
+           x->daemon->config->fleet_ms > 0;
+}
+
+static struct ledger_share share_of(const struct tuning *x, const struct job *j)
+{
+    return (struct ledger_share){.key = j->key,
+                                 .class = x->daemon->device.class,
+                                 .stamp = j->kernels,
+                                 .fleet_ms = x->daemon->config->fleet_ms};
+}
+
+static void ask_fleet(struct tuning *x, struct job *j)
+{
+    if (is_shared(x, j) && !j->asked && !j->set_aside) {
+        const struct ledger_share w = share_of(x, j);
+        ledger_ask_fleet(x->daemon->ledger, &w);
+        j->asked = true;
+    }
+}
+
+void job_lease_queued(struct tuning *x, struct job *j)
+{
+    if (x->fleet.answers && x->scheduler.running) {
+        ask_fleet(x, j);
+    }
+}
+
+/* Notes what the attempt to lease a key says about the fleet. When it was asked, asks for the whole
+ * queue: the fleet answers all keys together, and the device would wait for each. */
+static void note_fleet(struct tuning *x, struct job *j, int status)
+{
+    j->asked = j->asked || status == STORE_ASKED;
+    x->fleet.waits += status == STORE_ASKED;
+    x->fleet.alone += status == STORE_ALONE;
+    if (status == STORE_ASKED || status == STORE_ALONE || (status == 0 && !j->asked)) {
+        x->fleet.answers = status == STORE_ASKED;
+    }
+    if (status != STORE_ASKED) {
+        return;
+    }
+    LIST_EACH(node, &x->scheduler.queue) {
+        ask_fleet(x, LIST_OF(node, struct job, link));
+    }
+}
+
 /* ---- leasing --------------------------------------------------------------------------------- */
 
 static void step_aside(struct tuning *x, struct job *j)
@@ -31,9 +83,10 @@ static void job_lease_on_leased(void *ctx, int status, const struct error *err)
     if (!j) {
         return;
     }
-    j->leased = status == 0;
+    j->leased = status == 0 || status == STORE_ALONE;
     j->was_leased_out = false;
-    if (status == STORE_HELD && !j->cancelled) {
+    note_fleet(x, j, status);
+    if (status > 0 && !j->leased && !j->cancelled) {
         step_aside(x, j);
         return;
     }
@@ -46,9 +99,16 @@ static void job_lease_on_leased(void *ctx, int status, const struct error *err)
 void job_lease_take(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
+    const struct ledger_share w = share_of(x, j);
     j->state = JOB_LEASING;
-    if (j->pin || j->restricted || d->config->offline ||
-        ledger_lease(d->ledger, j->key, LEASE_LEDGER_MS, job_lease_on_leased, x) < 0) {
+    if (j->pin || j->restricted || d->config->offline) {
+        tuning_leased(x, j);
+        return;
+    }
+    int status = is_shared(x, j)
+                     ? ledger_share(d->ledger, &w, job_lease_on_leased, x)
+                     : ledger_lease(d->ledger, j->key, LEASE_LEDGER_MS, job_lease_on_leased, x);
+    if (status < 0) {
         tuning_leased(x, j);
     }
 }
@@ -56,10 +116,10 @@ void job_lease_take(struct tuning *x, struct job *j)
 void job_lease_release(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
-    if (j->leased && d->ledger) {
+    if ((j->leased || j->asked) && d->ledger) {
         ledger_unlease(d->ledger, j->key);
     }
-    j->leased = false;
+    j->leased = j->asked = false;
 }
 
 void job_lease_left(struct tuning *x, struct job *j)

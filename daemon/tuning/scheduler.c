@@ -52,6 +52,7 @@ static void scheduler_unqueue(struct scheduler *s, struct job *j)
 void scheduler_drop(struct scheduler *s, struct job *j)
 {
     scheduler_unqueue(s, j);
+    j->state = JOB_QUEUED; /* the end of its own lease must not bring it back to the queue */
     job_lease_release(s->tuning, j);
     offers_dropped(s->tuning, j);
     if (j->set_aside) {
@@ -166,6 +167,7 @@ void scheduler_come_back(struct scheduler *s, struct job *j)
 static void scheduler_on_queued(struct scheduler *s, struct job *j)
 {
     offers_queued(s->tuning, j);
+    job_lease_queued(s->tuning, j);
     precompile_queued(&s->tuning->precompiler);
     tuning_others(s->tuning);
 }

@@ -120,6 +120,10 @@ struct tuning {
     struct supervisor supervisor;
     struct precompiler precompiler;
     struct pauses pauses;
+    struct {
+        bool answers;          /* the last attempt to lease a key found gemmd-fleet attached */
+        uint64_t waits, alone; /* keys asked for; keys tuned here since no answer came in time */
+    } fleet;
     uv_timer_t deadlines; /* ends at the earliest deadline of all waiters */
     /* this daemon serves clients; before that it takes no search of another daemon */
     bool offers_open;
@@ -269,6 +273,10 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
  * job comes back, it takes the lease again, or was answered meanwhile. A job whose pauses are
  * overdue (pauses.c) gives its lease back, too.
  *
+ * While gemmd-fleet is attached to the database (store/fleet.h), the first attempt to lease a key
+ * asks the fleet, and the job steps aside until the fleet gives the key to this host, or another
+ * host's row comes.
+ *
  * Pins and restricted searches are local to this daemon: only searches for a key's answer are
  * leased.
  */
@@ -276,10 +284,12 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
 void job_lease_stop(struct tuning *x);
 /* Leases the key of the running job. Then calls tuning_leased, or the job steps aside. */
 void job_lease_take(struct tuning *x, struct job *j);
+/* Called when a job was queued: asks the fleet for its key while another job has the device. */
+void job_lease_queued(struct tuning *x, struct job *j);
 /* Called periodically: renews the leases of this daemon, and tries again to lease other keys, since
  * no message tells when a killed daemon's lease ends. */
 void job_lease_tick(struct tuning *x);
-/* Gives back the job's lease of its key, if the job has one. */
+/* Gives back the job's lease of its key, and takes back the question to the fleet. */
 void job_lease_release(struct tuning *x, struct job *j);
 /* Called when a job was set aside, or its last waiter has left. */
 void job_lease_left(struct tuning *x, struct job *j);

@@ -59,6 +59,7 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     j->quiet = w->quiet;
     j->in_pauses = w->in_pauses;
     j->restricted = request_is_restricted(&x->request);
+    j->kernels = target_stamp_of(s->tuning->daemon, &x->request);
     memcpy(j->target, x->request.query.target, sizeof(j->target));
     memcpy(j->bucket, x->request.query.bucket, sizeof(j->bucket));
     j->uid = (int64_t)w->account->uid;

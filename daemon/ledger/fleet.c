@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ledger's calls about the fleet, and their work on the writer thread (inner.h). */
+#include "daemon/ledger/inner.h"
+#include "store/fleet.h"
+
+/* ---- on the writer thread -------------------------------------------------------------------- */
+
+/* Leases the key text[0], of the class text[1] and the stamp text[2]. */
+static int fleet_take_lease(struct ledger *l, struct request *r, bool only_ask, struct error *err)
+{
+    const struct store_share w = {.key = r->text[0],
+                                  .ttl_ms = LEASE_LEDGER_MS,
+                                  .class = r->text[1],
+                                  .stamp = r->text[2],
+                                  .fleet_ms = r->argument,
+                                  .only_ask = only_ask};
+    return store_lease_shared(l->store, &w, err);
+}
+
+static int work_share(struct ledger *l, struct request *r, struct error *err)
+{
+    return fleet_take_lease(l, r, false, err);
+}
+
+static int work_ask(struct ledger *l, struct request *r, struct error *err)
+{
+    return fleet_take_lease(l, r, true, err);
+}
+
+static int work_announce(struct ledger *l, struct request *r, struct error *err)
+{
+    return store_announce(l->store, r->text[0], r->text[1], err);
+}
+
+static void fleet_answer_done(struct ledger *l, struct request *r)
+{
+    r->cb.done(r->ctx, r->status, r->err);
+}
+
+static const struct verb verb_share = {VERB_GROUP, NULL, work_share, verbs_settle_lease,
+                                       fleet_answer_done};
+static const struct verb verb_ask = {VERB_GROUP, NULL, work_ask, NULL, NULL};
+static const struct verb verb_announce = {VERB_GROUP, NULL, work_announce, NULL, NULL};
+
+/* ---- on the loop ----------------------------------------------------------------------------- */
+
+static struct request *fleet_new_lease(const struct verb *verb, const struct ledger_share *w,
+                                       void *ctx)
+{
+    struct request *r = request_new(verb, ctx, TEXTS(w->key, w->class, w->stamp));
+    if (r) {
+        r->argument = w->fleet_ms;
+    }
+    return r;
+}
+
+int ledger_share(struct ledger *l, const struct ledger_share *w, ledger_done_cb cb, void *ctx)
+{
+    struct request *r = fleet_new_lease(&verb_share, w, ctx);
+    if (r) {
+        r->cb.done = cb;
+    }
+    return ledger_submit(l, r);
+}
+
+void ledger_ask_fleet(struct ledger *l, const struct ledger_share *w)
+{
+    ledger_submit(l, fleet_new_lease(&verb_ask, w, NULL));
+}
+
+void ledger_announce(struct ledger *l, const char *class_, const char *stamps)
+{
+    ledger_submit(l, request_new(&verb_announce, NULL, TEXTS(class_, stamps)));
+}
