@@ -36,7 +36,8 @@ void answer_give(const struct gemmd_answer *a, struct gemmd_answer *out)
 bool answer_is_final(const struct gemmd_answer *a)
 {
     return strcmp(a->tier, "exact") == 0 &&
-           (strcmp(a->source, "tuned") == 0 || strcmp(a->source, "manual") == 0);
+           (strcmp(a->source, "tuned") == 0 || strcmp(a->source, "manual") == 0 ||
+            (strcmp(a->source, "fleet") == 0 && a->module[0])); /* confirmed here */
 }
 
 /* ---- the config's line ----------------------------------------------------------------------- */

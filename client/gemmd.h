@@ -262,11 +262,13 @@ struct gemmd_query {
 
 struct gemmd_answer {
     size_t size;
-    char key[33];     /* hash of the key (op, rounded problem, device class), 32 hex digits */
-    char tier[16];    /* exact: measured for this key | near: from another key, or not confirmed for
-                         this key | portfolio: good for many keys | default: not measured */
-    char source[16];  /* tuned | manual (a pin) | imported | trusted | partial (of a restricted
-                         search) | locked (of the file $GEMMD_LOCK) | model (tier default) */
+    char key[33];  /* hash of the key (op, rounded problem, device class), 32 hex digits */
+    char tier[16]; /* exact: measured for this key | near: from another key, or not confirmed for
+                      this key | portfolio: good for many keys | default: not measured */
+    char
+        source[16];   /* tuned | manual (a pin) | imported | trusted | fleet | partial (of a
+                         restricted  search) | locked (of the file $GEMMD_LOCK) | model (tier default)
+                       */
     char family[32];  /* kind of kernel: "grouped_gemm" */
     char config[512]; /* one line, "BLOCK_SIZE_K=64 BLOCK_SIZE_M=128 ..." */
     char module[33];  /* hash of the compiled kernel, for gemmd_module; "" without a kernel */

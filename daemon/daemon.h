@@ -67,6 +67,7 @@ struct daemon {
     struct scratch *scratch; /* owned */
     struct wire_doc *doc;    /* owned: decodes the current request */
     int64_t generation;      /* the newest generation that this daemon knows */
+    bool fleet_serves;       /* candidates answer before they are confirmed (--fleet-trust) */
     bool fleet_known;        /* gemmd-fleet has been attached to the database since gemmd started */
     int64_t fleet_seq;       /* the fleet's rows up to this number are in the database */
     uint64_t hits, misses;

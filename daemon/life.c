@@ -348,6 +348,7 @@ int daemon_run(struct config *c, struct config_sources *from)
     p->daemon.config = c;
     p->daemon.database = c->database;
     p->daemon.cache_dir = c->cache_dir;
+    p->daemon.fleet_serves = strcmp(c->fleet_trust, "serve") == 0;
     p->daemon.quarantine_changed = on_quarantine_changed;
     p->stop = life_stop_daemon;
     p->server.lock_fd = -1;

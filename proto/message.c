@@ -21,3 +21,13 @@ bool best_is_brought(const struct best *b)
 {
     return strcmp(b->source, "imported") == 0 || strcmp(b->source, "trusted") == 0;
 }
+
+bool best_is_candidate(const struct best *b)
+{
+    return strcmp(b->source, "fleet") == 0 && b->trial == 0;
+}
+
+bool answer_is_candidate(const struct answer *a)
+{
+    return strcmp(a->source, "fleet") == 0 && !a->module[0];
+}

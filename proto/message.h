@@ -155,10 +155,11 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, problem, 0) /* the bucket's fields */                                             \
     X(T, TEXT, class, 192)                                                                         \
-    X(T, TEXT, source, 16) /* tuned | manual | imported | trusted | partial */                     \
+    X(T, TEXT, source, 16) /* tuned | manual | imported | trusted | partial | fleet */             \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
-    X(T, INT, trial, 0) /* id of the trial that won; 0: an imported row, or the trial is lost */   \
+    X(T, INT, trial,                                                                               \
+      0) /* id of the trial that won; 0: a brought row, a candidate, or the trial is lost */       \
     X(T, REAL, time_us, 0)                                                                         \
     X(T, REAL, spread, 0)                                                                          \
     X(T, REAL, reference_us, 0)                                                                    \
@@ -175,6 +176,11 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
 SCHEMA_STRUCT(best, BEST_FIELDS);
 /* True for a row that a user brought (source imported or trusted), and gemmd has not measured. */
 bool best_is_brought(const struct best *b);
+
+/* True for a row of the fleet that no daemon of this database has confirmed. */
+bool best_is_candidate(const struct best *b);
+/* The same of the row's answer: only a confirmed row has a kernel here. */
+bool answer_is_candidate(const struct answer *a);
 
 #define QUARANTINE_FIELDS(X, T)                                                                    \
     X(T, INT, id, 0)                                                                               \

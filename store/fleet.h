@@ -95,8 +95,12 @@ int store_fleet_read(struct store *s, struct store_fleet *out, struct error *err
  * 1, 0, or a fault. */
 int store_fleet_outranks(struct store *s, const struct best *now, const struct best *b,
                          struct error *err);
+/* Writes a key's row once more, with a new generation, which is then the row of its number in the
+ * fleet, if it has one. Part of a transaction. */
+int store_fleet_renumber(struct store *s, struct best *b, struct error *err);
 /* Writes a confirmed row b (source fleet), whose candidate has the generation b->generation.
- * ERROR_CONFLICT: the candidate was withdrawn or evicted, or the trial of b is lost. */
+ * *b becomes the key's newest row: b, or the row that outranks b. ERROR_CONFLICT: the candidate was
+ * withdrawn or evicted, or the trial of b is lost. */
 int store_fleet_confirm(struct store *s, struct best *b, struct error *err);
 /* The candidate `generation` failed here: deletes it. STORE_MISS: there is no such candidate. */
 int store_fleet_refuse(struct store *s, const char *key, int64_t generation, const char *reason,

@@ -42,6 +42,16 @@ static int fleet_put_row(struct store *s, struct best *b, struct error *err)
     return rows_put(s, TABLE_BEST, ROW_FAIL, b, err);
 }
 
+int store_fleet_renumber(struct store *s, struct best *b, struct error *err)
+{
+    const int64_t before = b->generation;
+    int r = fleet_put_row(s, b, err);
+    r = r ? r
+          : db_run(&s->db, NULL, err, "UPDATE fleet_row SET generation = ?2 WHERE generation = ?1",
+                   "ii", before, b->generation);
+    return r ? r : change_add(s, "best", b->key, err);
+}
+
 /* Writes b with a new generation. When the key's newest row outranks b, writes that row once more,
  * above b: each key's newest row is its answer, and b answers the fleet's number only. */
 static int fleet_write_row(struct store *s, struct best *b, struct error *err)
@@ -51,14 +61,7 @@ static int fleet_write_row(struct store *s, struct best *b, struct error *err)
     int keeps = r == 0 ? store_fleet_outranks(s, &now, b, err) : 0;
     r = r < 0 ? r : keeps < 0 ? keeps : 0;
     r = r ? r : fleet_put_row(s, b, err);
-    if (r == 0 && keeps) {
-        const int64_t before = now.generation;
-        r = fleet_put_row(s, &now, err);
-        r = r ? r
-              : db_run(&s->db, NULL, err,
-                       "UPDATE fleet_row SET generation = ?2 WHERE generation = ?1", "ii", before,
-                       now.generation);
-    }
+    r = r || !keeps ? r : store_fleet_renumber(s, &now, err);
     return r ? r : change_add(s, "best", b->key, err);
 }
 
@@ -199,6 +202,7 @@ int store_fleet_refuse(struct store *s, const char *key, int64_t generation, con
 
 static int fleet_confirm_row(struct store *s, struct best *b, struct error *err)
 {
+    const int64_t candidate = b->generation;
     int64_t seq;
     int r = fleet_find_candidate(s, b->key, b->generation, &seq, err);
     r = r ? r : write_find_trial(s, b, err);
@@ -211,10 +215,12 @@ static int fleet_confirm_row(struct store *s, struct best *b, struct error *err)
                          b->key);
     }
     r = r ? r : fleet_write_row(s, b, err);
-    return r ? r
-             : db_run(&s->db, NULL, err,
-                      "UPDATE fleet_row SET state = 'confirmed', generation = ?2 WHERE seq = ?1",
-                      "ii", seq, b->generation);
+    r = r ? r
+          : db_run(&s->db, NULL, err,
+                   "UPDATE fleet_row SET state = 'confirmed', generation = ?2 WHERE seq = ?1", "ii",
+                   seq, b->generation);
+    r = r ? r : db_run(&s->db, NULL, err, "DELETE FROM best WHERE generation = ?1", "i", candidate);
+    return r ? r : store_best_of(s, b->key, b, err);
 }
 
 int store_fleet_confirm(struct store *s, struct best *b, struct error *err)

@@ -34,7 +34,8 @@ static bool is_from(const struct best *b, const char *source)
 
 static bool is_measured_here(const struct best *b)
 {
-    return is_from(b, "tuned") || is_from(b, "manual");
+    return is_from(b, "tuned") || is_from(b, "manual") ||
+           (is_from(b, "fleet") && !best_is_candidate(b));
 }
 
 /* True when `now` is a tuned row of the same kernel version, and b was verified with wider

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/fleet.h"
 #include "store/inner.h"
 
 /* ---- runs, modules, devices, events ---------------------------------------------------------- */
@@ -393,6 +394,9 @@ static int write_unpin_key(struct store *s, const char *key, struct best *now, s
         r = db_run(&s->db, NULL, err, "DELETE FROM best WHERE key = ?1", "t", key);
         r = r ? r : change_add(s, "best", key, err);
         return r ? r : STORE_MISS;
+    }
+    if (r == 0 && strcmp(now->source, "fleet") == 0) {
+        return store_fleet_renumber(s, now, err);
     }
     return r ? r : store_publish(s, now, err);
 }

@@ -54,6 +54,18 @@ bool target_is_of_today(struct daemon *d, const struct problem *p, const char *s
            strcmp(target_stamp(d, family_of_problem(p), t), stamp) == 0;
 }
 
+bool target_has_kernels(struct daemon *d, const struct problem *p, const char *stamp)
+{
+    static const char word[] = " compiler=";
+    const struct family *f = family_of_problem(p);
+    const struct family_target *t;
+    if (!f || target_choose(d, p, NULL, &t, NULL) < 0) {
+        return false;
+    }
+    const char *today = target_stamp(d, f, t), *end = strstr(today, word);
+    return end && strncmp(stamp, today, (size_t)(end - today) + strlen(word)) == 0;
+}
+
 /* Returns the target for the configs that a request gives: the device's own choice if that target
  * takes one of the configs, else the first target that does. */
 static const struct family_target *target_of_list(const struct daemon *d, const struct request *r,
@@ -113,6 +125,7 @@ enum cache_rank target_rank(struct daemon *d, const struct answer *a, const stru
         family_stamp_target(a->stamp, pinned);
     }
     if (strcmp(a->source, "imported") == 0 || strcmp(a->source, "partial") == 0 ||
+        (answer_is_candidate(a) && !d->fleet_serves) ||
         target_choose(d, bucket, pinned, &t, NULL) < 0 ||
         strcmp(target_stamp(d, f, t), a->stamp) != 0 ||
         quarantine_set_has_config(&d->quarantine_set, a->key, t, bucket, &a->config, &d->device)) {

@@ -22,6 +22,8 @@ const char *target_stamp_of(struct daemon *d, const struct request *r);
 bool target_is_of(const struct answer *a, const char *label);
 /* True when the stamp is the stamp of the kernels and the compiler that this daemon has. */
 bool target_is_of_today(struct daemon *d, const struct problem *p, const char *stamp);
+/* True when the stamp is of the source, launch ABI and target of the problem's kernels today. */
+bool target_has_kernels(struct daemon *d, const struct problem *p, const char *stamp);
 /* Settles a query's `target`: checks the name, or fills in the target of given configs. Clears the
  * target when the device chooses the same, so that the query equals a query without a target. A
  * forced target stays when the key is pinned to a config of another target. r->problem may be the

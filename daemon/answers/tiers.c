@@ -282,10 +282,11 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
         (!e->manual && !is_no_slower(q, &out->config, &seen, 1, q->key->id))) {
         return false;
     }
-    bool imported = strcmp(out->source, "imported") == 0;
+    const char *how = strcmp(out->source, "imported") == 0 ? "imported, not measured here"
+                      : answer_is_candidate(out)           ? "of the fleet, not confirmed here"
+                                                           : "measured by other code";
     tiers_clear_measured(q, out, "near");
-    answer_note(out, "%s; %s", imported ? "imported, not measured here" : "measured by other code",
-                why);
+    answer_note(out, "%s; %s", how, why);
     return true;
 }
 

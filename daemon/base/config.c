@@ -28,6 +28,14 @@ static int check_level(const char *value, struct error *err)
     return log_level_parse(value, &level, err);
 }
 
+static int config_check_trust(const char *value, struct error *err)
+{
+    return strcmp(value, "confirm") == 0 || strcmp(value, "serve") == 0
+               ? 0
+               : error_set(err, ERROR_INVALID, "fleet-trust is \"%s\"; it must be confirm or serve",
+                           value);
+}
+
 #define AT(name) offsetof(struct config, name), sizeof(((struct config *)0)->name)
 #define TEXT_KEY(key, name, size, fallback, check, arg, help)                                      \
     {key, CONFIG_TEXT, AT(name), fallback, 0, 0, arg, help, check},

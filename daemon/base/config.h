@@ -78,6 +78,9 @@
     INT("fleet-ms", fleet_ms, "3000", 0, 3600000, "MS",                                            \
         "How long a search waits for gemmd-fleet to say if another host has the key, before it "   \
         "is done here (0: gemmd-fleet is not asked)")                                              \
+    TEXT("fleet-trust", fleet_trust, 16, "confirm", config_check_trust, "HOW",                     \
+         "confirm: a row of the fleet answers after it was verified and timed here; serve: at "    \
+         "once")                                                                                   \
     INT("max-connections", max_connections, "4096", 1, 60000, "N",                                 \
         "Connections beyond this are answered `busy`")                                             \
     INT("message-ms", message_ms, "10000", 1, 3600000, "MS",                                       \

@@ -133,6 +133,7 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     e->met = true;
     e->manual = strcmp(a->source, "manual") == 0;
     e->brought = strcmp(a->source, "imported") == 0;
+    e->candidate = answer_is_candidate(a);
     e->uid = uid;
     if (e->brought && !holdings_add(&c->brought, uid)) {
         entry_free(&c->entries, e);

@@ -128,7 +128,8 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
     }
     if (e->kept_only) {
         doubt(c, "gemmd did not measure it: whoever put it is the witness");
-    } else if (!(e->best && best_is_brought(e->best)) && (e->trial || e->answer->saved)) {
+    } else if (!(e->best && (best_is_brought(e->best) || best_is_candidate(e->best))) &&
+               (e->trial || e->answer->saved)) {
         /* An unsaved answer has no row yet that could name a trial, so a missing trial is no
          * doubt. */
         judge_trial(c, e);

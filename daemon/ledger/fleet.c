@@ -27,6 +27,17 @@ static int work_ask(struct ledger *l, struct request *r, struct error *err)
     return fleet_take_lease(l, r, true, err);
 }
 
+/* Refuses the candidate, which may be withdrawn or replaced meanwhile, and reads what is left of
+ * the key. */
+static int work_refuse(struct ledger *l, struct request *r, struct error *err)
+{
+    struct best *b = &l->object->best;
+    int status = store_fleet_refuse(l->store, r->text[0], r->argument, r->text[1], err);
+    status = status < 0 ? status : store_best_of(l->store, r->text[0], b, err);
+    r->saved = true;
+    return status ? status : verbs_encode_row(&r->row, &best_schema, b, err);
+}
+
 static int work_announce(struct ledger *l, struct request *r, struct error *err)
 {
     return store_announce(l->store, r->text[0], r->text[1], err);
@@ -40,6 +51,7 @@ static void fleet_answer_done(struct ledger *l, struct request *r)
 static const struct verb verb_share = {VERB_GROUP, NULL, work_share, verbs_settle_lease,
                                        fleet_answer_done};
 static const struct verb verb_ask = {VERB_GROUP, NULL, work_ask, NULL, NULL};
+static const struct verb verb_refuse = {VERB_GROUP, NULL, work_refuse, NULL, verbs_answer_best};
 static const struct verb verb_announce = {VERB_GROUP, NULL, work_announce, NULL, NULL};
 
 /* ---- on the loop ----------------------------------------------------------------------------- */
@@ -66,6 +78,17 @@ int ledger_share(struct ledger *l, const struct ledger_share *w, ledger_done_cb 
 void ledger_ask_fleet(struct ledger *l, const struct ledger_share *w)
 {
     ledger_submit(l, fleet_new_lease(&verb_ask, w, NULL));
+}
+
+int ledger_refuse(struct ledger *l, const char *key, int64_t generation, const char *reason,
+                  ledger_best_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_refuse, ctx, TEXTS(key, reason));
+    if (r) {
+        r->cb.best = cb;
+        r->argument = generation;
+    }
+    return ledger_submit(l, r);
 }
 
 void ledger_announce(struct ledger *l, const char *class_, const char *stamps)

@@ -343,6 +343,10 @@ extern const struct verb verb_reload;
 int verbs_tell_changes(struct ledger *l, struct error *err);
 /* The same, when the request has leased a key: the new holder must know all changes so far. */
 void verbs_settle_lease(struct ledger *l, struct request *r);
+int verbs_encode_row(struct wire_buf *row, const struct schema *schema, const void *object,
+                     struct error *err);
+/* On the loop: passes on that a best was written as news, then calls back with that best. */
+void verbs_answer_best(struct ledger *l, struct request *r);
 /* Tells the loop how far gemmd-fleet has read, when the thread starts. */
 void verbs_tell_fleet(struct ledger *l);
 

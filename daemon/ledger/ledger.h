@@ -151,6 +151,10 @@ struct ledger_share {
 int ledger_share(struct ledger *l, const struct ledger_share *w, ledger_done_cb cb, void *ctx);
 /* Asks the fleet for a key, if gemmd-fleet is attached. The key is not leased. */
 void ledger_ask_fleet(struct ledger *l, const struct ledger_share *w);
+/* Refuses the candidate `generation` of a key, for `reason`. Calls back with the row that is the
+ * key's newest then; STORE_MISS: none. */
+int ledger_refuse(struct ledger *l, const char *key, int64_t generation, const char *reason,
+                  ledger_best_cb cb, void *ctx);
 /* Tells gemmd-fleet the stamps of this daemon's kernels, each on a line. */
 void ledger_announce(struct ledger *l, const char *class_, const char *stamps);
 /* want: offers a search of this daemon (a packed request of user `uid`) to other daemons of the

@@ -14,8 +14,8 @@
 
 static const struct verb verb_news;
 
-static int verbs_encode_row(struct wire_buf *row, const struct schema *schema, const void *object,
-                            struct error *err)
+int verbs_encode_row(struct wire_buf *row, const struct schema *schema, const void *object,
+                     struct error *err)
 {
     wire_buf_clear(row);
     row->failed = false;
@@ -469,8 +469,7 @@ static int decode_answered(struct ledger *l, const struct request *r, struct err
     return status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, err);
 }
 
-/* Passes on that a best was written as news, then calls back with that best. */
-static void answer_best(struct ledger *l, struct request *r)
+void verbs_answer_best(struct ledger *l, struct request *r)
 {
     struct error err = ERROR_NULL;
     int status = decode_answered(l, r, &err);
@@ -561,7 +560,7 @@ static void answer_snapshot(struct ledger *l, struct request *r)
 #define VERB(name, flags, row, work, settle, answer)                                               \
     const struct verb verb_##name = {flags, row, work, settle, answer}
 VERB(load, VERB_READ | VERB_PAGE, NULL, work_load, NULL, answer_load);
-VERB(find, VERB_READ, NULL, work_find, NULL, answer_best);
+VERB(find, VERB_READ, NULL, work_find, NULL, verbs_answer_best);
 VERB(history, VERB_READ, NULL, work_history, NULL, answer_history);
 VERB(list, VERB_READ | VERB_PATIENT, NULL, work_list, NULL, answer_list);
 VERB(list_key, VERB_READ | VERB_BRIEF, NULL, work_list, NULL, answer_list);
@@ -570,9 +569,9 @@ VERB(backup, 0, NULL, work_backup, NULL, answer_done);
 VERB(snapshot, VERB_READ | VERB_PATIENT, NULL, work_snapshot, NULL, answer_snapshot);
 VERB(changes, VERB_READ, NULL, work_changes, NULL, answer_changes);
 VERB(next_wanted, VERB_READ, NULL, work_next_wanted, NULL, answer_rows);
-VERB(unpin, 0, NULL, work_unpin, NULL, answer_best);
-VERB(publish, VERB_GROUP, &best_schema, work_publish, settle_publish, answer_best);
-VERB(restore, VERB_GROUP, &best_schema, work_restore, keep_unsaved, answer_best);
+VERB(unpin, 0, NULL, work_unpin, NULL, verbs_answer_best);
+VERB(publish, VERB_GROUP, &best_schema, work_publish, settle_publish, verbs_answer_best);
+VERB(restore, VERB_GROUP, &best_schema, work_restore, keep_unsaved, verbs_answer_best);
 VERB(evict, VERB_GROUP, NULL, work_evict, settle_evict, answer_evicted);
 VERB(unquarantine, VERB_GROUP, NULL, work_unquarantine, settle_unquarantine, answer_id);
 VERB(lease, VERB_GROUP, NULL, work_lease, verbs_settle_lease, answer_done);

@@ -212,6 +212,10 @@ static void put_fleet(struct page *p, const struct tuning *x)
 {
     page_put_counter(p, "fleet_waits", "Keys that gemmd-fleet was asked for.",
                      (double)x->fleet.waits);
+    page_begin_family(p, "counter", "fleet_rows",
+                      "Rows of other hosts that gemmd has measured: confirmed ones answer.");
+    page_put(p, "result", "confirmed", (double)x->fleet.confirmed);
+    page_put(p, "result", "refused", (double)x->fleet.refused);
     page_put_counter(p, "fleet_alone",
                      "Keys that gemmd tuned since gemmd-fleet did not answer in time.",
                      (double)x->fleet.alone);

@@ -102,6 +102,10 @@ static void say_answered(struct why *w, const struct daemon *d, const struct cac
     } else if (strcmp(w->own.source, "trusted") == 0) {
         say(w, "trusted", "none", "gemmd's owner trusts this row (%s); a `tune` measures it here",
             w->own.note);
+    } else if (strcmp(w->own.source, "fleet") == 0) {
+        say(w, "fleet", "none", "this key's row came from the fleet: %s",
+            e->candidate ? w->own.note
+                         : "this host has verified its config and timed it beside the default");
     } else if (e->manual) {
         say(w, "pinned", "none",
             "a person pinned this config for this key; it was verified and measured on this class "
@@ -133,6 +137,11 @@ static void say_hint(struct why *w, struct daemon *d, const struct cache_entry *
             "this key's config has crashed or hung the runner at this very key since (gemmctl "
             "quarantine) and answers no more: %s finds another one",
             e->manual ? "the next `get` that waits" : "a tuning");
+    } else if (e->candidate && target_has_kernels(d, &w->bucket, w->own.stamp)) {
+        say(w, "candidate", "get",
+            "this key's row is %s: the next `get` that waits verifies its config and times it "
+            "beside the default, without a search",
+            w->own.note);
     } else if (strcmp(w->own.source, "imported") == 0) {
         say(w, "imported", "tune", "this key's row was %s and not measured here yet: %s",
             custom_answers(e, uid) ? "imported" : "put by another user, whom alone it answers,",

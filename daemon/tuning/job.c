@@ -54,7 +54,7 @@ void job_reset(struct job *j)
     free(j->known);
     j->request = NULL;
     j->known = NULL;
-    j->reverify = j->manual = j->stale = false;
+    j->reverify = j->manual = j->stale = j->confirms = false;
 }
 
 struct job *job_free(struct job *j)

@@ -73,6 +73,9 @@ struct job {
     bool reverify;                 /* first verify `known`; search only if `known` fails */
     struct record *known;          /* owned: the best to verify again */
     bool manual;                   /* `known` is a pin */
+    bool confirms;                 /* `known` is a candidate (confirm.c) */
+    int64_t candidate;             /* generation of the candidate */
+    double promised;               /* its time / time of the default, by its row */
     bool stale;                    /* `known` is a pin that was measured with other kernels */
     char known_target[TARGET_MAX]; /* target of `known`; a pin's may differ from `target` */
     /* the request's tolerances; request->query has tighter ones while `known` is verified, if the

@@ -61,8 +61,10 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
         return;
     }
     family_stamp_target(a->stamp, j->known_target);
-    q->atol = fmin(q->atol, e->atol);
-    q->rtol = fmin(q->rtol, e->rtol);
+    if (!e->candidate) {
+        q->atol = fmin(q->atol, e->atol);
+        q->rtol = fmin(q->rtol, e->rtol);
+    }
     if (tuning_stamp(d, j, j->known_target, NULL) < 0) {
         /* this build or device lacks the target of the known config: search instead */
         q->atol = j->atol;
@@ -72,7 +74,8 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
     record_copy(j->known, &a->config);
     j->reverify = true;
     j->manual = e->manual;
-    j->stale = e->rank < CACHE_SERVES;
+    j->stale = e->manual && e->rank < CACHE_SERVES;
+    confirm_prepare(j, e, a);
 }
 
 /* The entry that may answer the key, now or after a new verification; NULL: no such entry. */
@@ -82,7 +85,7 @@ static const struct cache_entry *job_find_known(struct daemon *d, const struct j
         return NULL;
     }
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, NULL);
-    return e && (e->rank >= CACHE_SERVES || e->manual) ? e : NULL;
+    return e && (e->rank >= CACHE_SERVES || e->manual || confirm_is_due(d, j, e)) ? e : NULL;
 }
 
 bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer)

@@ -36,9 +36,12 @@ static void job_end_log_result(const struct job *j, const char *name, double s)
         snprintf(ratio, sizeof(ratio), ", %.2fx the default", b->reference_us / b->time_us);
     }
     log_info("%s %s: %.*f us%s, %lld config%s, %lld failed, %.1f s%s%s",
-             is_pin(j) ? "pinned" : "tuned", name, b->time_us < 100 ? 2 : 1, b->time_us, ratio,
-             (long long)b->measured, b->measured == 1 ? "" : "s", (long long)j->progress.failed, s,
-             j->gate ? "; " : "", j->gate ? j->gate : "");
+             is_pin(j)     ? "pinned"
+             : j->confirms ? "confirmed"
+                           : "tuned",
+             name, b->time_us < 100 ? 2 : 1, b->time_us, ratio, (long long)b->measured,
+             b->measured == 1 ? "" : "s", (long long)j->progress.failed, s, j->gate ? "; " : "",
+             j->gate ? j->gate : "");
 }
 
 static void job_end_log(struct tuning *x, const struct job *j, enum job_end how,
@@ -116,6 +119,7 @@ static void fill_best(struct daemon *d, const struct job *j, const struct tune_r
     snprintf(b->source, sizeof(b->source), "%s",
              is_pin(j)       ? "manual"
              : j->restricted ? "partial"
+             : j->confirms   ? "fleet"
                              : "tuned");
     record_copy(&b->config, &r->config);
     memcpy(b->module, r->module, sizeof(b->module));
@@ -224,6 +228,7 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     }
     const struct best *known = b ? b : j->best;
     learn_best(d, known, saved);
+    x->fleet.confirmed += j->confirms;
     if (is_pin(j)) {
         daemon_event(d, "pin", j->uid, "%s: %s", j->key,
                      j->pin ? "pinned" : "the pin was verified again");
@@ -246,7 +251,7 @@ static int job_end_publish_best(struct tuning *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     const struct cache_entry *e = j->pin ? NULL : cache_find_id(&d->cache, j->key, NULL);
-    j->best->generation = e ? e->generation : 0;
+    j->best->generation = j->confirms ? j->candidate : e ? e->generation : 0;
     int status = ledger_publish(d->ledger, j->best, on_published, x);
     j->best->generation = 0; /* the best itself has no generation yet */
     return status;
@@ -266,6 +271,11 @@ void tuning_finish(struct tuning *x, struct job *j, const struct tune_result *r)
 {
     struct daemon *d = x->daemon;
     struct error err = ERROR_NULL;
+    char slower[160];
+    if (!confirm_keeps_promise(j, r, slower, sizeof(slower))) {
+        tuning_search_anew(x, j, ERROR_NO_CONFIG, slower);
+        return;
+    }
     j->best = calloc(1, sizeof(*j->best));
     if (!j->best) {
         error_set(&err, ERROR_NO_MEMORY, "no memory to keep the result");

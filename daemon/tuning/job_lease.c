@@ -33,7 +33,8 @@ static struct ledger_share share_of(const struct tuning *x, const struct job *j)
 
 static void ask_fleet(struct tuning *x, struct job *j)
 {
-    if (is_shared(x, j) && !j->asked && !j->set_aside) {
+    const struct cache_entry *e = cache_find_id(&x->daemon->cache, j->key, NULL);
+    if (is_shared(x, j) && !j->asked && !j->set_aside && !(e && e->candidate)) {
         const struct ledger_share w = share_of(x, j);
         ledger_ask_fleet(x->daemon->ledger, &w);
         j->asked = true;

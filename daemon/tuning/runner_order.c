@@ -134,7 +134,7 @@ static void add_former(struct daemon *d, const struct job *j, struct tune_order 
     struct answer *a = &d->scratch->answer;
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, NULL);
     if (j->pin || j->restricted || !e || cache_answer(&d->cache, e, a, NULL) < 0 ||
-        strcmp(a->source, "tuned") != 0) {
+        (strcmp(a->source, "tuned") != 0 && strcmp(a->source, "fleet") != 0)) {
         return;
     }
     if (e->rank < CACHE_SERVES && !target_is_quarantined(d, j->key, a, &j->request->problem)) {

@@ -26,8 +26,7 @@ static void ask_history(struct tuning *x, struct job *j);
 
 /* ---- ends, and new beginnings ---------------------------------------------------------------- */
 
-/* Starts the whole search after the verification of the known best has failed. */
-static void tuning_search_anew(struct tuning *x, struct job *j, const char *reason)
+void tuning_search_anew(struct tuning *x, struct job *j, int code, const char *reason)
 {
     struct daemon *d = x->daemon;
     struct query *q = &j->request->query;
@@ -39,6 +38,7 @@ static void tuning_search_anew(struct tuning *x, struct job *j, const char *reas
                      "%s: the pinned config does not hold under the new stamp: %.160s", j->key,
                      reason);
     }
+    confirm_failed(x, j, code, reason);
     /* Trials that failed under tighter tolerances may pass now, and the search may be for another
      * target than the known config's. */
     char before[STAMP_MAX];
@@ -61,7 +61,7 @@ void tuning_on_error(struct tuning *x, const struct error *e)
     if (j->cancelled || e->code == ERROR_CANCELLED) {
         tuning_ended(x, j, JOB_CANCELLED);
     } else if (j->reverify) {
-        tuning_search_anew(x, j, e->text);
+        tuning_search_anew(x, j, e->code, e->text);
     } else {
         bool nothing_lived = j->deaths >= FAVOURITES_MAX && j->n_ok == 0;
         bool just_died = e->code == ERROR_QUARANTINED && j->died;
@@ -295,7 +295,7 @@ void tuning_on_death(struct tuning *x, const struct death *why, const struct att
     if (tuning_too_many(j, why, &err)) {
         tuning_failed(x, j, &err, JOB_DIED);
     } else if (j->reverify && named) {
-        tuning_search_anew(x, j, why->reason);
+        tuning_search_anew(x, j, why->code, why->reason);
     } else {
         tuning_send_order(x, j);
     }

@@ -123,6 +123,7 @@ struct tuning {
     struct {
         bool answers;          /* the last attempt to lease a key found gemmd-fleet attached */
         uint64_t waits, alone; /* keys asked for; keys tuned here since no answer came in time */
+        uint64_t confirmed, refused; /* rows of the fleet */
     } fleet;
     uv_timer_t deadlines; /* ends at the earliest deadline of all waiters */
     /* this daemon serves clients; before that it takes no search of another daemon */
@@ -425,6 +426,9 @@ void tuning_begin(struct tuning *x, struct job *j);  /* the job gets the device 
 void tuning_cancel(struct tuning *x, struct job *j); /* the job has no waiters any more */
 /* Tells the running job to go on: its key is leased, or cannot be leased. */
 void tuning_leased(struct tuning *x, struct job *j);
+/* Starts the whole search after the verification of the known best has failed, with the error
+ * `code`. */
+void tuning_search_anew(struct tuning *x, struct job *j, int code, const char *reason);
 /* A job was queued: the running job may be set aside. */
 void tuning_others(struct tuning *x);
 
@@ -465,6 +469,27 @@ bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer);
 bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer);
 /* Like tuning_known_now, for a job that has not begun. */
 bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
+
+/* ---- confirm.c ------------------------------------------------------------------------------- */
+
+/*
+ * Candidates are rows of the fleet that this host has not measured. A job whose key has a candidate
+ * first confirms it, as it verifies a known best again (job_begin.c): the candidate's config alone
+ * is compiled, verified and timed beside the default. A candidate that is wrong, illegal, or slower
+ * than its row promises by more than 10 percent is refused, and the job searches.
+ */
+
+/* True when the key's entry is a candidate of today's source, target and launch ABI. Its compiler
+ * may be another. Fills scratch->answer. */
+bool confirm_is_due(struct daemon *d, const struct job *j, const struct cache_entry *e);
+/* Notes what the candidate promises; `a` is its answer. */
+void confirm_prepare(struct job *j, const struct cache_entry *e, const struct answer *a);
+/* Ends the confirmation. Refuses the candidate if the error `code` is the config's fault. Does
+ * nothing when the job confirms no candidate. */
+void confirm_failed(struct tuning *x, struct job *j, int code, const char *reason);
+/* False: the result is slower than the candidate promises, and `reason` says by how much. */
+bool confirm_keeps_promise(const struct job *j, const struct tune_result *r, char *reason,
+                           size_t size);
 
 /* ---- runner_order.c -------------------------------------------------------------------------- */
 

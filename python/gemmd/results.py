@@ -38,7 +38,7 @@ class Problem(_Row):
 @dataclass(frozen=True)
 class Answer(_Row):
     """`tier`: exact | near | portfolio | default. `source`: tuned | manual | imported | trusted |
-    partial | model. `module` names the compiled kernel, "" without a kernel; `local`: libgemmd made the
+    fleet | partial | model. `module` names the compiled kernel, "" without a kernel; `local`: libgemmd made the
     answer in this process, or kept it; `note` says why the answer is not better."""
     key: str
     tier: str
@@ -69,7 +69,8 @@ class Answer(_Row):
     def final(self) -> bool:
         """True when the answer was measured for this very key, over the whole space. A job keeps a
         final answer to the job's end."""
-        return self.tier == "exact" and self.source in ("tuned", "manual", "locked")
+        confirmed = self.source == "fleet" and self.module != ""
+        return self.tier == "exact" and (self.source in ("tuned", "manual", "locked") or confirmed)
 
     def to_dict(self) -> Dict[str, object]:
         return {**super().to_dict(), "config": self.config}

@@ -5,7 +5,8 @@
  *
  *   join MS | leave | asked | answer KEY STATE FENCE MS | status CURSOR | refused
  *   offer SEQ ORIGIN DATABASE KEY FACTOR COMPILER   the row of another database, with its time
- *       multiplied by FACTOR, and the compiler of its stamp replaced ("-": as it is)
+ *       multiplied by FACTOR, and the compiler of its stamp replaced ("-": as it is; "source": the
+ *       source's hash is another)
  *   own KEY GENERATION SEQ | withdraw SEQ REASON | unpublished
  */
 #include <inttypes.h>
@@ -63,7 +64,9 @@ static int player_offer(int64_t seq, const char *origin, const char *database, c
     store_close(from);
     b.time_us *= factor;
     char *at = strstr(b.stamp, "compiler=");
-    if (at && strcmp(compiler, "-") != 0) {
+    if (strcmp(compiler, "source") == 0) {
+        memcpy(b.stamp, "src=0", strlen("src=0"));
+    } else if (at && strcmp(compiler, "-") != 0) {
         snprintf(at, sizeof(b.stamp) - (size_t)(at - b.stamp), "compiler=%s", compiler);
     }
     return r ? r : store_fleet_offer(store, &b, seq, origin, &err);

@@ -116,3 +116,92 @@ def test_a_fleet_that_dies_or_hangs_stops_nobody(host):
         assert [c.wait(r)["source"] for r in requests] == ["tuned"] * 3
     fleet.process.send_signal(signal.SIGCONT)
     assert metrics(two)["gemmd_fleet_alone_total"] >= 1
+
+
+# ---- rows
+
+
+@pytest.fixture
+def known(host, folder):
+    """A key that another host has tuned: (problem, its answer, path of its database)."""
+    there, = host(name="there", fleet=False)
+    answer = there.call("get", problem=gemm(), budget=3)
+    return gemm(), answer, there.database
+
+
+def test_a_row_of_the_fleet_is_confirmed_and_not_searched(host, known):
+    problem, there, database = known
+    one, two, fleet = host(2)
+    with one.connect() as c, two.connect() as again:
+        request = c.send("get", problem=problem)
+        key, = eventually(fleet.asked)
+        fleet.answer(key, "elsewhere")
+        late = again.send("get", problem=problem)
+        fleet.do("offer", 5, "host-b", database, key, 1, "-")
+        answer = c.wait(request)
+        assert again.wait(late) == answer
+    assert answer["source"] == "fleet" and answer["tier"] == "exact" and answer["saved"] and answer["module"]
+    assert answer["config"] == there["config"] and answer["measured"] == there["measured"]
+    assert one.sql("SELECT count(DISTINCT config) <= 2 FROM trial") == [(1,)]  # the config, beside the default
+    assert one.sql("SELECT state, seq FROM fleet_row") == [("confirmed", 5)]
+    assert sum('result="confirmed"} 1' in m.call("metrics")["text"] for m in (one, two)) == 1
+    assert not fleet.ask("unpublished") and not fleet.asked()
+    assert one.call("why", key=key)["verdict"] == "fleet"
+    # withdrawn: the key has no answer any more, and the number stays known
+    fleet.do("withdraw", 5, "distrust")
+    assert eventually(lambda: one.status()["keys"] == 0)
+    fleet.do("offer", 5, "host-b", database, key, 1, "-", status=3)
+
+
+@pytest.mark.parametrize("what", ["slower", "compiler", "source"])
+def test_a_candidate_that_does_not_hold_is_searched(host, known, what):
+    problem, there, database = known
+    one, fleet = host()
+    key = there["key"]
+    fleet.do("offer", 6, "host-b", database, key, 0.5 if what == "slower" else 1, "-" if what == "slower" else what)
+    eventually(lambda: one.status()["keys"] == 1)
+    why = one.call("why", key=key)
+    if what == "source":
+        assert why["verdict"] == "stamp"
+        fleet.do("leave")
+    else:
+        assert why["verdict"] == "candidate" and "host-b" in why["because"] and why["action"] == "get"
+    answer = one.call("get", problem=problem, budget=3)
+    assert answer["source"] == ("fleet" if what == "compiler" else "tuned")
+    assert answer["stamp"] == there["stamp"]
+    if what == "slower":
+        assert "slower than promised" in fleet.ask("refused")
+        assert fleet.ask("unpublished").startswith(key)
+    assert one.call("get", problem=problem) == answer
+
+
+def test_rows_of_this_host_stay_and_evicted_rows_do_not_come_back(host, known):
+    problem, there, database = known
+    one, fleet = host(options=["--fleet-ms", "0"])
+    key = there["key"]
+    tuned = one.call("get", problem=problem, budget=3)
+    assert not fleet.asked()
+    fleet.do("offer", 5, "host-b", database, key, 1, "-")
+    eventually(lambda: one.call("get", problem=problem)["generation"] > tuned["generation"])
+    assert {**one.call("get", problem=problem), "generation": tuned["generation"]} == tuned
+    pinned = one.call("pin", problem=problem, config=tuned["config"])
+    fleet.do("offer", 6, "host-b", database, key, 1, "-")
+    eventually(lambda: one.call("get", problem=problem)["generation"] > pinned["generation"])
+    assert one.call("get", problem=problem)["source"] == "manual"
+    one.call("unpin", key=key)
+    assert one.call("get", problem=problem)["source"] == "tuned"
+    one.call("evict", key=key)
+    assert one.status()["keys"] == 0
+    for seq in (5, 6):
+        fleet.do("offer", seq, "host-b", database, key, 1, "-", status=3)
+    assert one.status()["keys"] == 0
+
+
+def test_with_trust_a_row_serves_at_once(host, known):
+    problem, there, database = known
+    one, fleet = host(options=["--fleet-trust", "serve"])
+    fleet.do("offer", 5, "host-b", database, there["key"], 1, "-")
+    answer = eventually(lambda: one.call("get", problem=problem, wait="cached")["source"] == "fleet"
+                        and one.call("get", problem=problem))
+    assert answer["tier"] == "exact" and "host-b" in answer["note"] and not answer["module"]
+    assert one.status()["jobs"]["done"] == 0
