@@ -12,6 +12,7 @@
 #include "kernels/families/grouped_gemm/hopper/gather.cu"
 #include "kernels/families/grouped_gemm/hopper/mainloop.cu"
 #include "kernels/families/grouped_gemm/hopper/fp8.cu"
+#include "kernels/families/grouped_gemm/hopper/output.cu"
 #include "kernels/families/grouped_gemm/hopper/epilogue.cu"
 #include "kernels/families/grouped_gemm/hopper/swapped.cu"
 #include "kernels/families/grouped_gemm/hopper/split.cu"

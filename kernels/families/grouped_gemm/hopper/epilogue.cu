@@ -234,6 +234,12 @@ INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int 
     const u32 staging = shared + STAGING_AT + consumer * STAGING_BUFFERS * BUFFER_BYTES;
     if (r0 >= output_rows(p, t))
         return;
+#if FP8
+    if (output_added(p)) {
+        add_to_output(p, t, r0, consumer, shared, acc[0], ring);
+        return;
+    }
+#endif
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++) {
         const int c = t->c0 + piece * PIECE;

@@ -22,6 +22,8 @@ INLINE void init_barriers(u32 shared)
         /* arrivals per phase: full: the thread that announces TMA's bytes, and each gathering thread; empty: each warp
          * of the tile's consumers, in all thread blocks of the cluster */
 #if FP8
+        if (i == 0)
+            output_init(shared);
         barrier_init(full_barrier(shared, i), 1 + GATHERERS + SCALE_WARPS);
 #else
         barrier_init(full_barrier(shared, i), 1 + GATHERERS);
@@ -167,6 +169,8 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
 #if FP8
         if (SCALE_WARP && uniform(THREAD >> 5) >= 4 - SCALE_WARPS)
             produce_scales(&p, &s, shared, tiles);
+        else if (LOADS_OUTPUT && uniform(THREAD >> 5) == 1)
+            produce_output(&p, &s, shared, tiles);
         else
 #endif
         if (!ONE_EXPERT || uniform(THREAD >> 5) == 0)

@@ -176,13 +176,15 @@
 #define SCALES_BYTES (SCALES == SCALES_ROWS ? 0 : GROUPS * LINES * 4)
 #define SCALE_WARPS (SCALES == SCALES_ROWS ? 0 : GATHER ? 4 : MODE == MODE_DW ? 2 : 1) /* the producer's last warps */
 #define SCALE_WARP (SCALES != SCALES_ROWS && !GATHER) /* they only bring scales */
+#define LOADS_OUTPUT (MODE == MODE_DW && OUT_FP32 && TMA_STORE) /* output.cu; the producer's second warp loads */
 #endif
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
 #define SUMS_BYTES (TILE_R * TILE_C * 4)
 #define STAGING_BYTES (KSPLIT ? SUMS_BYTES : CONSUMERS * STAGING_BUFFERS * BUFFER_BYTES)
 #if FP8
 #define SCALES_AT (STAGING_AT + STAGING_BYTES)
-#define FULL_AT (SCALES_AT + NUM_STAGES * SCALES_BYTES)
+#define OUTPUT_AT (SCALES_AT + NUM_STAGES * SCALES_BYTES)
+#define FULL_AT (OUTPUT_AT + (LOADS_OUTPUT ? CONSUMERS * STAGING_BUFFERS * 16 : 0))
 #else
 #define FULL_AT (STAGING_AT + STAGING_BYTES)
 #endif

@@ -13,7 +13,7 @@
 #if SWAP_AB && SCALES != SCALES_BLOCKS
 #error "swapped tiles are for weights with scales of 128 x 128"
 #endif
-#if MODE == MODE_DW && (GATHER || SCALES == SCALES_BLOCKS || LOADERS > 2)
+#if MODE == MODE_DW && (GATHER || SCALES == SCALES_BLOCKS || LOADERS > 1)
 #error "in dW both operands have a scale for each row, and come by TMA"
 #endif
 #if MODE != MODE_DW && SCALES == SCALES_LINES
