@@ -34,44 +34,24 @@ static const struct {
     {FIELD_GROUP_SIZE_M, {1, 64, .use = "1 to 64"}},
     {FIELD_NUM_KSPLIT, {1, HOPPER_KSPLIT_MOST, POWER_OF_TWO, .use = "1, 2, 4 or 8"}},
 };
+static const char *const schedules[] = {"cooperative", NULL};
 static const struct {
     enum hopper_field field;
-    const char *words[4];
+    const char *const *words;
     bool required;
-    const char *use;
 } text_rules[] = {
-    {FIELD_schedule, {"cooperative"}, true, "cooperative"},
-    {FIELD_cluster_shape_mn, {"1x1", "2x1", "1x2"}, false, "1x1, 2x1 or 1x2"},
-    {FIELD_raster, {"rows", "columns"}, false, "rows or columns"},
-    {FIELD_tile_scheduler, {"static", "dynamic"}, false, "static or dynamic"},
-    {FIELD_expert_order, {"index", "size"}, false, "index or size"},
-    {FIELD_w_eviction,
-     {"evict_first", "evict_normal", "evict_unchanged"},
-     false,
-     "evict_first, evict_normal or evict_unchanged"},
+    {FIELD_schedule, schedules, true}, /* as in hopper_check() */
+    {FIELD_cluster_shape_mn, hopper_clusters, false},
+    {FIELD_raster, hopper_rasters, false},
+    {FIELD_tile_scheduler, hopper_schedulers, false},
+    {FIELD_expert_order, hopper_orders, false},
+    {FIELD_w_eviction, hopper_evictions, false},
 };
 static const enum hopper_field bools[] = {FIELD_skip_rows,       FIELD_swap_ab,
                                           FIELD_use_tma_load_dy, FIELD_use_tma_load_w,
                                           FIELD_use_tma_load_x,  FIELD_use_tma_store};
 
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
-
-static int fp8_check_text(const struct hopper_values *h, size_t rule, struct rejection *why)
-{
-    const enum hopper_field f = text_rules[rule].field;
-    if (h->of[f].type == VALUE_NONE) {
-        return text_rules[rule].required ? gemm_rules_missing(hopper_field_names[f], target_name,
-                                                              text_rules[rule].use, why)
-                                         : 0;
-    }
-    for (const char *const *w = text_rules[rule].words; *w; w++) {
-        if (hopper_says(h, f, *w)) {
-            return 0;
-        }
-    }
-    return gemm_rules_refuse(hopper_field_names[f], &h->of[f], target_name, text_rules[rule].use,
-                             why);
-}
 
 static int fp8_check_values(const struct gemm *v, const struct hopper_values *h,
                             struct rejection *why)
@@ -89,14 +69,11 @@ static int fp8_check_values(const struct gemm *v, const struct hopper_values *h,
                            &h->of[int_rules[i].field], target_name, why);
     }
     for (size_t i = 0; i < COUNT(text_rules) && r == 0; i++) {
-        r = fp8_check_text(h, i, why);
+        r = hopper_check_text(h, text_rules[i].field, text_rules[i].words, text_rules[i].required,
+                              target_name, why);
     }
     for (size_t i = 0; i < COUNT(bools) && r == 0; i++) {
-        const struct value *value = &h->of[bools[i]];
-        if (value->type != VALUE_NONE && value->type != VALUE_BOOL) {
-            r = rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
-                              hopper_field_names[bools[i]]);
-        }
+        r = hopper_check_bool(h, bools[i], why);
     }
     return r;
 }

@@ -20,42 +20,6 @@ static const int staging_values[] = {1, 2, -1};
 static const int group_values[] = {1, 4, 8, 16, -1};
 static const int *const role_values[GEMM_ROLES] = {rows_values, cols_values, depth_values};
 
-static void fp8_add_texts(struct param out[], uint32_t *n, const char *name, bool run_time,
-                          const char *const values[], const char *help)
-{
-    struct param *p = gemm_add_param(out, n, name, run_time, help);
-    for (const char *const *v = values; *v; v++) {
-        p->values[p->n++] = VALUE_OF_TEXT(*v);
-    }
-}
-
-static void fp8_add_bool(struct param out[], uint32_t *n, const char *name, bool no, bool yes,
-                         const char *help)
-{
-    struct param *p = gemm_add_param(out, n, name, false, help);
-    if (no) {
-        p->values[p->n++] = VALUE_OF_BOOL(false);
-    }
-    if (yes) {
-        p->values[p->n++] = VALUE_OF_BOOL(true);
-    }
-}
-
-/* NUM_KSPLIT where a launch can have few tiles. */
-static void fp8_add_split(const struct gemm *v, const struct device_info *info, struct param out[],
-                          uint32_t *n)
-{
-    enum { LARGEST = 128 };
-    struct param *p = gemm_add_param(out, n, "NUM_KSPLIT", false,
-                                     "thread blocks, a cluster, that share the sums of each tile");
-    p->values[p->n++] = VALUE_OF_INT(1);
-    for (int i = 2; v->quant->sum_block && i <= HOPPER_KSPLIT_MOST; i *= 2) {
-        if (hopper_split_pays(v, info, LARGEST, LARGEST, i)) {
-            p->values[p->n++] = VALUE_OF_INT(i);
-        }
-    }
-}
-
 static uint32_t fp8_tunables(const struct problem *p, const struct device_info *info,
                              struct param out[PARAMS_MAX])
 {
@@ -73,39 +37,35 @@ static uint32_t fp8_tunables(const struct problem *p, const struct device_info *
                       routed ? routed_rows_values : role_values[role], gemm_block_help[i]);
     }
     if (!dw && v.quant->sum_block) {
-        fp8_add_bool(out, &n, "swap_ab", true, true,
-                     "weights are wgmma's A, and tiles are cut to 16 of the routed rows");
+        hopper_add_bool(out, &n, "swap_ab", true, true,
+                        "weights are wgmma's A, and tiles are cut to 16 of the routed rows");
     }
     gemm_add_ints(out, &n, "num_warps", false, warps_values, "4 that load, the rest multiplies");
-    fp8_add_texts(out, &n, "schedule", false, schedules,
-                  "multiplying warpgroups share a tile: one promotes while the other multiplies");
+    hopper_add_texts(
+        out, &n, "schedule", false, schedules,
+        "multiplying warpgroups share a tile: one promotes while the other multiplies");
     gemm_add_ints(out, &n, "num_stages", false, stages_values,
                   "blocks of operands in shared memory");
     gemm_add_ints(out, &n, "staging_buffers", false, staging_values,
                   "pieces of the output in shared memory, per multiplying warpgroup");
-    fp8_add_bool(out, &n, "skip_rows", true, !dw,
-                 "64 rows of a tile that do not exist are not multiplied");
+    hopper_add_bool(out, &n, "skip_rows", true, !dw,
+                    "64 rows of a tile that do not exist are not multiplied");
     if (!dw) {
-        fp8_add_texts(out, &n, "tile_scheduler", false, hopper_schedulers,
-                      "tiles are dealt in turn, or taken as thread blocks come free");
-        fp8_add_split(&v, info, out, &n);
-        fp8_add_texts(out, &n, "cluster_shape_mn", false, hopper_pair_pays(&v) ? pairs : no_pairs,
-                      "thread blocks that share weights (2x1) or rows (1x2)");
-        fp8_add_bool(out, &n, "use_tma_load_w", false, true, "W is loaded by TMA");
+        hopper_add_texts(out, &n, "tile_scheduler", false, hopper_schedulers,
+                         "tiles are dealt in turn, or taken as thread blocks come free");
+        hopper_add_split(&v, info, out, &n);
+        hopper_add_texts(out, &n, "cluster_shape_mn", false,
+                         hopper_pair_pays(&v) ? pairs : no_pairs,
+                         "thread blocks that share weights (2x1) or rows (1x2)");
     }
-    if (v.mode != GEMM_DX) {
-        fp8_add_bool(out, &n, "use_tma_load_x", v.gather_x, !v.gather_x, "X is loaded by TMA");
-    }
-    if (v.mode != GEMM_FORWARD) {
-        fp8_add_bool(out, &n, "use_tma_load_dy", v.gather_dy, !v.gather_dy, "dY is loaded by TMA");
-    }
-    fp8_add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
+    hopper_add_loads(&v, out, &n);
+    hopper_add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
     gemm_add_ints(out, &n, "GROUP_SIZE_M", true, group_values, "tiles walked before turning");
-    fp8_add_texts(out, &n, "raster", true, hopper_rasters,
-                  "the direction that these tiles are walked in");
+    hopper_add_texts(out, &n, "raster", true, hopper_rasters,
+                     "the direction that these tiles are walked in");
     if (dw) {
-        fp8_add_texts(out, &n, "expert_order", true, hopper_orders,
-                      "experts as numbered, or largest first");
+        hopper_add_texts(out, &n, "expert_order", true, hopper_orders,
+                         "experts as numbered, or largest first");
     }
     return n;
 }

@@ -258,6 +258,25 @@ extern const char *const hopper_schedules[],
                                                            *const hopper_evictions[],
                                                                *const hopper_schedulers[];
 
+/* Add a tunable to a space. `no` and `yes`: whether false and true are in the space. */
+void hopper_add_texts(struct param out[], uint32_t *n, const char *name, bool run_time,
+                      const char *const values[], const char *help);
+void hopper_add_bool(struct param out[], uint32_t *n, const char *name, bool no, bool yes,
+                     const char *help);
+/* A contiguous operand comes by TMA, and a gathered operand cannot. Users know these parameters,
+ * so each is in the space, with a single value. */
+void hopper_add_loads(const struct gemm *v, struct param out[], uint32_t *n);
+/* Adds NUM_KSPLIT where a launch can have few tiles. In other spaces three more values would make
+ * the walk over the space four times as long. */
+void hopper_add_split(const struct gemm *v, const struct device_info *info, struct param out[],
+                      uint32_t *n);
+
+/* Check a value by itself. A required text keeps configs of other targets out. */
+int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
+                      const char *const values[], bool required, const char *target,
+                      struct rejection *why);
+int hopper_check_bool(const struct hopper_values *h, enum hopper_field f, struct rejection *why);
+
 /* True if NUM_KSPLIT = `ksplit` can help tiles of r x c: with half as many parts of each sum, a
  * launch has fewer thread blocks than the device has SMs. */
 bool hopper_split_pays(const struct gemm *v, const struct device_info *info, int r, int c,

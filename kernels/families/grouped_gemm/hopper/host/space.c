@@ -80,7 +80,9 @@ static int64_t tiles_expected(const struct gemm *v, int r, int c)
 bool hopper_split_pays(const struct gemm *v, const struct device_info *info, int r, int c,
                        int ksplit)
 {
-    return tiles_expected(v, r, c) * (ksplit / 2) < info->sm_count;
+    /* fp8_row: scales come after the whole sum */
+    const bool whole = v->quant->is_scaled && !v->quant->sum_block;
+    return !whole && tiles_expected(v, r, c) * (ksplit / 2) < info->sm_count;
 }
 
 static int hopper_space_check_split(const struct gemm *v, const struct hopper_tile *t,

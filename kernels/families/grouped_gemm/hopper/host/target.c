@@ -11,7 +11,7 @@ bool hopper_supports(const struct device_info *info)
     return info->cc_major == 9 && info->cc_minor == 0;
 }
 
-static void add_texts(struct param out[], uint32_t *n, const char *name, bool run_time,
+void hopper_add_texts(struct param out[], uint32_t *n, const char *name, bool run_time,
                       const char *const values[], const char *help)
 {
     struct param *p = gemm_add_param(out, n, name, run_time, help);
@@ -20,8 +20,7 @@ static void add_texts(struct param out[], uint32_t *n, const char *name, bool ru
     }
 }
 
-/* `no` and `yes`: whether false and true are in the space. */
-static void add_bool(struct param out[], uint32_t *n, const char *name, bool no, bool yes,
+void hopper_add_bool(struct param out[], uint32_t *n, const char *name, bool no, bool yes,
                      const char *help)
 {
     struct param *p = gemm_add_param(out, n, name, false, help);
@@ -70,25 +69,22 @@ static const char *const *schedules_of(const struct gemm *v)
 
 static const int *const role_values[GEMM_ROLES] = {rows_values, cols_values, depth_values};
 
-/* A contiguous operand comes by TMA, and a gathered operand cannot. Users know these parameters,
- * so each is in the space, with a single value. */
-static void add_loads(const struct gemm *v, struct param out[], uint32_t *n)
+void hopper_add_loads(const struct gemm *v, struct param out[], uint32_t *n)
 {
     if (v->mode != GEMM_DX) {
-        add_bool(out, n, "use_tma_load_x", v->gather_x, !v->gather_x, "X is loaded by TMA");
+        hopper_add_bool(out, n, "use_tma_load_x", v->gather_x, !v->gather_x, "X is loaded by TMA");
     }
     if (v->mode != GEMM_DW) {
-        add_bool(out, n, "use_tma_load_w", false, true, "W is loaded by TMA");
+        hopper_add_bool(out, n, "use_tma_load_w", false, true, "W is loaded by TMA");
     }
     if (v->mode != GEMM_FORWARD) {
-        add_bool(out, n, "use_tma_load_dy", v->gather_dy, !v->gather_dy, "dY is loaded by TMA");
+        hopper_add_bool(out, n, "use_tma_load_dy", v->gather_dy, !v->gather_dy,
+                        "dY is loaded by TMA");
     }
 }
 
-/* Adds NUM_KSPLIT where a launch can have few tiles. In other spaces three more values would make
- * the walk over the space four times as long. */
-static void hopper_add_split(const struct gemm *v, const struct device_info *info,
-                             struct param out[], uint32_t *n)
+void hopper_add_split(const struct gemm *v, const struct device_info *info, struct param out[],
+                      uint32_t *n)
 {
     enum { LARGEST = 128 }; /* rows and columns of the largest tile, which gives the fewest tiles */
     struct param *p = gemm_add_param(out, n, "NUM_KSPLIT", false,
@@ -118,11 +114,12 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
                       gemm_block_help[i]);
     }
     if (v.mode != GEMM_DW) {
-        add_bool(out, &n, "swap_ab", true, true,
-                 "weights are wgmma's A, and tiles are cut to 16 (2x1: 8) of the routed rows");
+        hopper_add_bool(
+            out, &n, "swap_ab", true, true,
+            "weights are wgmma's A, and tiles are cut to 16 (2x1: 8) of the routed rows");
     }
     gemm_add_ints(out, &n, "num_warps", false, warps_values, "4 that load, the rest multiplies");
-    add_texts(
+    hopper_add_texts(
         out, &n, "schedule", false, schedules_of(&v),
         "multiplying warpgroups share a tile, have one each and take turns, or share one and write "
         "half of it while they multiply the other, or all of it while they multiply the next");
@@ -133,27 +130,28 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
                   "pieces of the output in shared memory, per multiplying warpgroup");
     gemm_add_ints(out, &n, "in_flight", false, in_flight_values,
                   "blocks being multiplied when the next is issued");
-    add_bool(out, &n, "skip_rows", true, true,
-             "64 rows of a tile that do not exist are not multiplied");
+    hopper_add_bool(out, &n, "skip_rows", true, true,
+                    "64 rows of a tile that do not exist are not multiplied");
     if (v.mode != GEMM_DW) {
-        add_texts(out, &n, "tile_scheduler", false, hopper_schedulers,
-                  "tiles are dealt in turn, or taken as thread blocks come free");
+        hopper_add_texts(out, &n, "tile_scheduler", false, hopper_schedulers,
+                         "tiles are dealt in turn, or taken as thread blocks come free");
         hopper_add_split(&v, info, out, &n);
     }
-    add_texts(out, &n, "cluster_shape_mn", false,
-              hopper_pair_pays(&v) ? clusters_of_rows : no_clusters,
-              "thread blocks that share operands");
-    add_loads(&v, out, &n);
-    add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
+    hopper_add_texts(out, &n, "cluster_shape_mn", false,
+                     hopper_pair_pays(&v) ? clusters_of_rows : no_clusters,
+                     "thread blocks that share operands");
+    hopper_add_loads(&v, out, &n);
+    hopper_add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
     if (gathers) {
-        add_bool(out, &n, "permute_copy", true, true, "gather in a kernel of its own, before");
+        hopper_add_bool(out, &n, "permute_copy", true, true,
+                        "gather in a kernel of its own, before");
     }
     gemm_add_ints(out, &n, "GROUP_SIZE_M", true, group_values, "tiles walked before turning");
-    add_texts(out, &n, "raster", true, hopper_rasters,
-              "the direction that these tiles are walked in");
+    hopper_add_texts(out, &n, "raster", true, hopper_rasters,
+                     "the direction that these tiles are walked in");
     if (v.mode == GEMM_DW) {
-        add_texts(out, &n, "expert_order", true, hopper_orders,
-                  "experts as numbered, or largest first");
+        hopper_add_texts(out, &n, "expert_order", true, hopper_orders,
+                         "experts as numbered, or largest first");
     }
     return n;
 }

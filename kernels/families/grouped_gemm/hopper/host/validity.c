@@ -13,8 +13,9 @@
 /* the 240 registers of a consumer's thread, less the registers for other values */
 enum { ACCUMULATORS_MAX = 192 };
 
-static int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
-                             const char *const values[], bool required, struct rejection *why)
+int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
+                      const char *const values[], bool required, const char *target,
+                      struct rejection *why)
 {
     if (h->of[f].type == VALUE_NONE && !required) {
         return 0;
@@ -30,8 +31,8 @@ static int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
         n += (size_t)snprintf(use + n, sizeof(use) - n, "%s%s", between, values[i]);
     }
     return h->of[f].type == VALUE_NONE
-               ? gemm_rules_missing(hopper_field_names[f], "hopper", use, why)
-               : gemm_rules_refuse(hopper_field_names[f], &h->of[f], "hopper", use, why);
+               ? gemm_rules_missing(hopper_field_names[f], target, use, why)
+               : gemm_rules_refuse(hopper_field_names[f], &h->of[f], target, use, why);
 }
 
 static const struct int_rule role_rules[GEMM_ROLES] = {
@@ -82,15 +83,15 @@ static int hopper_check_values(const struct gemm *v, const struct hopper_values 
         r = hopper_check_int(h, int_rules[i].field, &int_rules[i].rule, why);
     }
     /* Required, so that no config of the portable kernel passes as a config of this target. */
-    r = r ? r : hopper_check_text(h, FIELD_schedule, hopper_schedules, true, why);
-    r = r ? r : hopper_check_text(h, FIELD_cluster_shape_mn, hopper_clusters, false, why);
-    r = r ? r : hopper_check_text(h, FIELD_raster, hopper_rasters, false, why);
-    r = r ? r : hopper_check_text(h, FIELD_tile_scheduler, hopper_schedulers, false, why);
-    r = r ? r : hopper_check_text(h, FIELD_w_eviction, hopper_evictions, false, why);
-    return r ? r : hopper_check_text(h, FIELD_expert_order, hopper_orders, false, why);
+    r = r ? r : hopper_check_text(h, FIELD_schedule, hopper_schedules, true, "hopper", why);
+    r = r ? r : hopper_check_text(h, FIELD_cluster_shape_mn, hopper_clusters, false, "hopper", why);
+    r = r ? r : hopper_check_text(h, FIELD_raster, hopper_rasters, false, "hopper", why);
+    r = r ? r : hopper_check_text(h, FIELD_tile_scheduler, hopper_schedulers, false, "hopper", why);
+    r = r ? r : hopper_check_text(h, FIELD_w_eviction, hopper_evictions, false, "hopper", why);
+    return r ? r : hopper_check_text(h, FIELD_expert_order, hopper_orders, false, "hopper", why);
 }
 
-static int check_bool(const struct hopper_values *h, enum hopper_field f, struct rejection *why)
+int hopper_check_bool(const struct hopper_values *h, enum hopper_field f, struct rejection *why)
 {
     if (h->of[f].type == VALUE_NONE || h->of[f].type == VALUE_BOOL) {
         return 0;
@@ -114,10 +115,10 @@ static int check_load(const struct hopper_values *h, enum hopper_field f, bool h
 static int check_switches(const struct gemm *v, const struct hopper_values *h,
                           struct rejection *why)
 {
-    int r = check_bool(h, FIELD_skip_rows, why);
-    r = r ? r : check_bool(h, FIELD_permute_copy, why);
-    r = r ? r : check_bool(h, FIELD_swap_ab, why);
-    r = r ? r : check_bool(h, FIELD_store_evict_first, why);
+    int r = hopper_check_bool(h, FIELD_skip_rows, why);
+    r = r ? r : hopper_check_bool(h, FIELD_permute_copy, why);
+    r = r ? r : hopper_check_bool(h, FIELD_swap_ab, why);
+    r = r ? r : hopper_check_bool(h, FIELD_store_evict_first, why);
     r = r ? r : check_load(h, FIELD_use_tma_load_x, v->mode != GEMM_DX, v->gather_x, why);
     r = r ? r : check_load(h, FIELD_use_tma_load_w, v->mode != GEMM_DW, false, why);
     return r ? r : check_load(h, FIELD_use_tma_load_dy, v->mode != GEMM_FORWARD, v->gather_dy, why);
