@@ -577,7 +577,7 @@ static const struct {
     {"scales", {"t->expert * b->expert", "0"}, 7, false},
     {"scales", {"(column + g * GROUP) / 128 -", "column / 128 -"}, 1, false},
     {"scales", {"t->first + (SWAP_AB", "(SWAP_AB"}, 7, false},
-    {"fp8", {"r / GROUP * LINES", "0"}, 18, false},
+    {"fp8", {" / GROUP * LINES", " * 0"}, 18, false},
     {"scales", {"warp_barrier();\n    barrier_arrive", "barrier_arrive"}, 3, false},
     {"scales", {"t->first / TILE_D", "0"}, 13, false},
     {"producer", {"from = RANK * half", "from = 0"}, 26, false},

@@ -132,24 +132,27 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
 #pragma unroll 1
     for (int block = 0; block < blocks; block++) {
         const u32 scales = scales_at(shared, at.stage);
+        struct row_scales rows[MMAS];
         wait_full(shared, &at);
+        /* Before wgmma: a load between two wgmmas would delay the second. */
+#pragma unroll
+        for (int i = 0; i < mmas; i++)
+            load_row_scales(&rows[i], scales, consumer * ROWS_EACH + i * 64 + LANE_ROW);
 #pragma unroll
         for (int i = 0; i < mmas; i++) {
-            const int r = consumer * ROWS_EACH + i * 64; /* SWAP_AB: rows are weights */
-            const u32 of_columns = scales + (SWAP_AB ? r / GROUP * LINES : TILE_R) * 4;
-            struct row_scales rows;
+            /* SWAP_AB: rows are weights */
+            const u32 of_columns = scales + (SWAP_AB ? (consumer * ROWS_EACH + i * 64) / GROUP * LINES : TILE_R) * 4;
             struct column_scales columns;
             multiply_128(acc, consumer_a + at.stage * STAGE_BYTES + i * SLAB_BYTES,
                          operands + at.stage * STAGE_BYTES + A_BYTES, width);
-            /* The scales' latency passes while wgmma runs. */
-            load_row_scales(&rows, scales, r + LANE_ROW);
+            /* The latency of the first columns' scales passes while wgmma runs. */
 #pragma unroll
             for (int g = 0; g < COLUMNS_AHEAD; g++)
                 load_column_scales(&columns, g, of_columns, width);
             WGMMA_WAIT(0);
             if (!COLUMN_SCALES && i == mmas - 1 && (!KSPLIT || block < blocks - 1))
                 give_stage(shared, at.stage);
-            promote(acc[i], &rows, &columns, of_columns, width);
+            promote(acc[i], &rows[i], &columns, of_columns, width);
         }
         if (COLUMN_SCALES) { /* all lanes have read B's scales */
             warp_barrier();

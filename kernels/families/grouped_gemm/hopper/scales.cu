@@ -74,7 +74,7 @@ INLINE int column_place(int c)
 #define LINES_EACH ((LINES + SCALERS - 1) / SCALERS) /* lines of a thread */
 #define LINES_A ((MODE == MODE_DW ? TILE_R : TILE_ROWS) / SCALERS) /* dW: of these, rows of A */
 /* blocks whose scales are on their way, as registers allow */
-#define SCALES_FIT (GATHER ? 1 : LINES_EACH <= 2 ? 8 : LINES_EACH <= 4 ? 4 : LINES_EACH <= 8 ? 2 : 1)
+#define SCALES_FIT (GATHER ? 1 : LINES_EACH <= 4 ? 4 : LINES_EACH <= 8 ? 2 : 1)
 #define SCALES_AHEAD (SCALES_FIT < NUM_STAGES ? SCALES_FIT : NUM_STAGES)
 
 /* Scales of a block that a thread has loaded. */
