@@ -226,6 +226,45 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
     }
 }
 
+#if FP8
+/* Where this lane writes 16 bytes of each piece, for the 4 rows that it has of the warp's 16: the place in the tile's
+ * first piece. Found once for all pieces of 64 rows. */
+struct row_places {
+    char *at[4];
+    u32 exist; /* bit j: row j exists */
+};
+
+INLINE struct row_places find_places(const struct hopper_params *p, const struct tile *t, const struct rows *rows)
+{
+    struct row_places w;
+    char *out = p->out_data + (i64)(t->c0 + (LANE & 7) * 8) * 2;
+    w.exist = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const int to = shuffle_from(rows->to[0], j * 4 + (LANE >> 3));
+        w.at[j] = out + to * p->out_stride;
+        w.exist |= (u32)(to >= 0) << j;
+    }
+    return w;
+}
+
+INLINE void write_places(const struct hopper_params *p, const struct row_places *w, u32 buffer, int c, int piece)
+{
+    const int warp = (THREAD >> 5) & 3, chunk = LANE & 7;
+    const u32 exist = c + chunk * 8 < p->tile_cols ? w->exist : 0;
+    u32 v[4][4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const int row = j * 4 + (LANE >> 3);
+        shared_load16(v[j], buffer + (warp * 16 + row) * ROW_BYTES + ((chunk ^ (row & 7)) << 4));
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (exist >> j & 1)
+            global_store16(w->at[j] + piece * ROW_BYTES, v[j]);
+}
+#endif
+
 /* Writes a consumer's part of a tile. `ring` counts this consumer's pieces modulo the staging buffers. */
 INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                        u32 shared, float acc[WRITTEN][ACCUMULATORS], const struct rows *rows,
@@ -239,6 +278,11 @@ INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int 
         add_to_output(p, t, r0, consumer, shared, acc[0], ring);
         return;
     }
+#endif
+#if FP8
+    struct row_places places;
+    if (!TMA_STORE && MODE != MODE_DW)
+        places = find_places(p, t, rows);
 #endif
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++) {
@@ -258,7 +302,14 @@ INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int 
         } else {
             stage_piece(buffer, acc, piece, rows);
             warp_barrier();
+#if FP8
+            if (MODE != MODE_DW)
+                write_places(p, &places, buffer, c, piece);
+            else
+                write_piece(p, t, buffer, c, rows);
+#else
             write_piece(p, t, buffer, c, rows);
+#endif
             warp_barrier();
         }
         *ring = *ring + 1 == STAGING_BUFFERS ? 0 : *ring + 1;
