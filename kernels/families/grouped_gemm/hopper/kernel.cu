@@ -103,7 +103,11 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         from = w.id < tiles ? blocks_in(steps_at(p, s, w.id)) : 0;
         walk_next(shared, &w);
     }
+#if FP8
+    struct work work = work_at(p, s, w.id, tiles, consumer, &t);
+#else
     struct work work = work_at(p, s, w.id, tiles, consumer);
+#endif
 #pragma unroll 1
     while (w.id < tiles) {
         float acc[MMAS][ACCUMULATORS]; /* the first wgmma of a tile overwrites them */
@@ -120,11 +124,17 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         from += blocks_in(work.steps);
         if (PINGPONG && w.id < tiles)
             from += blocks_in(steps_at(p, s, w.id));
+#if FP8
+        walk_next(shared, &w);
+        const struct tile next = tile_early(p, s, w.id, tiles);
+        work = work_at(p, s, w.id, tiles, consumer, &next);
+#else
         if (!NEXT_LATE) {
             walk_next(shared, &w);
             work = work_at(p, s, w.id, tiles, consumer);
         }
         const struct tile next = tile_early(p, s, w.id, tiles);
+#endif
 
         mainloop_end(acc, shared, last, steps);
 #if FP8
@@ -138,10 +148,12 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 #else
         write_tile(p, &t, r0, consumer, shared, acc, &rows, &ring, last, w.id < tiles);
 #endif
+#if !FP8
         if (NEXT_LATE) {
             walk_next(shared, &w);
             work = work_at(p, s, w.id, tiles, consumer);
         }
+#endif
         if (LOCATE_EARLY)
             t = next;
     }

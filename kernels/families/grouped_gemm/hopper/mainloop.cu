@@ -202,8 +202,13 @@ INLINE int width_of(int exist)
                                     : round_up(exist > WIDTH_ABOVE ? exist : WIDTH_ABOVE + 1, GRAIN);
 }
 
+#if FP8 /* `found`: the tile, with LOCATE_EARLY */
+INLINE struct work work_at(const struct hopper_params *p, const struct tables *s, int id, int tiles, int consumer,
+                           const struct tile *found)
+#else
 INLINE struct work work_at(const struct hopper_params *p, const struct tables *s, int id, int tiles,
                            int consumer)
+#endif
 {
     struct work w;
     w.steps = id < tiles ? steps_at(p, s, id) : 0;
@@ -211,7 +216,11 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
     w.width = TILE_C;
     w.row = 0;
     if ((SKIP_ROWS || SWAP_AB) && id < tiles) {
+#if FP8
+        const struct tile t = LOCATE_EARLY ? *found : locate_tile(p, s, id);
+#else
         const struct tile t = locate_tile(p, s, id);
+#endif
         const int left = output_rows(p, &t) - t.r0 - (PINGPONG ? 0 : consumer * ROWS_EACH);
         w.row = t.first + t.c0;
         if (SWAP_AB)

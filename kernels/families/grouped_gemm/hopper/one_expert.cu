@@ -11,8 +11,15 @@
  */
 
 /* True if the sums leave registers free, so that a consumer finds a tile's place before it multiplies the tile. */
+#if FP8
+/* No wgmma runs between the last promotion and the output, so a consumer finds each tile once. Column scales, and those
+ * of dW, leave no registers for this. */
+#define LOCATE_EARLY (!COLUMN_SCALES && MODE != MODE_DW)
+#define ASKS_FIRST (ONE_EXPERT && MMAS * ACCUMULATORS <= 64)
+#else
 #define LOCATE_EARLY (ONE_EXPERT && !PINGPONG && MMAS * ACCUMULATORS <= 64)
 #define ASKS_FIRST (LOCATE_EARLY && !WEIGHTS_TRANSPOSED)
+#endif
 
 #if ONE_EXPERT
 #define ASKED_COLS 128 /* columns of a row that are requested: two blocks of the reduction, 256 bytes */
