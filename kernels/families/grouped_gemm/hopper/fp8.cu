@@ -123,7 +123,6 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
     const u32 consumer_a = operands + consumer * ROWS_EACH * ROW_BYTES;
     const int blocks = blocks_in(steps);
     u32 last = 0;
-    (void)w;
 #pragma unroll
     for (int i = 0; i < MMAS; i++)
 #pragma unroll
@@ -149,6 +148,8 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
 #pragma unroll
             for (int g = 0; g < COLUMNS_AHEAD; g++)
                 load_column_scales(&columns, g, of_columns, width);
+            if (i == mmas - 1 && block == blocks - 1)
+                walk_ahead(shared, w);
             WGMMA_WAIT(0);
             if (!COLUMN_SCALES && i == mmas - 1 && (!KSPLIT || block < blocks - 1))
                 give_stage(shared, at.stage);
@@ -166,7 +167,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
 
 /* Waits for the stages of a tile in which the consumer has no rows, and gives them back. The lanes meet at each block,
  * because one lane gives a stage back for all. */
-INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
+INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks, struct walk *w)
 {
     struct place at = place_of(from);
     u32 last = 0;
@@ -179,6 +180,7 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
         last = at.stage;
         place_next(&at);
     }
+    walk_ahead(shared, w); /* the loading warp hands the next tile out when it has loaded this one */
     return last;
 }
 

@@ -94,6 +94,11 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
                     int consumer)
 {
     struct walk w = walk_begin(p, tiles);
+#if FP8
+    w.p = p;
+    w.s = s;
+    w.tile = no_tile();
+#endif
     /* from: number of blocks of all tiles before this one; ring: the next staging buffer (KSPLIT: number of tiles) */
     u32 from = 0, ring = 0;
     struct tile t = tile_early(p, s, w.id, tiles);
@@ -125,8 +130,9 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         if (PINGPONG && w.id < tiles)
             from += blocks_in(steps_at(p, s, w.id));
 #if FP8
-        walk_next(shared, &w);
-        const struct tile next = tile_early(p, s, w.id, tiles);
+        if (!LOCATE_EARLY)
+            walk_next(shared, &w);
+        const struct tile next = w.tile;
         work = work_at(p, s, w.id, tiles, consumer, &next);
 #else
         if (!NEXT_LATE) {

@@ -119,9 +119,19 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
 #define REST_LATE (MODE == MODE_DW && CONSUMERS == 1 && CLUSTER == 1 && MMAS > 1 && IN_FLIGHT && !STAGGERED)
 
 #if FP8 /* fp8.cu */
+/* LOCATE_EARLY: finds the next tile; called while the tile's last wgmmas run. */
+INLINE void walk_ahead(u32 shared, struct walk *w)
+{
+    if (LOCATE_EARLY) {
+        walk_next(shared, w);
+        if (w->id < w->tiles)
+            w->tile = locate_tile(w->p, w->s, w->id);
+    }
+}
+
 INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared, int consumer, u32 from, int steps,
                        struct walk *w);
-INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks);
+INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks, struct walk *w);
 #else
 /* Leaves the last group running (REST_LATE: also the group before); mainloop_end waits. Returns the last block's
  * stage. In dW the existing rows of the last block are multiplied; in other modes a rest is rare. */
@@ -256,8 +266,13 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
         return mainloop_of(acc, MMAS, n, shared, consumer, from, steps, w);
     EACH_WIDTH(OF)
 #undef OF
+#if FP8
+    if (SKIP_ROWS && work->mmas == 0)
+        return mainloop_idle(shared, from, blocks_in(steps), w);
+#else
     if (SKIP_ROWS && !PINGPONG && work->mmas == 0)
         return mainloop_idle(shared, from, blocks_in(steps));
+#endif
     if (SKIP_ROWS && MMAS > 1 && work->mmas == 1)
         return mainloop_of(acc, 1, TILE_C, shared, consumer, from, steps, w);
     return mainloop_of(acc, MMAS, TILE_C, shared, consumer, from, steps, w);

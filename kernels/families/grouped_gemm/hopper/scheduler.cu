@@ -594,6 +594,12 @@ struct walk {
     int id;    /* number of the tile; when id >= tiles, no tile is left */
     int tiles;
     u32 read;  /* number of tickets read so far */
+#if FP8
+    /* LOCATE_EARLY: the tile itself, found while the tile before is multiplied */
+    const struct hopper_params *p;
+    const struct tables *s;
+    struct tile tile;
+#endif
 };
 
 INLINE struct walk walk_begin(const struct hopper_params *p, int tiles)
