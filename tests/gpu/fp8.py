@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels for fp8 operands on a Hopper GPU: right results, times beside other kernels, the clock that they hold.
 
-fp8.py --build build [--parts check,space,late,soak,small,clock,time] [--seconds S] [--only TEXT] [--json FILE]
+fp8.py --build build [--parts check,space,late,soak,small,clock,compile,time] [--seconds S] [--only TEXT] [--json FILE]
 
 space   every variant of the space, in every kind of product, over ragged sizes (SHAPES in fp8_check.py), with data whose
         sums are exact, and with rows, scales and experts of NaN, infinities and zeros among these; and with normal data,
@@ -13,10 +13,10 @@ late    kernels whose source is changed to promote every 256 terms: exact data s
 soak    10,000 launches of three kernels: all have the same bits.
 small   a few launches of fp8 and quantising kernels, for compute-sanitizer (sanitize.sh).
 time    single launches with cold caches of all rows of tests/data/shapes/moe.csv, with blocks and (4096 tokens) with rows,
-        and of forty dense products: what gemmd answers after tuning; ours with bf16 operands; torch's grouped product
+        and of forty dense products: the best of a few configs of ours; ours with bf16 operands; torch's grouped product
         of rows, with fast and with exact sums; cuBLASLt for dense products; DeepGEMM's kernels, with padding
         beforehand, if $DEEPGEMM names a folder with its package `deep_gemm` (commit 54e2261), built. --csv keeps the
-        times in tests/results.
+        times in tests/results. compile comes before: it compiles all these kernels with --jobs processes.
 clock   MHz right after a launch, and in the middle of a second of launches.
 
 Kernels are compiled from the library of GEMMD_LIBRARY by --jobs processes, which put them into gemmd's cache directory.
@@ -43,7 +43,7 @@ from fp8_check import log  # noqa: E402
 
 CHECKS = {"check": fp8_check.check, "space": fp8_check.space, "late": fp8_check.late, "soak": fp8_check.soak,
           "small": fp8_check.small}
-PARTS = (*CHECKS, "clock", "time")
+PARTS = (*CHECKS, "clock", "compile", "time")
 
 
 def run_part(torch, options):
@@ -56,6 +56,8 @@ def run_part(torch, options):
             record["wrong"] = wrong = CHECKS[options.child](torch, options, record, deadline)
         elif options.child == "clock":
             fp8_times.measure_clock(torch, record)
+        elif options.child == "compile":
+            fp8_times.compile_all(options)
         else:
             fp8_times.measure_times(torch, options, record, deadline)
     finally:
@@ -69,7 +71,7 @@ def run_parts(options):
     with tempfile.TemporaryDirectory() as folder:
         steps, out = pathlib.Path(folder, "steps"), pathlib.Path(folder, "json")
         for i, part in enumerate(parts):
-            start, share = 0, {"check": 0.5, "space": 0.8, "time": 1.0}.get(part, 0.15) if i + 1 < len(parts) else 1.0
+            start, share = 0, {"check": 0.5, "space": 0.5, "compile": 0.5}.get(part, 0.15) if i + 1 < len(parts) else 1.0
             end = time.monotonic() + share * (began + options.seconds - time.monotonic())
             for _ in range(6):
                 left = end - time.monotonic()
@@ -101,7 +103,7 @@ def run_parts(options):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", type=pathlib.Path, default=HERE.parents[1] / "build")
-    p.add_argument("--parts", default="space,late,soak,clock,time")
+    p.add_argument("--parts", default="space,late,soak,clock,compile,time")
     p.add_argument("--seconds", type=float, default=220, help="limit of all parts together")
     p.add_argument("--launches", type=int, default=3, help="check: repeated launches of each kernel")
     p.add_argument("--sample", type=int, default=0, help="space: so many variants only")

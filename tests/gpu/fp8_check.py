@@ -113,7 +113,7 @@ def compile_all(todo, processes):
         for text in texts:
             compiled = " ".join(w for w in text.split() if not w.startswith(products.RUN_TIME))
             jobs[row.mode, row.quant, row.out, row.gathers, row.scatters, "fuse_mul_post" in row.flags, row.experts == 1,
-                 compiled] = (row.problem(), text)
+                 compiled or row.problem()] = (row.problem(), text or None)
     with compilers(processes) as pool:
         errors = [e for e in pool.map(compile_ahead, jobs.values(), chunksize=2) if e]
     log(f"compiled {len(jobs) - len(errors)} of {len(jobs)} kernels in {time.monotonic() - at:.0f} s")

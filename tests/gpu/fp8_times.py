@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of fp8.py that take times: time, clock.
 
-Ours is what gemmd answers after it has tuned a row's key, with its usual budget. All kernels of a row take turns, by
-single launches with cold caches (tests/bench/measure.py)."""
+Ours is the best of the analytic default and a few configs that won on an H200, chosen by two samples each. All kernels
+of a row take turns, by single launches with cold caches (tests/bench/measure.py)."""
 import concurrent.futures
 import json
 import multiprocessing
@@ -15,7 +15,7 @@ import time
 import fp8_check
 import gemmd
 from fp8_check import log
-from fp8_products import BLOCK, FP32, INT32, Data, Row, ceil_to, config
+from fp8_products import BLOCK, FP32, INT32, Data, Row, ceil_to, config, load
 from gemmd import ffi
 
 # ---- rows ----------------------------------------------------------------------------------------
@@ -41,6 +41,25 @@ def spread(torch, tokens, experts):
     """Rows of each expert in a uniform random routing."""
     of = torch.randint(0, experts, (tokens,), generator=torch.Generator().manual_seed(1))
     return torch.bincount(of, minlength=experts).tolist()
+
+
+def time_configs(row):
+    """Configs that may win, and "", the analytic default."""
+    rows, by_threads, pair = row.m // row.experts, {"tma": False}, {"cluster_shape_mn": "1x2"}
+    if row.mode == "dW":
+        out = [config(row, *tile, GROUP_SIZE_M=8) for tile in ((256, 128, 12, 3, 4), (256, 128, 12, 3, 2), (128, 192, 12, 3, 2))]
+        return ["", *out, config(row, 128, 128, 12, 5, GROUP_SIZE_M=8), config(row, 128, 128, 12, 5, **by_threads)]
+    large = [config(row, 128, 192, 12, 4, 2, GROUP_SIZE_M=8),
+             config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, skip_rows=True, tile_scheduler="dynamic", **by_threads),
+             config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **by_threads, **pair), config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **pair),
+             config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, skip_rows=True, tile_scheduler="dynamic", **by_threads),
+             config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **pair), config(row, 128, 128, 12, 5, 2, GROUP_SIZE_M=8)]
+    small = [config(row, 64, 64, 8, 6), config(row, 64, 128, 8, 8), config(row, 64, 192, 8, 6)]
+    if row.quant == "fp8_block":
+        small += [config(row, 64, 128, 8, 6, swap_ab=True, **by_threads), config(row, 96, 256, 12, 4, swap_ab=True, **by_threads)]
+    if row.experts == 1 and row.quant == "fp8_block":
+        small += [config(row, 64, c, 8, 6, NUM_KSPLIT=s) for c, s in ((64, 2), (64, 4), (64, 8), (128, 2), (128, 4))]
+    return ["", *(large if rows > 128 else small), *(small[:2] if 128 < rows <= 512 else large[:2] if 64 < rows <= 128 else [])]
 
 
 def launch_of(kernel, args):
@@ -92,30 +111,36 @@ def import_deepgemm():
 
 def deepgemm(torch, row):
     """DeepGEMM's product with blocks, of the same sizes. Each expert's rows are padded as it wants them, and scales lie
-    as its kernels read them, so nothing is copied within the call."""
+    as its kernels read them, so nothing is copied within the call. An older commit than 54e2261 has other names, and
+    no kernel for dW of all experts."""
     lib = import_deepgemm()
     step = BLOCK if row.experts > 1 else 1
     sizes = [ceil_to(m, step) for m in row.rows]
     total = sum(sizes)
 
+    def codes(*shape):
+        return (torch.randn(shape, dtype=torch.bfloat16, device="cuda") * 100).clamp_(-448, 448).to(torch.float8_e4m3fn)
+
     def operand(rows, depth):  # scales [row][block], rows contiguous
-        codes = torch.empty((rows, depth), dtype=torch.uint8, device="cuda").random_(0, 120).view(torch.float8_e4m3fn)
-        return codes, torch.rand((-(-depth // BLOCK), ceil_to(rows, 4)), device="cuda").t()[:rows]
+        return codes(rows, depth), torch.rand((-(-depth // BLOCK), ceil_to(rows, 4)), device="cuda").t()[:rows]
     if row.mode == "dW":
         (a, sa), (b, sb) = operand(row.n, total), operand(row.k, total)
         out = torch.zeros((row.experts, row.n, row.k), device="cuda")
         layout = torch.tensor(sizes, dtype=torch.int32, device="cuda")
         a, b = a.view(-1), b.view(-1)
+        if not hasattr(lib, "k_grouped_fp8_gemm_nt_contiguous"):
+            return {}
         return {"DeepGEMM": lambda: lib.k_grouped_fp8_gemm_nt_contiguous((a, sa), (b, sb), out, sizes, layout, c=out)}
     depth, cols = (row.k, row.n) if row.mode == "forward" else (row.n, row.k)
     a = operand(total, depth)
-    codes = torch.empty((row.experts, cols, depth), dtype=torch.uint8, device="cuda").random_(0, 120)
-    b = codes.view(torch.float8_e4m3fn), torch.rand((row.experts, -(-cols // BLOCK), -(-depth // BLOCK)), device="cuda")
+    b = codes(row.experts, cols, depth), torch.rand((row.experts, -(-cols // BLOCK), -(-depth // BLOCK)), device="cuda")
     out = torch.empty((total, cols), device="cuda", dtype=torch.bfloat16)
     if row.experts == 1:
-        return {"DeepGEMM": lambda: lib.fp8_gemm_nt(a, (b[0][0], b[1][0]), out)}
+        multiply = getattr(lib, "fp8_gemm_nt", None) or lib.gemm_fp8_fp8_bf16_nt
+        return {"DeepGEMM": lambda: multiply(a, (b[0][0], b[1][0]), out)}
     of = torch.cat([torch.tensor([e] * m + [-1] * (size - m)) for e, (m, size) in enumerate(zip(row.rows, sizes))]).int().cuda()
-    return {"DeepGEMM": lambda: lib.m_grouped_fp8_gemm_nt_contiguous(a, b, out, of)}
+    multiply = getattr(lib, "m_grouped_fp8_gemm_nt_contiguous", None) or lib.m_grouped_gemm_fp8_fp8_bf16_nt_contiguous
+    return {"DeepGEMM": lambda: multiply(a, b, out, of)}
 
 
 def compile_deepgemm(rows):
@@ -123,8 +148,10 @@ def compile_deepgemm(rows):
     import torch
     for row in rows:
         try:
-            deepgemm(torch, row)["DeepGEMM"]()
+            for launch in deepgemm(torch, row).values():
+                launch()
             torch.cuda.synchronize()
+            torch.cuda.empty_cache()
         except Exception as e:  # pylint: disable=broad-except
             return f"{row.name}: {str(e).splitlines()[0][:200]}"
     return None
@@ -163,36 +190,6 @@ def bf16_of(torch, row):
     return {"ours in bf16": lambda keep=keep: kernel.launch(args)}
 
 
-# ---- tuning --------------------------------------------------------------------------------------
-
-def tune_all(torch, options, rows, deadline):
-    """{row: (kernel, config)}: what gemmd answers, by two clients at once."""
-    from tune_layers import Daemon
-    work = options.steps.parent / "gemmd"
-    work.mkdir(exist_ok=True)
-    at, daemon = time.monotonic(), Daemon(options.build, "cuda:0", work)
-
-    def ask(rows):
-        out = {}
-        with gemmd.Client(socket=f"{work}/gemmd.sock") as client:
-            for row in rows:
-                left = deadline - time.monotonic()
-                try:
-                    out[row] = client.get(row.problem(), deadline_ms=max(1, int(1000 * left)), fallback=False) if left > 0 else None
-                except gemmd.GemmdError as e:
-                    log(f"not tuned: {row.name}: {str(e)[:200]}")
-        return out
-    try:
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            answers = {row: a for part in pool.map(ask, (rows[::2], rows[1::2])) for row, a in part.items() if a}
-        tuned = {row: a for row, a in answers.items() if a.tier == "exact"}
-        log(f"tuned {len(tuned)} of {len(rows)} keys in {time.monotonic() - at:.0f} s")
-        with gemmd.Client(socket=f"{work}/gemmd.sock") as client:
-            return {row: (client.kernel(row.problem(), a), str(a.config), a.reference_us) for row, a in tuned.items()}
-    finally:
-        daemon.stop()
-
-
 # ---- time ----------------------------------------------------------------------------------------
 
 def add_peers(torch, row, data, candidates, faults):
@@ -213,17 +210,23 @@ def add_peers(torch, row, data, candidates, faults):
             faults.append((type(e).__name__ + " " + str(e)).splitlines()[0][:200])
 
 
-def time_one(torch, clock, row, tuned):
+def time_one(torch, clock, row):
     data = Data(torch, row)
-    kernel, text, _ = tuned
-    candidates, faults = {"ours": launch_of(kernel, data.args())}, []
+    args, kernels = data.args(), {}
+    for text in time_configs(row):
+        kernel = load(row, text or None)
+        if kernel:
+            kernels[text] = launch_of(kernel, args)
+    tries = clock.run(kernels, 2)
+    best = min(kernels, key=lambda text: statistics.median(tries[text]))
+    candidates, faults = {"ours": kernels[best]}, []
     add_peers(torch, row, data, candidates, faults)
-    samples = clock.run(candidates, 15 if row.flops() < 1e11 else 7)
+    samples = clock.run(candidates, 15 if row.flops() < 1e11 else 5)
     us = {name: statistics.median(t) for name, t in samples.items()}
     ratios = "  ".join(f"{k} {v / us['ours']:.2f}" for k, v in us.items() if k != "ours")
     log(f"{row.name:42} {us['ours']:8.1f} us {row.flops() / us['ours'] / 1e6:6.0f} TFLOP/s  {ratios}", *faults)
-    return {"row": row.name, "mode": row.mode, "quant": row.quant, "experts": row.experts, "m": row.m, "config": text, "us": us,
-            "tflops": row.flops() / us["ours"] / 1e6, "faults": faults}
+    return {"row": row.name, "mode": row.mode, "quant": row.quant, "experts": row.experts, "m": row.m, "us": us,
+            "config": best or "default", "tries": {t or "default": statistics.median(v) for t, v in tries.items()}, "faults": faults}
 
 
 def mean(values):
@@ -240,15 +243,26 @@ def summary(results):
         log(f"{workload} | {peer}: {len(r)} rows, mean {mean(r):.3f}, least {min(r):.2f}")
 
 
+def chosen_rows(options):
+    """Rows of 4096 tokens first, those of 512 last: --seconds may end before all rows are measured."""
+    rows = [r for r in time_rows() if not options.only or options.only in r.name]
+    order = ["/4096/", "dense", "/16384/", "/512/"]
+    return sorted(rows, key=lambda r: next(i for i, part in enumerate(order) if part in r.name))
+
+
+def compile_all(options):
+    """Puts the kernels of `time`, ours and DeepGEMM's, into their caches."""
+    rows = chosen_rows(options)
+    fp8_check.compile_all({r: time_configs(r) for r in rows}, options.jobs)
+    if os.environ.get("DEEPGEMM"):
+        compile_all_deepgemm(rows, options.jobs)
+
+
 def measure_times(torch, options, record, deadline):
     import measure
-    rows = [r for r in time_rows() if not options.only or options.only in r.name]
-    began, record["card"], record["times"] = time.monotonic(), torch.cuda.get_device_name(), []
-    if not options.start and os.environ.get("DEEPGEMM"):
-        compile_all_deepgemm(rows, options.jobs)
-    tuned = tune_all(torch, options, rows, began + 0.65 * (deadline - began))
+    rows, began = chosen_rows(options), time.monotonic()
+    record["card"], record["times"] = torch.cuda.get_device_name(), []
     steps, clock = fp8_check.Steps(options.steps, options.start, 60), measure.DeviceClock(torch, "cuda", gap_ms=2)
-    rows = [r for r in rows if r in tuned]
     for i, row in enumerate(rows):
         if not steps.begin(row.name):
             continue
@@ -256,11 +270,13 @@ def measure_times(torch, options, record, deadline):
             log(f"time: out of time, {len(rows) - i} rows are left over, the first is {row.name}")
             break
         try:
-            record["times"].append(time_one(torch, clock, row, tuned[row]))
-        except (gemmd.GemmdError, measure.CannotTime) as e:
+            record["times"].append(time_one(torch, clock, row))
+            options.json.write_text(json.dumps(record) + "\n")  # kept if a later kernel ends this process
+        except (gemmd.GemmdError, measure.CannotTime, torch.OutOfMemoryError) as e:
             log("FAULT", row.name, "|", str(e)[:300])
         steps.end()
         torch.cuda.empty_cache()
+    log(f"time: {len(record['times'])} of {len(rows)} rows in {time.monotonic() - began:.0f} s")
     summary(record["times"])
 
 
