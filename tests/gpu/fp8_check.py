@@ -348,8 +348,9 @@ def space(torch, options, record, deadline):
 # In the source of the library: the temporary sums of an odd block begin with those of the block before, whose
 # promotion is multiplied by 0.
 LATE = [("u32 a, u32 b, int width)", "u32 a, u32 b, int width, int late)"), ("step > 0, width)", "step > 0 || late, width)"),
-        ("A_BYTES, width);", "A_BYTES, width, block % 2);"),
-        ("promote(acc[i], a,", "{const float on = block % 2 || block == blocks - 1; a[0] *= on; a[1] *= on;} promote(acc[i], a,")]
+        ("A_BYTES, width);", "A_BYTES, width, block % 2);"), ("promote(float acc[", "promote(float on, float acc["),
+        ("promote(acc[i],", "promote(block % 2 || block == blocks - 1, acc[i],"),
+        ("promote_8(acc + g * 8,", "for (int i = 0; i < 8; i++) s[i] *= on; promote_8(acc + g * 8,")]
 LATE_ROWS = [("forward", {}, "fp8_block", "bf16"), ("forward", {}, "fp8_row", "bf16"), ("dX", {}, "fp8_block", "bf16"),
              ("dW", {}, "fp8_block", "fp32"), ("dW", {}, "fp8_row", "fp32")]
 
