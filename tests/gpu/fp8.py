@@ -4,7 +4,7 @@
 
 fp8.py --build build [--parts check,space,late,soak,small,clock,compile,time] [--seconds S] [--only TEXT] [--json FILE]
 
-space   every variant of the space, in every kind of product, over ragged sizes (SHAPES in fp8_check.py), with data whose
+space   every variant of the space, in every kind of product, over ragged sizes (SHAPES in fp8_space.py), with data whose
         sums are exact, and with rows, scales and experts of NaN, infinities and zeros among these; and with normal data,
         against sums in double over the dequantised operands. fp8_check.py has the limits and their reasons. --sample N
         takes a part; variants left over by --seconds are counted.
@@ -36,12 +36,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), *(str(HERE.parent / d) for d in ("bench", "results")), str(HERE.parents[1] / "python")]
 
 import fp8_check  # noqa: E402
+import fp8_space  # noqa: E402
 import fp8_times  # noqa: E402
 import gemmd  # noqa: E402
 import latest  # noqa: E402
 from fp8_check import log  # noqa: E402
 
-CHECKS = {"check": fp8_check.check, "space": fp8_check.space, "late": fp8_check.late, "soak": fp8_check.soak,
+CHECKS = {"check": fp8_check.check, "space": fp8_space.space, "late": fp8_check.late, "soak": fp8_check.soak,
           "small": fp8_check.small}
 PARTS = (*CHECKS, "clock", "compile", "time")
 
@@ -71,7 +72,7 @@ def run_parts(options):
     with tempfile.TemporaryDirectory() as folder:
         steps, out = pathlib.Path(folder, "steps"), pathlib.Path(folder, "json")
         for i, part in enumerate(parts):
-            start, share = 0, {"check": 0.5, "space": 0.5, "compile": 0.5}.get(part, 0.15) if i + 1 < len(parts) else 1.0
+            start, share = 0, {"clock": 0.15, "small": 0.3}.get(part, 0.5) if i + 1 < len(parts) else 1.0
             end = time.monotonic() + share * (began + options.seconds - time.monotonic())
             for _ in range(6):
                 left = end - time.monotonic()
