@@ -110,6 +110,20 @@ def _sum_of_biases(bias, weights, ids):
     return dense[:, :-1].to(bias.dtype) @ bias
 
 
+def name_layers(model):
+    """Gives each experts module its name in the model, for the hook of gemmd.torch.fp8.stay_bf16(): the products are
+    then "model.layers.3.mlp.experts.gate_up_proj" and "model.layers.3.mlp.experts.down_proj", say."""
+    for name, module in model.named_modules():
+        if isinstance(getattr(module, "down_proj", None), torch.Tensor):  # of other modules a layer, not a tensor
+            module.gemmd_name = name
+
+
+def _names(module):
+    name = getattr(module, "gemmd_name", "")
+    first = "gate_up_proj" if getattr(module, "has_gate", True) else "up_proj"
+    return (f"{name}.{first}", f"{name}.down_proj") if name else ("", "")
+
+
 def experts_forward(self, hidden_states, top_k_index, top_k_weights, in_fp8=False):
     """An experts module's forward. hidden_states [tokens, hidden], top_k_index [tokens, topk], ids
     from the number of this rank's experts on are other ranks'; returns [tokens, hidden]."""
@@ -121,17 +135,20 @@ def experts_forward(self, hidden_states, top_k_index, top_k_weights, in_fp8=Fals
     weights = _weights_of_slots(top_k_weights, ids, experts)
     bias = (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias) if self.has_bias else None
     of = fp8 if in_fp8 and _takes_fp8(first, self.down_proj) else product
+    named = [{"name": name} for name in _names(self)] if of is fp8 else [{}, {}]
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         warm = functools.partial(warm_layer, first, hidden_states.shape[-1], _fused_kind(self), weights, bias)
-        (fp8 if of is fp8 else launch).prepare_layer(hidden_states, first, self.down_proj, topk, self.is_transposed, warm)
+        more = {"names": _names(self)} if of is fp8 else {}
+        (fp8 if of is fp8 else launch).prepare_layer(hidden_states, first, self.down_proj, topk, self.is_transposed, warm,
+                                                     **more)
     m_sizes, gather = sort_by_expert(ids, experts)
     how = {"transposed": self.is_transposed, "partial": True}
-    h = of.grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how)
+    h = of.grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how, **named[0])
     expert = None
     if self.has_bias:
         expert = ids.reshape(-1).clamp(max=experts - 1).index_select(0, gather)
     a = _activate(self, h, in_expert_order(weights, gather), bias, expert, m_sizes)
-    out = of.grouped_gemm_sum(a, self.down_proj, m_sizes, gather, topk, **how)
+    out = of.grouped_gemm_sum(a, self.down_proj, m_sizes, gather, topk, **how, **named[1])
     if self.has_bias:
         out = out + _sum_of_biases(self.down_proj_bias, weights, ids)
     return out.to(hidden_states.dtype)
@@ -152,16 +169,18 @@ def _llama4_experts(module, x, ids, in_fp8):
     """The experts' output [tokens, hidden] of x [tokens, hidden], one expert for each token."""
     first, second = module.gate_up_proj, module.down_proj
     of = fp8 if in_fp8 and _takes_fp8(first, second) else product
+    named = [{"name": name} for name in _names(module)] if of is fp8 else [{}, {}]
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        (fp8 if of is fp8 else launch).prepare_layer(x, first, second, 1, True)
+        more = {"names": _names(module)} if of is fp8 else {}
+        (fp8 if of is fp8 else launch).prepare_layer(x, first, second, 1, True, **more)
     m_sizes, gather = sort_by_expert(ids, first.shape[0])
-    h = of.grouped_gemm(x, first, m_sizes, gather, permute_x=True, transposed=True)
+    h = of.grouped_gemm(x, first, m_sizes, gather, permute_x=True, transposed=True, **named[0])
     if type(module.act_fn).__name__ in SILU:
         a = gated(h, None, SWIGLU)
     else:
         gate, up = h.chunk(2, dim=-1)
         a = up * module.act_fn(gate)
-    return of.grouped_gemm_sum(a, second, m_sizes, gather, 1, transposed=True)
+    return of.grouped_gemm_sum(a, second, m_sizes, gather, 1, transposed=True, **named[1])
 
 
 def _serve_llama4():

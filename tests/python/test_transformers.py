@@ -101,6 +101,21 @@ def test_a_models_step_in_fp8_is_near_the_step_in_bf16(name, monkeypatch):
     assert "weights" in {row["mode"] for row in gt.status()}
 
 
+@pytest.mark.parametrize("name", ["MixtralConfig", "Llama4TextConfig"])
+def test_a_hook_keeps_layers_in_bf16_by_their_names(name):
+    model, met = model_of(name, MODELS[name]).to(torch.bfloat16), set()
+    gemmd.transformers.name_layers(model)
+    gemmd.torch.fp8.stay_bf16(lambda layer: met.add(layer.name) or ("all" if ".layers.0." in layer.name else None))
+    seen.forget()
+    try:
+        step(model, "gemmd_fp8")
+    finally:
+        gemmd.torch.fp8.stay_bf16(None)
+    assert len(met) == 4 and {n.rsplit(".", 1)[1] for n in met} == {"gate_up_proj", "down_proj"}
+    assert {p.place for p, _ in seen.products()} == {"bf16", "fp8"}
+    assert all(n.startswith("model.layers.") for n in met)
+
+
 def test_in_fp8_other_weights_run_in_their_type_with_one_warning(recwarn):
     warnings.simplefilter("always")
     gemmd.transformers._warn_once.cache_clear()

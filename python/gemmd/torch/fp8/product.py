@@ -31,7 +31,7 @@ class Layer(NamedTuple):
     k: int
     experts: int
     main_grad: Optional[torch.dtype]  # of the tensor that the weights' gradient is added to
-    name: str  # of the call's argument
+    name: str  # the argument `name` of the call; in transformers of name_layers()
 
 
 def stay_bf16(hook):
@@ -139,16 +139,17 @@ def calls_of_layer(tokens, experts, topk, hidden, inter):
             for call in _calls_of_a_step(rows, w, Routing(topk, not summed, summed, False), summed, None, "fp32", "fp8")]
 
 
-def prepare_layer(x, first, second, topk, transposed, meanwhile=None):
-    """As gemmd.torch.launch.prepare_layer(), in fp8: asks for both products of a layer in all modes."""
-    key = "fp8", x.shape[0], first.device, first.shape, second.shape, first.dtype, topk, transposed, _hook
+def prepare_layer(x, first, second, topk, transposed, meanwhile=None, names=("", "")):
+    """As gemmd.torch.launch.prepare_layer(), in fp8: asks for both products of a layer in all modes. names: of the
+    products, for the hook of stay_bf16()."""
+    key = "fp8", x.shape[0], first.device, first.shape, second.shape, first.dtype, topk, transposed, _hook, names
     if key in plans.layers or x.shape[0] == 0:
         return
     plans.layers.add(key)
     calls = []
-    for w, x_rows, summed in ((first, x.shape[0], False), (second, x.shape[0] * topk, True)):
+    for w, x_rows, summed, name in ((first, x.shape[0], False, names[0]), (second, x.shape[0] * topk, True, names[1])):
         n, k = ops._n_and_k(w, transposed)
-        plan = _plan(Layer(x.shape[0] * topk, n, k, w.shape[0], None, ""))
+        plan = _plan(Layer(x.shape[0] * topk, n, k, w.shape[0], None, name))
         calls += _calls_of_a_step(x_rows, w, Routing(topk, not summed, summed, transposed), summed, None, "fp32", plan)
     plans.prepare(calls, meanwhile and functools.partial(meanwhile, torch.bfloat16))
 
