@@ -2,10 +2,10 @@
 /*
  * Writes aiter's JSON: for each (N, K) a file with the config of each class of M, and DEFAULT.json,
  * which has for each class the config that most files have. `any` has the config that most classes
- * have. The JSON covers forward GEMMs of one matrix with operands of 16 bits; answers of
- * gemm_a8w8_blockscale go to the tuned CSV (aiter_csv.c). The JSON's lookup rounds M
- * up to a class, so the largest M of a class decides. Of problems with equal M, bf16 precedes fp16,
- * then uniform routing precedes other routings, then the order of the list decides.
+ * have. The format covers forward GEMMs of one matrix: GEMM-A16W16 with operands of 16 bits, and
+ * GEMM-A8W8_BLOCKSCALE, whose answers go to the tuned CSV as well (aiter_csv.c). The JSON's lookup
+ * rounds M up to a class, so the largest M of a class decides. Of problems with equal M, bf16
+ * precedes fp16, then uniform routing precedes other routings, then the order of the list decides.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,17 +135,21 @@ static void aiter_add_best(struct writing *w, json_t *files, json_t *lines, json
 {
     char why[WHY_MAX], name[64], class[CLASS_MAX];
     const char *cannot = no_counterpart(best);
-    if (!cannot && aiter_csv_takes(best)) {
+    const bool is_fp8 = aiter_csv_takes(best);
+    if (!cannot && is_fp8) {
         aiter_csv_add(w, lines, best, arch);
-        return;
     }
     json_t *tile =
         cannot ? NULL : tile_of_config(json_object_get(best, "config"), w->left_out, why);
     if (!tile) {
-        writing_skip(w, best, cannot ? cannot : why);
+        char *of_json = text_format("%s%s", is_fp8 && !cannot ? "only the CSV has it, as " : "",
+                                    cannot ? cannot : why);
+        writing_skip(w, best, of_json ? of_json : "");
+        free(of_json);
         return;
     }
     const json_t *p = json_object_get(best, "problem");
+    files = json_array_get(files, is_fp8);
     snprintf(name, sizeof(name), "N=%lld-K=%lld", field_int(p, "N"), field_int(p, "K"));
     class_name(class_of(field_int(p, "M")), class);
     if (!json_object_get(files, name)) {
@@ -211,13 +215,13 @@ static json_t *document_of(const json_t *files)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-static int aiter_save_files(struct writing *w, const char *arch, const char *name,
-                            const json_t *files)
+static int aiter_save_files(struct writing *w, const char *arch, const struct aiter_kernel *kernel,
+                            const char *name, const json_t *files)
 {
     json_t *document = document_of(files);
     char *json = json_dumps(document, JSON_INDENT(4)), *text = text_append(json, "\n");
-    char *path = text_format("%s%s%s/triton/gemm/gemm_a16w16/%s.json", w->to, writing_slash(w->to),
-                             arch, name);
+    char *path = text_format("%s%s%s/triton/gemm/%s/%s.json", w->to, writing_slash(w->to), arch,
+                             kernel->folder, name);
     int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
     if (code == DONE) {
         json_array_append_new(w->files, json_pack("{ss, sI}", "path", path, "rows",
@@ -229,19 +233,23 @@ static int aiter_save_files(struct writing *w, const char *arch, const char *nam
     return code;
 }
 
-static int save_all(struct writing *w, const char *arch, const json_t *files)
+static int aiter_save_kernel(struct writing *w, const char *arch, const struct aiter_kernel *kernel,
+                             const json_t *files)
 {
+    if (json_object_size(files) == 0) {
+        return DONE;
+    }
     const char *sizes;
     json_t *file;
     int code = DONE;
     json_object_foreach((json_t *)(uintptr_t)files, sizes, file) {
         char name[96];
         json_t *one = json_pack("{sO}", sizes, file);
-        snprintf(name, sizeof(name), "GEMM-A16W16-%s", sizes);
-        code = code ? code : aiter_save_files(w, arch, name, one);
+        snprintf(name, sizeof(name), "GEMM-%s-%s", kernel->name, sizes);
+        code = code ? code : aiter_save_files(w, arch, kernel, name, one);
         json_decref(one);
     }
-    return code ? code : aiter_save_files(w, arch, "DEFAULT", files);
+    return code ? code : aiter_save_files(w, arch, kernel, "DEFAULT", files);
 }
 
 static int aiter_write(struct writing *w, const char *arch)
@@ -249,17 +257,19 @@ static int aiter_write(struct writing *w, const char *arch)
     if (!w->to || strcmp(w->to, "-") == 0) {
         return ctl_usage("aiter's files are one for each (N, K): give --to DIR");
     }
-    json_t *files = json_object(), *lines = json_object();
+    json_t *files = json_pack("[{}, {}]"), *lines = json_object(); /* of each kernel: its files */
     size_t i;
     json_t *best;
     json_array_foreach(w->rows, i, best) {
         aiter_add_best(w, files, lines, best, arch);
     }
-    if (json_object_size(files)) {
-        json_array_append_new(w->notes, json_string("waves_per_eu and matrix_instr_nonkdim are 0: "
-                                                    "of another vendor's devices"));
+    json_array_append_new(
+        w->notes,
+        json_string("waves_per_eu and matrix_instr_nonkdim are 0: of another vendor's devices"));
+    int code = DONE;
+    for (size_t k = 0; k < AITER_KERNELS && code == DONE; k++) {
+        code = aiter_save_kernel(w, arch, &aiter_kernels[k], json_array_get(files, k));
     }
-    int code = json_object_size(files) ? save_all(w, arch, files) : DONE;
     code = code == DONE && json_object_size(lines) ? aiter_csv_save(w, lines) : code;
     json_decref(files);
     json_decref(lines);

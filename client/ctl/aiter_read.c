@@ -35,6 +35,11 @@ static const struct {
 } class_words[] = {{"small", 31, 16},         {"medium_M32", 32, 32}, {"medium_M64", 64, 64},
                    {"medium_M128", 128, 128}, {"large", 256, 256},    {"xlarge", INT64_MAX, 0}};
 
+const struct aiter_kernel aiter_kernels[AITER_KERNELS] = {
+    {"A16W16", "gemm_a16w16", NULL},
+    {"A8W8_BLOCKSCALE", "gemm_a8w8_blockscale", "gemm_a8w8_blockscale"},
+};
+
 struct reading {
     const char *path, *text;
     json_t *out; /* borrowed: the contents, as format.read returns them */
@@ -270,13 +275,23 @@ static int read_name(const char *path, json_t *out)
     name_about(path, name, about);
     const char *tag = strcasestr(about, "gemm-");
     tag = tag ? tag : strcasestr(about, "gemm_");
-    if (tag && strncasecmp(tag + 5, "A16W16", 6) != 0) {
-        return ctl_failed("%s is of %.40s: only GEMM-A16W16, operands of 16 bits, is known here",
+    const struct aiter_kernel *k = aiter_kernels, *end = aiter_kernels + AITER_KERNELS;
+    while (tag && k < end && strncasecmp(tag + 5, k->name, strlen(k->name)) != 0) {
+        k++;
+    }
+    if (k == end) {
+        return ctl_failed("%s is of %.40s: only GEMM-A16W16, operands of 16 bits, and "
+                          "GEMM-A8W8_BLOCKSCALE are known here",
                           path, tag);
     }
-    if (tag && strncmp(tag + 11, "-N=", 3) != 0 && (tag[11] == '-' || tag[11] == '_') &&
-        strncmp(tag + 11, "-K=", 3) != 0 && strncmp(tag + 11, "-B=", 3) != 0) {
-        return ctl_failed("%s is of %.40s, which is another kernel than GEMM-A16W16", path, tag);
+    const char *behind = tag ? tag + 5 + strlen(k->name) : "";
+    if (strncmp(behind, "-N=", 3) != 0 && (*behind == '-' || *behind == '_') &&
+        strncmp(behind, "-K=", 3) != 0 && strncmp(behind, "-B=", 3) != 0) {
+        return ctl_failed("%s is of %.40s, which is another kernel than GEMM-%s", path, tag,
+                          k->name);
+    }
+    if (k->op) {
+        json_object_set_new(out, "op", json_string(k->op));
     }
     if (strstr(name, "-B=")) {
         return ctl_failed("%s is of a batched GEMM, which has no counterpart here", path);

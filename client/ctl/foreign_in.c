@@ -278,6 +278,11 @@ static const char *other_problem(const struct importing *x, const json_t *proble
     if (mode && strcmp(mode, field_text(x->file, "mode")) != 0) {
         return "the problem is of another mode than the file";
     }
+    const char *op = field_text(x->file, "op"), *quant = field_text(problem, "quant");
+    if (*op ? strcmp(op, field_text(problem, "op")) != 0 && strcmp(quant, "fp8_block") != 0
+            : strcmp(quant, "") != 0 && strcmp(quant, "none") != 0) {
+        return "the file's kernel has operands of another type";
+    }
     return foreign_has_other_size(x, problem, "N") || foreign_has_other_size(x, problem, "K")
                ? "the file's name says another N or K"
                : NULL;
@@ -360,6 +365,9 @@ static void foreign_complete_problems(struct importing *x, struct problems *p, s
     const char **given = p->given;
     const long long n = field_int(x->file, "N"), k = field_int(x->file, "K");
     given[PROBLEM_MODE] = field_text(x->file, "mode");
+    if (!given[PROBLEM_OP] && !given[PROBLEM_QUANT]) {
+        given[PROBLEM_OP] = field_string(x->file, "op");
+    }
     if (!x->format->find || problems_has_table(p)) {
         return;
     }

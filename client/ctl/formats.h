@@ -78,6 +78,7 @@ struct format {
     /* Reads the whole file or nothing: NULL after an error message with the line. The contents:
      *   mode     of all problems
      *   N, K     of all problems, when the file says them; else absent or 0
+     *   op       of all problems, "gemm_a8w8_blockscale"; absent: products without quantisation
      *   unusable lines without an entry, as of notice_skip(); or absent
      *   entries  the configs, [{"line", "tile", ...}], in the order in which they are tried:
      *            "problem": the only problem of the entry, in all entries or in none
@@ -120,6 +121,11 @@ bool tunable_is_list(const struct csv *csv);
 json_t *tunable_read(struct csv *csv, const struct problems *p);
 
 json_t *unsloth_read(const char *path);
+/* The kernels of aiter's JSON: the files' names begin with "GEMM-" and `name`. */
+enum { AITER_KERNELS = 2 };
+extern const struct aiter_kernel {
+    const char *name, *folder, *op; /* op NULL: operands of 16 bits */
+} aiter_kernels[AITER_KERNELS];
 json_t *aiter_read(const char *path);
 /* aiter_csv_read.c. A file of tuned lines; and the list of shapes `csv`, in the form of
  * problems.all. NULL after the error message. */

@@ -72,6 +72,8 @@ def test_a_tuned_file_comes_back(hopper, daemon, folder):
     hopper.ctl("tune", "--op", "gemm", "--m", 16, "--n", 512, "--k", 256, "--budget", 2)
     hopper.ctl("export", "--format", "aiter", "--to", folder / "out")
     assert list((folder / "out").rglob("GEMM-A16W16-N=512-K=256.json")), "answers in bf16 have their own files"
+    classes = json.loads(next((folder / "out").rglob("GEMM-A8W8_BLOCKSCALE-N=2112-K=7168.json")).read_text())
+    assert set(classes) == {"M_LEQ_16", "M_LEQ_32", "M_LEQ_256", "any"} and classes["any"]["BLOCK_SIZE_K"] == 128
     path = folder / "out" / "a8w8_blockscale_tuned_gemm.csv"
     rows = list(csv.DictReader(path.open()))
     assert list(rows[0]) == HEAD and {(r["gfx"], r["cu_num"], r["libtype"]) for r in rows} == {("sm_90a", "132", "gemmd")}

@@ -305,10 +305,15 @@ def test_folders_around_a_default_may_be_called_anything(tuned, folder):
     around = folder / "gemm-tuning" / "gemm_out"
     (around / "gemm_a16w16").mkdir(parents=True)
     (around / "gemm_a8w8").mkdir()
-    for name in ("gemm_a16w16", "gemm_a8w8"):
+    (around / "gemm_a8w8_blockscale").mkdir()
+    for name in ("gemm_a16w16", "gemm_a8w8", "gemm_a8w8_blockscale"):
         (around / name / "DEFAULT.json").write_bytes(AITER.read_bytes())
     sizes = ["--m", 256, "--n", 1536, "--k", 256, "--dry-run"]
     tuned.ctl("import", "--format", "aiter", around / "gemm_a16w16" / "DEFAULT.json", *sizes)
+    shown = tuned.ctl("import", "--format", "aiter", around / "gemm_a8w8_blockscale" / "DEFAULT.json", *sizes, "--json")
+    assert json.loads(shown.stdout)["hints"][0]["op"] == "gemm_a8w8_blockscale"
+    assert "operands of another type" in fails(tuned, "import", "--format", "aiter", around / "gemm_a16w16" / "DEFAULT.json",
+                                               *sizes, "--quant", "fp8_block")
     assert "is of gemm_a8w8" in fails(tuned, "import", "--format", "aiter", around / "gemm_a8w8" / "DEFAULT.json", *sizes)
 
 
@@ -411,7 +416,7 @@ def test_bad_json(empty, folder, text, sentence):
 
 
 @pytest.mark.parametrize("name, sentence", [
-    ("GEMM-A8W8-N=512-K=256.json", "only GEMM-A16W16"), ("gfx950-GEMM-AFP4WFP4.json", "A16W16"),
+    ("GEMM-A8W8-N=512-K=256.json", "only GEMM-A16W16"), ("GEMM-A8W8_BLOCKSCALE_PRESHUFFLED-N=512-K=256.json", "another kernel"), ("gfx950-GEMM-AFP4WFP4.json", "A16W16"),
     ("GEMM-A16W16-ATOMIC-N=512-K=256.json", "another kernel"),
     ("GEMM-A16W16-B=4-N=512-K=256.json", "batched")])
 def test_files_of_other_kernels(empty, folder, name, sentence):
