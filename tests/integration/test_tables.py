@@ -22,7 +22,7 @@ LARGE = ["--tokens", "4096", "--n", "1536", "--k", "2048", "--experts", "128", "
          "8", "--permute-x"]
 
 
-def terminal(d, columns, *args):
+def terminal(d, columns, *args, code=0):
     """The lines that gemmctl shows on a terminal of so many columns."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -38,7 +38,7 @@ def terminal(d, columns, *args):
                 more = b""
             data += more
         os.close(master)
-    assert process.wait(60 * PATIENCE) == 0, (args, data)
+    assert process.wait(60 * PATIENCE) == code, (args, data)
     return re.split(r"[\r\n]+", data.decode().replace("\x1b[K", ""))  # a drawn line begins with \r
 
 
@@ -88,6 +88,13 @@ def test_no_line_is_wider_than_the_terminal(known):
                     if len(line) > columns and not line[13:].startswith("gemmctl ")]  # a command is copied whole
             assert not wide, (columns, command, wide)
     assert any("77" in line for line in terminal(d, 100, "trials", "--failed"))
+
+
+def test_a_failure_fits_the_terminal_and_keeps_its_command_whole(known):
+    d, _ = known
+    lines = terminal(d, 60, "lock", "custom:unknown n=1", code=1)
+    assert len(lines) > 2 and max(map(len, lines)) <= 60, lines
+    assert any("`gemmctl tune`" in line for line in lines), lines
 
 
 def test_what_a_person_copies_is_whole(known):
