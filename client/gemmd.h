@@ -109,7 +109,10 @@ struct gemmd_options {
                                a deadline gives the first later answer; other queries give the
                                analytic default. "now" differs from rank to rank: one rank connects
                                with "now" and gives the other ranks the number that
-                               gemmd_generation returns. NULL: $GEMMD_GENERATION, else not pinned */
+                               gemmd_generation returns. For ranks on several hosts of a fleet:
+                               "fleet:N" pins to the fleet's number N, which is the same on all
+                               hosts. A key without a row up to N is then an error. NULL:
+                               $GEMMD_GENERATION, else not pinned */
     int step_ms; /* 0: a call returns when it is over. Otherwise a call that may wait returns
                     GEMMD_WAITING after at most this time in ms: see gemmd_wait */
 };

@@ -20,7 +20,8 @@ static int generation_read_hello(void *ctx, const struct wire_obj *result, struc
         return error_set(err, ERROR_MALFORMED, "gemmd's `hello` has no generation");
     }
     if (out->pinned) {
-        *out->pinned = out->g->session.wants_generation ? out->g->session.generation : -1;
+        const struct session *s = &out->g->session;
+        *out->pinned = s->wants_generation && !s->at_number ? s->generation : -1;
     }
     return 0;
 }

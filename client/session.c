@@ -33,14 +33,18 @@ static int read_generation(struct session *s, const char *given, struct error *e
     if (!text || !*text) {
         return 0;
     }
+    static const char fleet[] = "fleet:";
     char *end = NULL;
     errno = 0;
     s->wants_generation = true;
-    s->generation = strcmp(text, "now") == 0 ? -1 : strtoll(text, &end, 10);
-    if (end && (errno || end == text || *end || s->generation < 0)) {
+    s->at_number = strncmp(text, fleet, strlen(fleet)) == 0;
+    const char *number = s->at_number ? text + strlen(fleet) : text;
+    s->generation = strcmp(number, "now") == 0 ? -1 : strtoll(number, &end, 10);
+    if (end && (errno || end == number || *end || s->generation < 0)) {
         return error_set(err, ERROR_INVALID,
-                         "generation \"%.40s\": it must be a number from 0 on, or \"now\"%s", text,
-                         given ? "" : " (from GEMMD_GENERATION)");
+                         "generation \"%.40s\": it must be a number from 0 on, or \"now\", or "
+                         "these after \"fleet:\"%s",
+                         text, given ? "" : " (from GEMMD_GENERATION)");
     }
     return 0;
 }
@@ -407,7 +411,7 @@ static void say_hello(struct session *s)
     s->subscribed = false;
     wire_put_map(&params, 2 + s->wants_generation + (s->job[0] != '\0'));
     if (s->wants_generation) {
-        wire_put_kv_int(&params, "generation", s->generation);
+        wire_put_kv_int(&params, s->at_number ? "fleet" : "generation", s->generation);
     }
     wire_put_kv_int(&params, "version", PROTOCOL_VERSION);
     wire_put_kv_str(&params, "client", "libgemmd " GEMMD_VERSION);
@@ -432,9 +436,11 @@ static int take_welcome(struct session *s, const struct wire_obj *result, struct
         return error_set(err, ERROR_VERSION, "gemmd speaks protocol version %lld, this library %d",
                          (long long)version, PROTOCOL_VERSION);
     }
-    if (s->wants_generation && !wire_get_int(wire_find(result, "pinned"), &s->generation)) {
+    const char *pinned = s->at_number ? "pinned_fleet" : "pinned";
+    if (s->wants_generation && !wire_get_int(wire_find(result, pinned), &s->generation)) {
         wire_copy_str(wire_find(result, "build"), build, sizeof(build));
-        return error_set(err, ERROR_VERSION, "this gemmd (%s) pins no generations", build);
+        return error_set(err, ERROR_VERSION, "this gemmd (%s) pins no %s", build,
+                         s->at_number ? "numbers of the fleet" : "generations");
     }
     s->known = true;
     learn_device(s, wire_find(result, "device"));

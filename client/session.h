@@ -70,7 +70,8 @@ struct session {
     char *socket, *device; /* owned copies of the options; may be NULL */
     int64_t default_ms;    /* deadline of calls without a deadline */
     bool autostart;
-    bool wants_generation;    /* pin each connection to `generation` */
+    /* pin each connection to `generation`, with `at_number` to this number of the fleet */
+    bool wants_generation, at_number;
     int64_t generation;       /* -1: the newest generation at the first connection */
     char job[SERVED_JOB_MAX]; /* name of the job (jobname.h); "": gemmd finds a name */
     bool subscribed;          /* this connection gets improvements */

@@ -4,6 +4,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/notify.h"
 #include "daemon/life.h"
+#include "daemon/methods/fleet_pins.h"
 #include "daemon/methods/methods.h"
 
 enum { CHORES_MS = 1000 };
@@ -61,6 +62,7 @@ static void chores_on_timer(uv_timer_t *timer)
     job_lease_tick(&p->tuning);
     portfolio_tick(&p->tiers.portfolio);
     served_tick(p);
+    fleet_pins_tick(p);
     remeasure_look(&c->remeasure, p);
     if (is_long_idle(p) && !c->counting) {
         /* first asks the ledger for the number of unsaved rows */

@@ -16,6 +16,7 @@
 #include "daemon/base/notify.h"
 #include "daemon/life.h"
 #include "daemon/methods/daemon_parts.h"
+#include "daemon/methods/fleet_pins.h"
 #include "daemon/methods/methods.h"
 #include "proto/build.h"
 
@@ -234,6 +235,7 @@ static void life_close_handles(struct life *x)
     exporter_close(&x->exporter);
     orphans_close(&x->orphans);
     loader_close(&x->parts.loader);
+    fleet_pins_close(&x->parts);
     turns_close(&x->parts.daemon.turns);
 }
 

@@ -6,6 +6,7 @@
 #include "daemon/answers/learn.h"
 #include "daemon/answers/target.h"
 #include "daemon/methods/daemon_parts.h"
+#include "daemon/methods/fleet_pins.h"
 #include "daemon/tuning/tuning.h"
 #include "daemon/life.h"
 
@@ -22,6 +23,7 @@ static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
     if (news) {
         announce_best(p, n->best, n->saved);
     }
+    fleet_pins_changed(p, n->key);
     job_lease_learned(&p->tuning, n->key, searched);
     leases_known(&p->leases, n->key);
 }
@@ -82,9 +84,10 @@ static void fleet_heard(struct daemon_parts *p, const char *number)
     struct daemon *d = &p->daemon;
     if (!d->fleet_known && d->config->fleet_ms > 0 && !d->config->offline) {
         wiring_announce_stamps(d);
-        d->fleet_known = true;
     }
+    d->fleet_known = true;
     d->fleet_seq = number[0] ? strtoll(number, NULL, 10) : d->fleet_seq;
+    fleet_pins_read_on(p);
 }
 
 void wiring_news(void *ctx, const struct ledger_news *n)
@@ -101,6 +104,7 @@ void wiring_news(void *ctx, const struct ledger_news *n)
         cache_remove_id(&d->cache, n->key);
         forget_key(p, n->key);
         loader_evicted(&p->loader);
+        fleet_pins_changed(p, n->key);
     } else if (n->kind == NEWS_QUARANTINE) {
         quarantine_read(d);
     } else if (n->kind == NEWS_FLEET) {

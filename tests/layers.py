@@ -55,7 +55,7 @@ ORDER = {
     "daemon/answers": "target learn quarantine restore scheme custom portfolio tiers",
     "daemon/tuning": "job runner_link tuning scheduler rounds waiters precompile job_begin job_lease offers pauses"
                      " supervisor runner_order blame confirm job_end",
-    "daemon/methods": "call pending loader generations leases daemon_parts methods announce ask"
+    "daemon/methods": "call pending loader generations leases daemon_parts methods announce fleet_pins ask"
                       " acquire admin get kernels record list get_many pause promote put space status metrics why served dispatch",
     "daemon": "daemon life orphans chores exporter remeasure restore start wiring main",
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ledger's calls about the fleet, and their work on the writer thread (inner.h). */
+#include <stdlib.h>
+
 #include "daemon/ledger/inner.h"
 #include "store/fleet.h"
 
@@ -43,6 +45,25 @@ static int work_announce(struct ledger *l, struct request *r, struct error *err)
     return store_announce(l->store, r->text[0], r->text[1], err);
 }
 
+static int work_fleet_find(struct ledger *l, struct request *r, struct error *err)
+{
+    struct best *b = &l->object->best;
+    r->fleet_row = r->fleet_row ? r->fleet_row : malloc(sizeof(*r->fleet_row));
+    if (!r->fleet_row) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to read a row of the fleet");
+    }
+    int status = store_fleet_find(l->store, r->text[0], r->argument, b, r->fleet_row, err);
+    return status ? status : verbs_encode_row(&r->row, &best_schema, b, err);
+}
+
+static void fleet_answer_row(struct ledger *l, struct request *r)
+{
+    struct error err = ERROR_NULL;
+    int status = verbs_decode_answered(l, r, &err);
+    r->cb.fleet(r->ctx, status, status == 0 ? l->answered : NULL, r->fleet_row,
+                status < 0 && !r->err ? &err : r->err);
+}
+
 static void fleet_answer_done(struct ledger *l, struct request *r)
 {
     r->cb.done(r->ctx, r->status, r->err);
@@ -51,6 +72,8 @@ static void fleet_answer_done(struct ledger *l, struct request *r)
 static const struct verb verb_share = {VERB_GROUP, NULL, work_share, verbs_settle_lease,
                                        fleet_answer_done};
 static const struct verb verb_ask = {VERB_GROUP, NULL, work_ask, NULL, NULL};
+static const struct verb verb_fleet_find = {VERB_READ, NULL, work_fleet_find, NULL,
+                                            fleet_answer_row};
 static const struct verb verb_refuse = {VERB_GROUP, NULL, work_refuse, NULL, verbs_answer_best};
 static const struct verb verb_announce = {VERB_GROUP, NULL, work_announce, NULL, NULL};
 
@@ -87,6 +110,16 @@ int ledger_refuse(struct ledger *l, const char *key, int64_t generation, const c
     if (r) {
         r->cb.best = cb;
         r->argument = generation;
+    }
+    return ledger_submit(l, r);
+}
+
+int ledger_fleet_find(struct ledger *l, const char *key, int64_t seq, ledger_fleet_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_fleet_find, ctx, TEXTS(key));
+    if (r) {
+        r->cb.fleet = cb;
+        r->argument = seq;
     }
     return ledger_submit(l, r);
 }

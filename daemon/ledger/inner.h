@@ -82,6 +82,7 @@ union request_cb {
     ledger_id_cb id;
     ledger_history_cb history;
     ledger_list_cb list;
+    ledger_fleet_cb fleet;
     void (*status)(void *ctx, const struct ledger_status *s);
 };
 
@@ -110,6 +111,7 @@ struct request {
         struct trial *trials;
         struct best *bests;
         struct ledger_status *counts;
+        struct store_fleet_row *fleet_row;
         void *results; /* owned */
     };
     uint32_t n, n_avoid;     /* number of trials or bests; number of variants in `avoid` */
@@ -345,6 +347,9 @@ int verbs_tell_changes(struct ledger *l, struct error *err);
 void verbs_settle_lease(struct ledger *l, struct request *r);
 int verbs_encode_row(struct wire_buf *row, const struct schema *schema, const void *object,
                      struct error *err);
+/* On the loop: decodes the row of a successful request into l->answered. Returns the request's
+ * status, or the fault of decoding. */
+int verbs_decode_answered(struct ledger *l, const struct request *r, struct error *err);
 /* On the loop: passes on that a best was written as news, then calls back with that best. */
 void verbs_answer_best(struct ledger *l, struct request *r);
 /* Tells the loop how far gemmd-fleet has read, when the thread starts. */

@@ -155,6 +155,13 @@ void ledger_ask_fleet(struct ledger *l, const struct ledger_share *w);
  * key's newest then; STORE_MISS: none. */
 int ledger_refuse(struct ledger *l, const char *key, int64_t generation, const char *reason,
                   ledger_best_cb cb, void *ctx);
+struct store_fleet_row;
+/* `row`: the number that decides (row->seq 0: none), and its state; b NULL: its row is not here. */
+typedef void (*ledger_fleet_cb)(void *ctx, int status, const struct best *b,
+                                const struct store_fleet_row *row, const struct error *err);
+/* Reads the row that answers a key at the fleet's number `seq` (store_fleet_find). */
+int ledger_fleet_find(struct ledger *l, const char *key, int64_t seq, ledger_fleet_cb cb,
+                      void *ctx);
 /* Tells gemmd-fleet the stamps of this daemon's kernels, each on a line. */
 void ledger_announce(struct ledger *l, const char *class_, const char *stamps);
 /* want: offers a search of this daemon (a packed request of user `uid`) to other daemons of the

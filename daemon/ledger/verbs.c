@@ -457,9 +457,7 @@ static void answer_history(struct ledger *l, struct request *r)
     r->cb.history(r->ctx, r->status, r->trials, r->n, r->avoid, r->n_avoid, r->err);
 }
 
-/* Decodes the row of a successful request into l->answered. Returns the request's status, or the
- * fault of decoding. */
-static int decode_answered(struct ledger *l, const struct request *r, struct error *err)
+int verbs_decode_answered(struct ledger *l, const struct request *r, struct error *err)
 {
     const struct wire_obj *map;
     if (r->status) {
@@ -472,7 +470,7 @@ static int decode_answered(struct ledger *l, const struct request *r, struct err
 void verbs_answer_best(struct ledger *l, struct request *r)
 {
     struct error err = ERROR_NULL;
-    int status = decode_answered(l, r, &err);
+    int status = verbs_decode_answered(l, r, &err);
     bool written = r->verb != &verb_find;
     if (written && status == 0) {
         news_tell(l, NEWS_BEST, l->answered->key, l->answered, r->saved);
@@ -494,7 +492,7 @@ static void answer_evicted(struct ledger *l, struct request *r)
 static void tell_saved(struct ledger *l, struct request *r)
 {
     struct error err = ERROR_NULL;
-    if (decode_answered(l, r, &err) == 0) {
+    if (verbs_decode_answered(l, r, &err) == 0) {
         news_tell(l, NEWS_BEST, l->answered->key, l->answered, true);
     }
 }

@@ -8,6 +8,7 @@
 #include "daemon/answers/tiers.h"
 #include "daemon/cache/answer.h"
 #include "daemon/methods/daemon_parts.h"
+#include "daemon/methods/fleet_pins.h"
 #include "daemon/methods/methods.h"
 
 /* True when the key's entry answers the query: the entry serves, was verified under the query's
@@ -152,6 +153,9 @@ int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *er
     const bool custom = custom_is(&r->problem);
     if (custom && !is_loaded) { /* the caller's own row or the shared row may not be loaded yet */
         return ASK_LOADS;
+    }
+    if (a->pinned >= FLEET_PIN && ask_is_pinned(a) && !custom) {
+        return fleet_pins_answer(a, err);
     }
     const struct moment *then;
     const enum generation_says says =

@@ -19,6 +19,8 @@ void generations_init(struct generations *x)
     x->moments.hash_at = offsetof(struct moment, id.front);
     list_init(&x->used);
     list_init(&x->parked);
+    list_init(&x->fleet_reads);
+    list_init(&x->fleet_hellos);
 }
 
 static void moment_free(struct moment *m)
@@ -44,6 +46,11 @@ static bool is_moment(const void *object, const void *wanted)
 static bool is_moment_of(const void *object, const void *id)
 {
     return ((const struct moment *)object)->id.back == ((const struct id *)id)->back;
+}
+
+static bool is_fleet_moment(const void *object, const void *id)
+{
+    return is_moment_of(object, id) && ((const struct moment *)object)->generation >= FLEET_PIN;
 }
 
 static void drop_moment(struct generations *x, struct moment *m)
@@ -72,6 +79,24 @@ static int put_moment(struct generations *x, struct moment *m, struct error *err
         drop_moment(x, LIST_OF(x->used.next, struct moment, link));
     }
     return 0;
+}
+
+int generations_keep(struct generations *x, struct moment *m, struct error *err)
+{
+    int status = m->packed.failed ? error_set(err, ERROR_NO_MEMORY, "no memory for an answer")
+                                  : put_moment(x, m, err);
+    if (status < 0) {
+        moment_free(m);
+    }
+    return status;
+}
+
+struct moment *generations_moment(struct generations *x, const char *key, int64_t generation,
+                                  double atol, double rtol)
+{
+    const struct moment wanted = {
+        .id = id_read(key), .generation = generation, .atol = atol, .rtol = rtol};
+    return hash_table_find(&x->moments, wanted.id.front, is_moment, &wanted);
 }
 
 void generations_deinit(struct generations *x)
@@ -173,6 +198,14 @@ void generations_forget(struct generations *x, const char *key)
     LIST_EACH(node, &x->parked) {
         struct reading *p = LIST_OF(node, struct reading, link);
         p->stale = p->stale || strcmp(p->keys[p->next], key) == 0;
+    }
+}
+
+void generations_forget_fleet(struct generations *x, const char *key)
+{
+    const struct id id = id_read(key);
+    for (struct moment *m; (m = hash_table_find(&x->moments, id.front, is_fleet_moment, &id));) {
+        drop_moment(x, m);
     }
 }
 

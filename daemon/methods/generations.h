@@ -24,6 +24,10 @@ struct moment {       /* a key's answer in a generation to queries with these to
     int64_t newest;         /* newest generation of all rows that were read for the key */
     int64_t found;          /* generation of the row that answers; 0 when no row does */
     struct wire_buf packed; /* owned: the row as an answer */
+    /* at a number of the fleet (fleet_pins.h), when no row answers: `packed` is the sentence of
+     * this error, read at this loop time */
+    int fault;
+    uint64_t read_ms;
 };
 
 struct generations {
@@ -31,6 +35,8 @@ struct generations {
     struct list used;          /* the moments, least recently used first */
     size_t bytes;
     struct list parked; /* requests that wait until the rows of their keys are read */
+    /* the same at numbers of the fleet, and greetings that name a number (fleet_pins.h) */
+    struct list fleet_reads, fleet_hellos;
 };
 
 void generations_init(struct generations *x);
@@ -56,6 +62,13 @@ int generations_key(struct generations *x, int64_t pinned, struct daemon *d, int
 /* Drops the key's moments, since its rows were removed, or a quarantine has changed which rows
  * serve. */
 void generations_forget(struct generations *x, const char *key);
+/* Finds a key's answer in a generation, or at FLEET_PIN + a number of the fleet; NULL: not read. */
+struct moment *generations_moment(struct generations *x, const char *key, int64_t generation,
+                                  double atol, double rtol);
+/* Keeps m in place of an older m of the same key, generation and tolerances. Owns m. */
+int generations_keep(struct generations *x, struct moment *m, struct error *err);
+/* Drops the key's moments at numbers of the fleet. */
+void generations_forget_fleet(struct generations *x, const char *key);
 /* Parks the request and begins it anew once the rows of these keys are read for
  * scratch->request.query. A failed read fails the request; the next request reads again. Returns
  * METHOD_LATER, ERROR_NO_MEMORY or ERROR_BUSY. */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "daemon/methods/daemon_parts.h"
+#include "daemon/methods/fleet_pins.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/pending.h"
 #include "proto/limits.h"
@@ -57,7 +58,11 @@ static int many_put_answer(struct many *m, const struct wire_obj *problem, const
     status = status ? status : ask_answer(&a, &e, err);
     if (status == ASK_READS) {
         char id[HASH_HEX];
-        cache_entry_id(e, id);
+        if (m->pinned >= FLEET_PIN) {
+            memcpy(id, p->d->scratch->key.id, sizeof(id));
+        } else {
+            cache_entry_id(e, id);
+        }
         wire_put_raw(&m->unread, id, sizeof(id));
     }
     return status;
@@ -96,8 +101,11 @@ static void many_read_generation(struct many *x)
                      .id = p->ticket.id,
                      .data = x->parked.message,
                      .len = x->parked.len};
-    int status = generations_park(&p->parts->generations, &c, (char(*)[HASH_HEX])x->unread.data,
-                                  x->unread.len / HASH_HEX, &err);
+    char(*keys)[HASH_HEX] = (char(*)[HASH_HEX])x->unread.data;
+    const size_t n = x->unread.len / HASH_HEX;
+    int status = x->pinned >= FLEET_PIN
+                     ? fleet_pins_park(&c, keys, n, &err)
+                     : generations_park(&p->parts->generations, &c, keys, n, &err);
     many_let_go(x);
     if (status < 0) {
         pending_fail(p, &err);

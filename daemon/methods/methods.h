@@ -14,11 +14,11 @@ typedef int method(struct call *c, struct error *err);
  * names that the method allows; NULL: the method itself checks its params. Frequent methods come
  * first: the lookup is linear. */
 #define METHODS(X)                                                                                 \
-    X(get, false, true, NULL)                                               /* get.c */            \
-    X(get_many, false, false, NAMES("problems", "target", "wait"))          /* get_many.c */       \
-    X(tune, false, true, NULL)                                              /* get.c */            \
-    X(hello, false, true, NAMES("version", "client", "generation", "job"))  /* status.c */         \
-    X(status, false, true, NULL)                                            /* status.c */         \
+    X(get, false, true, NULL)                                      /* get.c */                     \
+    X(get_many, false, false, NAMES("problems", "target", "wait")) /* get_many.c */                \
+    X(tune, false, true, NULL)                                     /* get.c */                     \
+    X(hello, false, true, NAMES("version", "client", "generation", "job", "fleet")) /* status.c */ \
+    X(status, false, true, NULL)                                                    /* status.c */ \
     X(metrics, false, true, NAMES("openmetrics"))                           /* metrics.c */        \
     X(module, false, true, NAMES("id", "offset", "key"))                    /* kernels.c */        \
     X(cancel, false, true, NAMES("request", "key", "problem"))              /* get.c */            \

@@ -6,6 +6,7 @@
 
 #include "daemon/methods/methods.h"
 #include "daemon/methods/daemon_parts.h"
+#include "daemon/methods/fleet_pins.h"
 #include "daemon/methods/pending.h"
 #include "kernels/family.h"
 #include "proto/build.h"
@@ -26,13 +27,17 @@ static void put_capabilities(struct wire_buf *b)
 
 static void put_hello(struct wire_buf *b, const struct daemon *d, const struct session *s)
 {
-    wire_put_map(b, 10);
-    wire_put_str(b, "pinned");
+    const bool at_number = s->pinned >= FLEET_PIN;
+    wire_put_map(b, 12);
+    wire_put_kv_int(b, "fleet", d->fleet_seq);
+    wire_put_str(b, at_number ? "pinned_fleet" : "pinned");
     if (s->pinned >= 0) {
-        wire_put_int(b, s->pinned);
+        wire_put_int(b, at_number ? s->pinned - FLEET_PIN : s->pinned);
     } else {
         wire_put_nil(b);
     }
+    wire_put_str(b, at_number ? "pinned" : "pinned_fleet");
+    wire_put_nil(b);
     wire_put_kv_int(b, "version", PROTOCOL_VERSION);
     wire_put_kv_str(b, "build", build_id);
     put_capabilities(b);
@@ -126,6 +131,7 @@ static int hello_set_job(struct session *s, const struct wire_obj *job)
 int method_hello(struct call *c, struct error *err)
 {
     const struct wire_obj *generation = wire_find(c->params, "generation");
+    const struct wire_obj *fleet = wire_find(c->params, "fleet");
     const struct wire_obj *version = wire_find(c->params, "version");
     const struct wire_obj *client = wire_find(c->params, "client");
     const struct wire_obj *job = wire_find(c->params, "job");
@@ -147,10 +153,16 @@ int method_hello(struct call *c, struct error *err)
                          "'job' must be text of 1 to %d visible ASCII characters",
                          SERVED_JOB_MAX - 1);
     }
+    if (generation && fleet) {
+        return error_set(err, ERROR_INVALID,
+                         "'generation' and 'fleet' pin a connection in two ways: give one of them");
+    }
     if (generation && !c->parts->loader.done) { /* the newest generation is not known yet */
         return loader_park(&c->parts->loader, c, NULL, err);
     }
-    int status = generation ? pin_generation(c, generation, err) : 0;
+    int status = generation ? pin_generation(c, generation, err)
+                 : fleet    ? fleet_pins_hello(c, fleet, put_hello, err)
+                            : 0;
     if (status == 0) {
         rpc_put_result(&c->s->out, c->id);
         put_hello(&c->s->out, c->d, c->s);
@@ -286,7 +298,8 @@ static void put_status(struct wire_buf *b, struct daemon_parts *p,
 {
     struct daemon *d = &p->daemon;
     const struct sessions *sessions = &p->server.sessions;
-    wire_put_map(b, 24);
+    wire_put_map(b, 25);
+    wire_put_kv_int(b, "fleet", d->fleet_seq);
     wire_put_kv_str(b, "build", build_id);
     wire_put_kv_int(b, "pid", getpid());
     wire_put_kv_int(b, "uptime_s", (int64_t)((uv_now(&d->loop) - p->started_ms) / 1000));

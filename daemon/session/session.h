@@ -115,13 +115,17 @@ struct sessions {
     void (*stopped)(struct sessions *x);
 };
 
+#define FLEET_PIN (INT64_C(1) << 62)
+
 /* A connection. The members that every request needs come first, so that they share cache lines. */
 struct session {
     struct polled polled;
     struct sessions *all;    /* borrowed */
     struct account *account; /* account of the client's user; NULL after a failed allocation */
     struct tally *tally;     /* borrowed: counts the answers to this job; NULL: not found yet */
-    int64_t pinned;          /* pinned generation (methods/generations.h); -1: not pinned */
+    /* pinned generation (methods/generations.h); from FLEET_PIN on: FLEET_PIN and the pinned number
+     * of the fleet (methods/fleet_pins.h); -1: not pinned */
+    int64_t pinned;
     int fd;
     enum peer peer;  /* unless PEER_SENDS the client sends no more, and unread bytes may be left */
     bool reading;    /* gemmd may read input now: the session is not full, over a limit or ending */

@@ -19,6 +19,15 @@ bool confirm_is_due(struct daemon *d, const struct job *j, const struct cache_en
            target_has_kernels(d, bucket, a->stamp) && !target_is_quarantined(d, j->key, a, bucket);
 }
 
+void confirm_begin(struct job *j)
+{
+    if (j->ordered_candidate) {
+        j->confirms = true;
+        j->candidate = j->ordered_candidate;
+        j->promised = j->ordered_promise;
+    }
+}
+
 void confirm_prepare(struct job *j, const struct cache_entry *e, const struct answer *a)
 {
     const double ratio = a->time_us / a->reference_us;

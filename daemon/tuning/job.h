@@ -34,12 +34,15 @@ struct job {
     uint64_t identity;      /* hash of search and pin */
     struct wire_buf search; /* owned: the request, with problem = bucket */
     enum job_state state;
-    bool pin;                /* the winner becomes a best of source `manual` */
-    bool again;              /* search anew: trials of a finished search do not count as done */
-    bool background;         /* goes on without waiters */
-    bool quiet;              /* runs only while no other process uses the device */
-    bool in_pauses;          /* uses the device only in pauses of training jobs (pauses.c) */
-    bool restricted;         /* the search excludes configs: its winner is `partial` */
+    bool pin;        /* the winner becomes a best of source `manual` */
+    bool again;      /* search anew: trials of a finished search do not count as done */
+    bool background; /* goes on without waiters */
+    bool quiet;      /* runs only while no other process uses the device */
+    bool in_pauses;  /* uses the device only in pauses of training jobs (pauses.c) */
+    bool restricted; /* the search excludes configs: its winner is `partial` */
+    /* the request is to confirm this candidate of the fleet, with this promise; 0: it is not */
+    int64_t ordered_candidate;
+    double ordered_promise;
     char target[TARGET_MAX]; /* the target that the request demands; "": none */
     /* borrowed: stamp of the kernels that the search measures, as known when it was queued */
     const char *kernels;

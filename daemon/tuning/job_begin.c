@@ -46,6 +46,7 @@ int tuning_unpack(struct daemon *d, struct job *j, struct error *err)
     q->budget_ms = q->budget_ms ? q->budget_ms : d->config->budget_ms;
     j->atol = q->atol;
     j->rtol = q->rtol;
+    confirm_begin(j);
     status = tuning_stamp(d, j, j->target, err);
     return status ? status : precheck_space(d, j->request, err);
 }

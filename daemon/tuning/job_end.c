@@ -118,8 +118,8 @@ static void fill_best(struct daemon *d, const struct job *j, const struct tune_r
     memcpy(b->class, d->device.class, sizeof(b->class));
     snprintf(b->source, sizeof(b->source), "%s",
              is_pin(j)       ? "manual"
-             : j->restricted ? "partial"
              : j->confirms   ? "fleet"
+             : j->restricted ? "partial"
                              : "tuned");
     record_copy(&b->config, &r->config);
     memcpy(b->module, r->module, sizeof(b->module));
@@ -161,8 +161,8 @@ static bool job_end_is_looser(struct daemon *d, const struct job *j)
 static const char *kept_apart(struct daemon *d, const struct job *j)
 {
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, NULL);
-    if (j->pin) {
-        return NULL;
+    if (j->pin || (j->confirms && e)) {
+        return NULL; /* the ledger ranks a row of the fleet below the better rows of its key */
     }
     if (is_pin(j)) {
         return e && e->manual ? NULL : "its pin was taken back meanwhile";
@@ -273,7 +273,12 @@ void tuning_finish(struct tuning *x, struct job *j, const struct tune_result *r)
     struct error err = ERROR_NULL;
     char slower[160];
     if (!confirm_keeps_promise(j, r, slower, sizeof(slower))) {
-        tuning_search_anew(x, j, ERROR_NO_CONFIG, slower);
+        error_set(&err, ERROR_NO_CONFIG, "%s", slower);
+        if (j->reverify) {
+            tuning_search_anew(x, j, err.code, slower);
+        } else {
+            tuning_on_error(x, &err);
+        }
         return;
     }
     j->best = calloc(1, sizeof(*j->best));

@@ -65,6 +65,7 @@ void tuning_on_error(struct tuning *x, const struct error *e)
     } else {
         bool nothing_lived = j->deaths >= FAVOURITES_MAX && j->n_ok == 0;
         bool just_died = e->code == ERROR_QUARANTINED && j->died;
+        confirm_failed(x, j, e->code, just_died ? j->died->text : e->text);
         tuning_failed(x, j, just_died ? j->died : e, nothing_lived ? JOB_DIED : JOB_FAILED);
     }
 }

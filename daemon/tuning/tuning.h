@@ -151,6 +151,10 @@ struct wanted {
     bool pin, again, background;
     bool quiet;     /* the job may run only while no other process uses the device */
     bool in_pauses; /* the job may use the device only in pauses (pauses.c) */
+    /* The search is of one given config, a candidate of this generation, which is to be confirmed
+     * (confirm.c), with what its row promises; 0: it is not */
+    int64_t candidate;
+    double promised;
     /* borrowed: the account of the user, which is charged with a new job */
     struct account *account;
     /* The client that waits; NULL: no client. */
@@ -482,6 +486,8 @@ bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
 /* True when the key's entry is a candidate of today's source, target and launch ABI. Its compiler
  * may be another. Fills scratch->answer. */
 bool confirm_is_due(struct daemon *d, const struct job *j, const struct cache_entry *e);
+/* Prepares a job whose request is the confirmation of a candidate (wanted.candidate). */
+void confirm_begin(struct job *j);
 /* Notes what the candidate promises; `a` is its answer. */
 void confirm_prepare(struct job *j, const struct cache_entry *e, const struct answer *a);
 /* Ends the confirmation. Refuses the candidate if the error `code` is the config's fault. Does

@@ -58,6 +58,8 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     j->again = w->again;
     j->quiet = w->quiet;
     j->in_pauses = w->in_pauses;
+    j->ordered_candidate = w->candidate;
+    j->ordered_promise = w->promised;
     j->restricted = request_is_restricted(&x->request);
     j->kernels = target_stamp_of(s->tuning->daemon, &x->request);
     memcpy(j->target, x->request.query.target, sizeof(j->target));

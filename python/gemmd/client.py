@@ -185,7 +185,8 @@ class Client:
         generation lacks, and waits. With deadline_ms or wait="now" the answer is the analytic
         default, even when the key was tuned later. So tune first, and pin afterwards. "now" differs
         between ranks: let one rank connect with "now", and give the other ranks its
-        generations().pinned.
+        generations().pinned. "fleet:N" pins to the fleet's number N (hello()["fleet"] is the newest),
+        which is the same on all hosts; a key without a row up to N is then an error.
     Raises GemmdError, such as Unreachable.
     """
 
@@ -234,9 +235,12 @@ class Client:
 
     def _pinned_text(self):
         given = self._options["generation"]
-        if (os.environ.get("GEMMD_GENERATION") if given is None else given) != "now":
+        text = os.environ.get("GEMMD_GENERATION") if given is None else given
+        if text not in ("now", "fleet:now"):
             return given
         try:
+            if text == "fleet:now":
+                return f"fleet:{self.hello()['pinned_fleet']}"
             pinned = self.generations().pinned
         except GemmdError:  # this Client is closed, or lazy and without a daemon: not pinned yet
             return given

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd beside gemmd-fleet, which fleet_player plays: the daemons ask the fleet for keys, take its rows after a
 confirmation, and go on alone when it is away. No daemon ever waits for a server."""
-import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
-from conftest import BUILD, DATA, PATIENCE, Daemon, RpcError, eventually, gemm
+from conftest import BUILD, ROOT, RpcError, eventually, gemm
 from test_daemons import Member
 
 LONG = 600_000
@@ -205,3 +205,53 @@ def test_with_trust_a_row_serves_at_once(host, known):
                         and one.call("get", problem=problem))
     assert answer["tier"] == "exact" and "host-b" in answer["note"] and not answer["module"]
     assert one.status()["jobs"]["done"] == 0
+
+
+# ---- numbers of the fleet
+
+
+def test_a_job_on_several_hosts_has_the_answers_of_a_number(host, known):
+    problem, there, database = known
+    one, fleet = host(options=["--fleet-ms", "0"])
+    key = there["key"]
+    with pytest.raises(RpcError, match="no fleet"):
+        with host(name="alone", fleet=False)[0].connect() as c:
+            c.call("hello", fleet=1)
+    tuned = one.call("get", problem=problem, budget=3)
+    fleet.do("own", key, tuned["generation"], 3)
+    fleet.do("status", 4)
+    with one.connect() as c, one.connect() as late:
+        eventually(lambda: c.call("hello")["fleet"] == 4)
+        assert c.call("hello", fleet=4)["pinned_fleet"] == 4
+        assert c.call("get", problem=problem)["config"] == tuned["config"]
+        with pytest.raises(RpcError, match="no row of it"):
+            c.call("get", problem=gemm(n=512))
+        # a number that is not read yet: hello waits until gemmd-fleet has read it
+        request = late.send("hello", fleet=7)
+        fleet.do("offer", 6, "host-b", database, key, 1, "-")
+        fleet.do("status", 7)
+        assert late.wait(request)["pinned_fleet"] == 7
+        # the row of another host is confirmed, although this host's own row answers its other queries
+        row = late.call("get", problem=problem)
+        assert row["source"] == "fleet" and row["module"] and row["config"] == there["config"]
+        assert late.call("get_many", problems=[problem, problem])["answers"] == [row, row]
+        assert one.call("get", problem=problem)["source"] == "tuned"
+        assert c.call("get", problem=problem)["source"] == "tuned"  # at number 4 as ever
+        assert one.sql("SELECT seq, state FROM fleet_row ORDER BY seq") == [(3, "own"), (6, "confirmed")]
+        # a row that fails here is no answer, and neither is another row
+        fleet.do("offer", 8, "host-b", database, key, 0.5, "-")
+        fleet.do("status", 8)
+        eventually(lambda: late.call("hello")["fleet"] == 8)
+        late.call("hello", fleet=-1)
+        with pytest.raises(RpcError, match="refused: .* slower than promised"):
+            late.call("get", problem=problem)
+        assert "name" in late.call("get_many", problems=[problem])["answers"][0]
+        assert c.call("get", problem=problem)["source"] == "tuned"
+    # the Python client over libgemmd; a copy of a client pinned to "now" keeps its number
+    program = ("import gemmd, pickle, sys; c = gemmd.Client(sys.argv[1], generation='fleet:now');"
+               "print(pickle.loads(pickle.dumps(c)).hello()['pinned_fleet'], c.generations().pinned,"
+               "gemmd.Client(sys.argv[1], generation='fleet:4').hello()['pinned_fleet'])")
+    run = subprocess.run([sys.executable, "-c", program, one.socket], capture_output=True, text=True,
+                         env={**one.env, "PYTHONPATH": str(ROOT / "python"),
+                              "GEMMD_LIBRARY": str(BUILD / "client" / "libgemmd.so")})
+    assert run.stdout.split() == ["8", "None", "4"], run.stderr
