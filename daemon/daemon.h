@@ -60,6 +60,8 @@ struct daemon {
     struct cache alike;
     struct tried tried; /* keys with recorded trials and no answer */
     struct quarantine_set quarantine_set;
+    struct quarantine_set
+        doubts; /* variants that only another host of the fleet has in quarantine */
     /* quarantine.c: rows are being read; the rows must be read once more after that */
     bool quarantine_reads, quarantine_again;
     struct defaults defaults;

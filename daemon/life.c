@@ -293,6 +293,7 @@ static void life_release_parts(struct daemon_parts *p)
     generations_deinit(&p->generations);
     defaults_forget(&p->daemon.defaults);
     quarantine_set_deinit(&p->daemon.quarantine_set);
+    quarantine_set_deinit(&p->daemon.doubts);
     portfolio_deinit(&p->tiers.portfolio);
     cache_deinit(&p->daemon.cache);
     cache_deinit(&p->daemon.alike);

@@ -73,6 +73,15 @@ int store_fleet_reported(struct store *s, int64_t seq, struct error *err);
 int store_fleet_unpublished(struct store *s, int64_t after, struct best *out, uint32_t max,
                             uint32_t *n, struct error *err);
 
+/* Another host, `origin`, has put a variant into quarantine. q->deaths 0: only that host says so,
+ * which is a doubt here, and the variant may run; above 0: several hosts, or an admin. A row of
+ * this host stays. unbar: the hosts take it back. */
+int store_fleet_bar(struct store *s, struct quarantine *q, const char *origin, struct error *err);
+int store_fleet_unbar(struct store *s, const struct quarantine *q, struct error *err);
+/* Reads variants that this host put into quarantine, with ids above `after`. */
+int store_fleet_barred(struct store *s, int64_t after, struct quarantine *out, uint32_t max,
+                       uint32_t *n, struct error *err);
+
 /* gemmd-fleet's own state, for people and for its next start. */
 struct store_fleet {
     char server[256]; /* host:port/database, without secrets */

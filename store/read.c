@@ -61,7 +61,8 @@ int store_avoid(struct store *s, const char *class_, const char *driver, char (*
     void *array = NULL;
     uint32_t count = 0;
     int r = rows_begin(&rows, s, TABLE_QUARANTINE, err, NULL,
-                       "WHERE class = ?1 AND driver = ?2 ORDER BY variant", "tt", class_, driver);
+                       "WHERE class = ?1 AND driver = ?2 AND deaths > 0 ORDER BY variant", "tt",
+                       class_, driver);
     while (r == 0 && (r = rows_next(&rows, &q, err)) == DB_ROW) {
         r = read_grow_array(&array, count, HASH_HEX, err);
         if (r == 0) {

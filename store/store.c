@@ -305,7 +305,9 @@ static int count_rows(struct store *s, struct store_stats *out, struct error *er
     int r = db_int(&s->db, "SELECT count(DISTINCT key) FROM best", &out->bests, err);
     r = r ? r : db_int(&s->db, "SELECT count(*) FROM trial", &out->trials, err);
     r = r ? r : db_int(&s->db, "SELECT count(*) FROM module", &out->modules, err);
-    return r ? r : db_int(&s->db, "SELECT count(*) FROM quarantine", &out->quarantined, err);
+    return r ? r
+             : db_int(&s->db, "SELECT count(*) FROM quarantine WHERE deaths > 0", &out->quarantined,
+                      err);
 }
 
 int store_stats(struct store *s, struct store_stats *out, struct error *err)

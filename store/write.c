@@ -101,7 +101,7 @@ int store_add_quarantine(struct store *s, struct quarantine *q, struct error *er
     q->deaths = deaths;
     if (r == 0) {
         /* `q` may be an older row that was kept in memory until now: then the file's text stays */
-        *q = known.created_s > q->created_s ? known : *q;
+        *q = known.created_s > q->created_s && !fleet_is_reason(known.reason) ? known : *q;
         q->id = known.id;
         q->deaths = deaths + known.deaths;
     } else if (r == STORE_MISS) {

@@ -22,9 +22,9 @@ void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-struct reading {                /* a reading of all rows from the ledger; at most one runs */
-    struct learn_pages pages;   /* first member: its address is the struct's */
-    struct quarantine_set rows; /* owned */
+struct reading {              /* a reading of all rows from the ledger; at most one runs */
+    struct learn_pages pages; /* first member: its address is the struct's */
+    struct quarantine_set rows, doubts; /* owned */
 };
 
 static void quarantine_filter(struct learn_pages *x, struct record *filter)
@@ -38,7 +38,8 @@ static int quarantine_learn_row(struct learn_pages *x, const struct wire_obj *ro
 {
     struct quarantine q = {0};
     if (schema_decode(&quarantine_schema, SCHEMA_LENIENT, row, &q, NULL) == 0) {
-        quarantine_set_add(&((struct reading *)x)->rows, q.variant, q.key, true);
+        struct reading *r = (struct reading *)x;
+        quarantine_set_add(q.deaths > 0 ? &r->rows : &r->doubts, q.variant, q.key, true);
     }
     return 0;
 }
@@ -84,8 +85,12 @@ static void quarantine_end_reading(struct learn_pages *x, int status, const stru
         quarantine_read(d);
     } else if (status == 0) {
         quarantine_replace(d, &r->rows);
+        quarantine_set_deinit(&d->doubts);
+        d->doubts = r->doubts;
+        r->doubts = (struct quarantine_set){0};
     }
     quarantine_set_deinit(&r->rows);
+    quarantine_set_deinit(&r->doubts);
     free(r);
 }
 

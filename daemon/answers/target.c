@@ -134,14 +134,25 @@ enum cache_rank target_rank(struct daemon *d, const struct answer *a, const stru
     return manual ? CACHE_PINNED : CACHE_SERVES;
 }
 
-bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,
-                           const struct problem *p)
+static bool target_is_in_set(const struct daemon *d, const struct quarantine_set *set,
+                             const char *key, const struct answer *a, const struct problem *p)
 {
     char label[TARGET_MAX];
     const struct family_target *t;
     family_stamp_target(a->stamp, label);
-    return d->quarantine_set.n > 0 && target_choose(d, p, label, &t, NULL) == 0 &&
-           quarantine_set_has_config(&d->quarantine_set, key, t, p, &a->config, &d->device);
+    return set->n > 0 && target_choose(d, p, label, &t, NULL) == 0 &&
+           quarantine_set_has_config(set, key, t, p, &a->config, &d->device);
+}
+
+bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,
+                           const struct problem *p)
+{
+    return target_is_in_set(d, &d->quarantine_set, key, a, p);
+}
+
+bool target_is_doubted(const struct daemon *d, const struct answer *a, const struct problem *p)
+{
+    return target_is_in_set(d, &d->doubts, NULL, a, p);
 }
 
 /* ---- cheap checks before a job is made ------------------------------------------------------- */

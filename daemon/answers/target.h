@@ -36,6 +36,9 @@ enum cache_rank target_rank(struct daemon *d, const struct answer *a, const stru
 /* True when the answer's variant is quarantined for a fault at `key` (NULL: at any key). */
 bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,
                            const struct problem *p);
+/* True when another host of the fleet has the answer's variant in quarantine, and this host has
+ * not. */
+bool target_is_doubted(const struct daemon *d, const struct answer *a, const struct problem *p);
 
 /* Checks a request without a runner. ERROR_NO_CONFIG: the op has no kernels, or no config is valid.
  * ERROR_NO_COMPILER. When all configs that the request gives are invalid: the error of the first.

@@ -55,6 +55,7 @@ struct evidence {
     const struct device_info *device;
     bool kept_only;   /* the op is a custom op */
     bool quarantined; /* the variant crashed or hung at another key */
+    bool doubted;     /* only another host of the fleet has the variant in quarantine */
     int64_t now_s;
 };
 

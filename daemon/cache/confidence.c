@@ -117,6 +117,9 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
     if (e->quarantined) {
         doubt(c, "its kernel has crashed or hung the runner at another key (gemmctl quarantine)");
     }
+    if (e->doubted) {
+        doubt(c, "another host of the fleet has its kernel in quarantine (gemmctl quarantine)");
+    }
     if (!e->answer->saved && strcmp(e->answer->source, "partial") == 0) {
         doubt(c, "it is in memory only: the key keeps an answer of its own, or the database could "
                  "not be written");

@@ -70,7 +70,7 @@ int method_list(struct call *c, struct error *err)
     if (!wire_copy_str(wire_find(c->params, "what"), what, sizeof(what))) {
         return error_set(err, ERROR_INVALID,
                          "'what' must be one of best, history, trials, modules, quarantine, runs, "
-                         "devices, events, jobs, served, portfolio");
+                         "devices, events, jobs, served, portfolio, fleet, fleet_rows");
     }
     if (strcmp(what, "jobs") == 0 || strcmp(what, "served") == 0) {
         served_send(c->parts); /* a list shows the writes that were sent before it */

@@ -364,6 +364,7 @@ static void put_confidence(struct wire_buf *b, const struct why *w)
         .kept_only = !family_of_problem(&w->bucket),
         .quarantined = w->has_answer &&
                        target_is_quarantined(w->listing.pending.d, NULL, &w->answer, &w->bucket),
+        .doubted = w->has_answer && target_is_doubted(w->listing.pending.d, &w->answer, &w->bucket),
         .now_s = time(NULL)};
     confidence_judge(&c, &e);
     wire_put_kv_str(b, "confidence", w->has_answer ? c.level : "none");

@@ -207,6 +207,23 @@ def test_with_trust_a_row_serves_at_once(host, known):
     assert one.status()["jobs"]["done"] == 0
 
 
+def test_the_word_of_one_host_is_a_doubt_and_of_two_a_fact(host, folder):
+    one, fleet = host(options=["--fleet-ms", "0"])
+    answer = one.call("get", problem=gemm(), budget=3)
+    key = answer["key"]
+    (variant,), = one.sql("SELECT variant FROM trial WHERE id = (SELECT trial FROM best)")
+    (driver,), = one.sql("SELECT driver FROM device")
+    fleet.do("bar", variant, key, driver or "-", 0)
+    why = eventually(lambda: (w := one.call("why", key=key))["doubts"] and w)
+    assert any("another host of the fleet" in d for d in why["doubts"]) and why["verdict"] == "tuned"
+    assert one.call("get", problem=gemm(), wait="cached") == answer
+    row, = one.connect().list("quarantine")
+    assert row["reason"] == "fleet: host-b: an illegal address" and one.status()["store"]["quarantined"] == 0
+    fleet.do("bar", variant, key, driver or "-", 2)
+    eventually(lambda: one.call("why", key=key)["verdict"] == "quarantined")
+    assert one.call("get", problem=gemm(), budget=3)["config"] != answer["config"]
+
+
 # ---- numbers of the fleet
 
 

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variants that other hosts of the fleet put into quarantine (fleet.h). Their reasons begin with
+ * FLEET_REASON, by which they differ from this host's rows. */
+#include <stdio.h>
+#include <string.h>
+
+#include "store/fleet.h"
+#include "store/inner.h"
+
+bool fleet_is_reason(const char *reason)
+{
+    return strncmp(reason, FLEET_REASON, strlen(FLEET_REASON)) == 0;
+}
+
+static int fleet_bar_variant(struct store *s, struct quarantine *q, struct error *err)
+{
+    struct quarantine known;
+    int r = rows_first(s, TABLE_QUARANTINE, &known, err, NULL,
+                       "WHERE class = ?1 AND driver = ?2 AND variant = ?3", "ttt", q->class,
+                       q->driver, q->variant);
+    if (r == 0 && !fleet_is_reason(known.reason)) {
+        return 0;
+    }
+    if (r == STORE_MISS) {
+        rows_number(s, TABLE_QUARANTINE, q);
+    } else {
+        q->id = known.id;
+    }
+    r = r < 0 ? r : rows_put(s, TABLE_QUARANTINE, ROW_UPDATE, q, err);
+    return r ? r : change_add(s, "quarantine", q->variant, err);
+}
+
+int store_fleet_bar(struct store *s, struct quarantine *q, const char *origin, struct error *err)
+{
+    char reason[sizeof(q->reason)];
+    memcpy(reason, q->reason, sizeof(reason));
+    snprintf(q->reason, sizeof(q->reason), FLEET_REASON "%.64s: %.240s", origin, reason);
+    int r = write_begin(s, err);
+    return r ? r : write_end(s, fleet_bar_variant(s, q, err), err);
+}
+
+int store_fleet_unbar(struct store *s, const struct quarantine *q, struct error *err)
+{
+    int64_t n = 0;
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    r = db_run(&s->db, &n, err,
+               "DELETE FROM quarantine WHERE class = ?1 AND driver = ?2 AND variant = ?3 AND"
+               " instr(reason, '" FLEET_REASON "') = 1",
+               "ttt", q->class, q->driver, q->variant);
+    r = r || n == 0 ? r : change_add(s, "quarantine", q->variant, err);
+    return write_end(s, r, err);
+}
+
+int store_fleet_barred(struct store *s, int64_t after, struct quarantine *out, uint32_t max,
+                       uint32_t *n, struct error *err)
+{
+    ROWS_AUTO rows = {0};
+    *n = 0;
+    int r = rows_begin(&rows, s, TABLE_QUARANTINE, err, NULL,
+                       "WHERE id > ?1 AND deaths > 0 AND instr(reason, '" FLEET_REASON "') <> 1"
+                       " ORDER BY id",
+                       "i", after);
+    while (r == 0 && *n < max && (r = rows_next(&rows, &out[*n], err)) == DB_ROW) {
+        ++*n;
+        r = 0;
+    }
+    return r;
+}
