@@ -58,7 +58,8 @@ static const char *no_counterpart(const json_t *best)
     if (!aiter_csv_takes(best) && strcmp(in, "bf16") != 0 && strcmp(in, "fp16") != 0) {
         return "the format's GEMMs have operands of 16 bits, or of fp8 in blocks";
     }
-    if (strcmp(source, "tuned") != 0 && strcmp(source, "manual") != 0) {
+    const bool is_confirmed = strcmp(source, "fleet") == 0 && field_int(best, "trial") > 0;
+    if (strcmp(source, "tuned") != 0 && strcmp(source, "manual") != 0 && !is_confirmed) {
         return strcmp(source, "partial") == 0 ? "it comes from a restricted search"
                                               : "it was not measured here";
     }

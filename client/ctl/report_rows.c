@@ -72,7 +72,9 @@ static void report_count_stamp(struct report *r, const json_t *row)
                                field_text(row, "target"));
     char *id = target ? text_format("%s %s", target, stamp) : NULL;
     const json_t *newest = target ? json_object_get(r->newest, target) : NULL;
-    const bool is_measured = strcmp(field_text(row, "source"), "imported") != 0;
+    const char *source = field_text(row, "source");
+    const bool is_measured = strcmp(source, "imported") != 0 &&
+                             (strcmp(source, "fleet") != 0 || field_int(row, "trial") > 0);
     if (id && is_measured &&
         (!newest || field_int(row, "generation") > field_int(newest, "generation"))) {
         json_object_set_new(r->newest, target,

@@ -348,7 +348,8 @@ static int check_trust(struct daemon *d, const struct best *b, const struct prob
                          class_);
     }
     if (family_of_problem(bucket) && strcmp(b->source, "tuned") != 0 &&
-        strcmp(b->source, "manual") != 0 && strcmp(b->source, "trusted") != 0) {
+        strcmp(b->source, "manual") != 0 && strcmp(b->source, "trusted") != 0 &&
+        (strcmp(b->source, "fleet") != 0 || best_is_candidate(b))) {
         return error_set(err, ERROR_CONFLICT,
                          "the row (source %s) answered no query in its database: import it "
                          "without trust, as a hint",
