@@ -112,6 +112,17 @@ class Clocks:
         return {"every_ms": 500, "fields": CLOCKS, "rows": [r for r in rows if len(r) == len(CLOCKS)]}
 
 
+def round_times(path, digits):
+    """Rounds all times to so many digits: a smaller file, where samples scatter by more than the last digit."""
+    lines = []
+    for record in map(json.loads, path.read_text().splitlines()):
+        for field in record.keys() & {"times", "blocks"}:
+            record[field] = [[round(t, digits - len(str(t))) if t >= 10 ** digits else t for t in samples]
+                             if isinstance(samples, list) else samples for samples in record[field]]
+        lines.append(json.dumps(record, separators=(",", ":")) + "\n")
+    path.write_text("".join(lines))
+
+
 def record(options, key, cache, seconds, patience):
     """Records a key's landscape. Returns its file; None: failed."""
     name, problem = key
@@ -138,6 +149,8 @@ def record(options, key, cache, seconds, patience):
     print(f"{name}: {words.removeprefix(f'{path}: ')} ({time.monotonic() - began:.1f} s in all)", flush=True)
     if code:
         return None
+    if options.digits:
+        round_times(path, options.digits)
     if watched:
         with path.open("a") as f:
             f.write(json.dumps({"clocks": watched}, separators=(",", ":")) + "\n")
@@ -178,6 +191,7 @@ def main():
     parser.add_argument("--variants", type=int, default=250, help="of a key, at least")
     parser.add_argument("--settings", type=int, default=0, help="of a variant, at most; 0: all")
     parser.add_argument("--finals", type=int, default=50)
+    parser.add_argument("--digits", type=int, help="of a time; default: all")
     parser.add_argument("--note", default="tests/gpu/record_landscapes.py")
     parser.add_argument("--cache-dir", type=pathlib.Path, help="a temporary one by default")
     options = parser.parse_args()
