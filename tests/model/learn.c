@@ -130,11 +130,11 @@ void lectures_close(struct lectures *l)
     *l = (struct lectures){.n = 0};
 }
 
-/* ---- one subject's normal equations -------------------------------------------------------------
+/* ---- one mode's normal equations -------------------------------------------------------------
  */
 
 struct equations {
-    int subject;                   /* of hopper_subject_of() */
+    enum gemm_mode mode;
     uint32_t n;                    /* traits that were seen */
     uint16_t place[HOPPER_TRAITS]; /* [trait]: number of the trait among those seen, from 1; 0: not
                                       seen */
@@ -153,7 +153,7 @@ static void weigh(const struct lecture *l, double weight[], double error[])
 {
     double best = INFINITY, first = INFINITY, sum = 0;
     for (uint32_t i = 0; i < l->n; i++) {
-        const double us = hopper_time(&l->facts, &l->tiles[i], hopper_constants_of(&l->tiles[i]));
+        const double us = hopper_time(&l->facts, &l->tiles[i], hopper_fitted);
         error[i] = us;
         best = fmin(best, l->us[i]);
         first = fmin(first, us);
@@ -255,7 +255,7 @@ static bool is_of(const struct lecture *l, const char *weights)
 
 static bool attends(const struct equations *q, const struct lecture *l, const char *without)
 {
-    return hopper_subject_of(&l->facts, &l->tiles[0]) == q->subject && !is_of(l, without);
+    return l->facts.v.mode == q->mode && !is_of(l, without);
 }
 
 static void find_traits(struct equations *q, const struct lectures *l, const char *without)
@@ -274,10 +274,10 @@ static void find_traits(struct equations *q, const struct lectures *l, const cha
     }
 }
 
-static bool learn_subject(const struct lectures *l, const char *without, int subject,
-                          struct hopper_corrections *out)
+static bool learn_mode(const struct lectures *l, const char *without, enum gemm_mode mode,
+                       struct hopper_corrections *out)
 {
-    struct equations q = {.subject = subject};
+    struct equations q = {.mode = mode};
     find_traits(&q, l, without);
     const uint32_t width = unknowns(&q);
     q.a = calloc((size_t)width * width + 1, sizeof(*q.a));
@@ -297,7 +297,7 @@ static bool learn_subject(const struct lectures *l, const char *without, int sub
     }
     for (uint32_t t = 0; good && t < HOPPER_TRAITS; t++) {
         for (uint32_t i = 0; q.place[t] && i < HOPPER_ASPECTS; i++) {
-            out->by[subject][t][i] = (float)q.b[(q.place[t] - 1u) * HOPPER_ASPECTS + i];
+            out->by[mode][t][i] = (float)q.b[(q.place[t] - 1u) * HOPPER_ASPECTS + i];
         }
     }
     free(q.a);
@@ -312,8 +312,8 @@ bool learn(const struct lectures *l, const char *without, struct hopper_correcti
 {
     bool good = true;
     memset(out, 0, sizeof(*out));
-    for (int subject = 0; good && subject < HOPPER_SUBJECTS; subject++) {
-        good = learn_subject(l, without, subject, out);
+    for (int mode = 0; good && mode < HOPPER_MODES; mode++) {
+        good = learn_mode(l, without, (enum gemm_mode)mode, out);
     }
     return good;
 }

@@ -31,7 +31,7 @@ bool lectures_add(struct lectures *l, const char *folder);
 void lectures_close(struct lectures *l);
 
 /* Learns from all landscapes, except landscapes of the language model `without` (NULL: none), for
- * the constants hopper_fitted and hopper_fp8_fitted. False: no memory. */
+ * the constants hopper_fitted. False: no memory. */
 bool learn(const struct lectures *l, const char *without, struct hopper_corrections *out);
 
 #endif

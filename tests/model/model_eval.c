@@ -204,11 +204,14 @@ static bool hold_others(const char *names, bool held[FIT_CONSTANTS])
     return true;
 }
 
-/* Fits without --only: holds the constants that only tiles with scales have. */
-static void hold_promotion(struct hopper_constants *c, bool held[FIT_CONSTANTS])
+/* Holds the constants that only measurements with fp8 operands show. */
+static void hold_fp8(struct hopper_constants *c, bool held[FIT_CONSTANTS])
 {
+    static const char *const begins[] = {"promote", "added", "sums_columns", "sums_groups"};
     for (int i = 0; i < FIT_CONSTANTS; i++) {
-        held[i] = strncmp(fit_constants[i].name, "promote", strlen("promote")) == 0;
+        for (size_t k = 0; k < sizeof(begins) / sizeof(begins[0]); k++) {
+            held[i] |= strncmp(fit_constants[i].name, begins[k], strlen(begins[k])) == 0;
+        }
         ((double *)c)[i] = held[i] ? ((const double *)&hopper_h200)[i] : ((double *)c)[i];
     }
 }
@@ -231,7 +234,7 @@ static int fit_to(const char *path, const char *only, bool fp8)
     } else {
         fit_start(&c);
         if (!fp8) {
-            hold_promotion(&c, held);
+            hold_fp8(&c, held);
         }
     }
     const double loss = fit(sets, n_sets, NULL, held, &c);

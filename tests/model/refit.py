@@ -12,10 +12,9 @@ FILEs the committed measurements are fitted again:
 - h200_deferred.json.xz: 4096 tokens, with schedule=deferred; h200_clusters.json.xz: with cluster_shape_mn=2x1.
 Writes kernels/families/grouped_gemm/hopper/model/constants.h; the same measurements give the same
 constants. A new constant is a line in that file, with any value. Then the model's errors are learnt
-from build/tests/data/landscapes, landscapes_fresh and landscapes_fp8, into corrections_h200.txt beside the
-constants (learn.h).
+from build/tests/data/landscapes and landscapes_fresh, into corrections_h200.txt beside the constants (learn.h).
 
---fp8 fits the values for fp8 operands to build/tests/data/landscapes_fp8, and no others.
+--fp8 fits the values for fp8 operands to build/tests/data/landscapes_fp8, and no others. They have no corrections.
 
 --leave-out also fits to all problems but one language model's, for each in turn, and judges by that one's
 problems, which takes minutes; these constants go to tests/model/h200_left_out.txt. --only fits some
@@ -35,7 +34,7 @@ OTHER_SCHEDULES = ("h200_staggered.json", "h200_deferred.json", "h200_clusters.j
 # Constants that the kernels for fp8 operands show; they have no other schedules and no copies.
 FP8 = ("setup_us flops_us load_us shared_weights gather_us latency_us shared_us store_us piece_us tile_us tile_sums exposed "
        "direct_store alone split_us sums_us skipping hbm hbm_write write_narrow narrow_sums starved hbm_round sm_round "
-       "cut_round cut_share dynamic_us dynamic_apart apart l2_part uneven sorted promote promote_swapped promote_lines "
+       "cut_round cut_share dynamic_us dynamic_apart apart l2_part uneven sorted added added_direct added_alone sums_columns sums_groups promote promote_swapped promote_lines "
        "promote_beside").replace(" ", ",")
 LEFT_OUT = HERE / "h200_left_out.txt"  # constants for tests/search
 CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper/model/constants.h"
@@ -91,14 +90,13 @@ def main():
         packed = lzma.compress(measured.read_bytes(), preset=9 | lzma.PRESET_EXTREME)
         (HERE / f"{MEASURED}.xz").write_bytes(packed)
     run("ninja", "-C", args.build, "-j2", "tests/model/model_eval")
-    landscapes = args.build / "tests/data"
+    data = args.build / "tests/data"
     if args.fp8:
-        fit_fp8(args, landscapes / "landscapes_fp8")
-    else:
-        fit(args, measured, landscapes / "landscapes")
+        fit_fp8(args, data / "landscapes_fp8")
+        return
+    fit(args, measured, data / "landscapes")
     run("ninja", "-C", args.build, "-j2", "tests/model/teach")
-    run(args.build / "tests/model/teach", CORRECTIONS,
-        *(landscapes / name for name in ("landscapes", "landscapes_fresh", "landscapes_fp8")))
+    run(args.build / "tests/model/teach", CORRECTIONS, data / "landscapes", data / "landscapes_fresh")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Learns the errors of the analytic model of the targets "hopper" and "hopper_fp8" from recorded
- * landscapes.
+ * Learns the errors of the analytic model of the target "hopper" from recorded landscapes.
  *
  *   teach OUT FOLDER...
  *       writes OUT (hopper/model/corrections_h200.txt) from all landscapes in the FOLDERs, with the
@@ -16,27 +15,18 @@
 static const char *const head =
     "# SPDX-License-Identifier: Apache-2.0\n"
     "# Written by tests/model/refit.py from landscapes recorded on an NVIDIA H200: change those.\n"
-    "# A subject, and its traits as number:always,rows,weight in hundred-thousandths: model.h\n"
+    "# A mode, and its traits as number:always,rows,weight in hundred-thousandths: model.h\n"
     "# says what a trait and its three aspects are.\n";
 enum { LINE_MOST = 100 };
 
 static struct hopper_corrections lessons;
 
-static const char *const subjects[HOPPER_SUBJECTS] = {
-    [GEMM_FORWARD] = "forward",
-    [GEMM_DX] = "dX",
-    [GEMM_DW] = "dW",
-    [HOPPER_FP8_ROWS] = "fp8_rows",
-    [HOPPER_FP8_DENSE] = "fp8_dense",
-    [HOPPER_FP8_SUMS] = "fp8_sums",
-};
-
-static void write_subject(FILE *f, int subject)
+static void write_mode(FILE *f, int mode)
 {
-    const char *name = subjects[subject];
+    const char *name = gemm_mode_name((enum gemm_mode)mode);
     int column = 0;
     for (uint32_t t = 0; t < HOPPER_TRAITS; t++) {
-        const float *by = lessons.by[subject][t];
+        const float *by = lessons.by[mode][t];
         const long always = lroundf(by[0] * 1e5f), rows = lroundf(by[1] * 1e5f),
                    weight = lroundf(by[2] * 1e5f);
         char cell[64];
@@ -61,8 +51,8 @@ static int write_all(const char *path)
         return 1;
     }
     fputs(head, f);
-    for (int subject = 0; subject < HOPPER_SUBJECTS; subject++) {
-        write_subject(f, subject);
+    for (int mode = 0; mode < HOPPER_MODES; mode++) {
+        write_mode(f, mode);
     }
     return fclose(f) ? 1 : 0;
 }

@@ -235,15 +235,13 @@ static void test_committed(void **state)
 {
     (void)state;
     assert_true(learn(&lectures, NULL, &lessons));
-    for (int subject = 0; subject < HOPPER_SUBJECTS; subject++) {
+    for (int mode = 0; mode < HOPPER_MODES; mode++) {
         for (uint32_t t = 0; t < HOPPER_TRAITS; t++) {
             for (int a = 0; a < HOPPER_ASPECTS; a++) {
-                float now = lessons.by[subject][t][a],
-                      then = hopper_corrections_h200.by[subject][t][a];
+                float now = lessons.by[mode][t][a], then = hopper_corrections_h200.by[mode][t][a];
                 if (fabsf(now - then) > 1e-4f) {
-                    fail_msg(
-                        "trait %u of subject %d: %g, committed is %g: run tests/model/refit.py", t,
-                        subject, (double)now, (double)then);
+                    fail_msg("trait %u of mode %d: %g, committed is %g: run tests/model/refit.py",
+                             t, mode, (double)now, (double)then);
                 }
             }
         }

@@ -44,11 +44,6 @@ double key_truth(const struct landscape *l, const struct record *config);
  * model also learns corrections, except from those of the key's language model. False: the file
  * lacks constants for the key. */
 bool key_use_constants(const struct mapped_key *k, const char *path, const struct lectures *l);
-/* From now on the time model uses the committed constants, and corrections learnt from the
- * landscapes `l`, except from those of the key's weights: all of its language model; for
- * dense-NxK-... those of N x K. False: no memory. */
-bool key_leave_out(const struct mapped_key *k, const struct lectures *l);
-
 /* Searches a key by a strategy, once for each seed; by `exhaustive` once. With `warm` also by
  * `ranked` with everything compiled, and by `ranked` again after each search by `ranked`, with
  * other noise. */

@@ -23,7 +23,7 @@
  * - --constants: the model's constants, fitted without the problems of each key's language model
  *   (model_eval --leave-out --write);
  * - --teachers: further landscapes from which the model learns corrections (tests/model/learn.h),
- *   except those of the key's language model. Without --constants the committed constants count;
+ *   except those of the key's language model;
  * - --check: exit 1 unless ranked's regret over all keys has at most this median and 95th
  *   percentile, each key's cost is at most COST, and winners of a key differ by at most SPREAD, all
  *   in per cent.
@@ -70,10 +70,7 @@ static void search_key(const struct options *o, struct mapped_key *k)
 
 static bool use_constants(const struct options *o, const struct mapped_key *k)
 {
-    if (!o->constants) {
-        return o->lectures.n == 0 || key_leave_out(k, &o->lectures);
-    }
-    bool good = key_use_constants(k, o->constants, &o->lectures);
+    bool good = !o->constants || key_use_constants(k, o->constants, &o->lectures);
     if (!good) {
         fprintf(stderr, "%s: %s has no constants fitted without it\n", k->name, o->constants);
     }

@@ -54,6 +54,7 @@ double fp8_predict(const struct problem *p, const struct record *config,
                    const struct device_info *info, const struct workload *w);
 void fp8_predict_space(const struct problem *p, const struct device_info *info,
                        const struct workload *w, const struct space *s, double us[]);
+double fp8_effort(const struct problem *p, const struct record *config);
 /* The facts of a problem's twin, as hopper_facts_init() (hopper/model/model.h). */
 void fp8_facts_init(struct hopper_facts *f, const struct problem *p, const struct device_info *info,
                     const struct workload *w);

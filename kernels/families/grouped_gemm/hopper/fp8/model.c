@@ -63,45 +63,91 @@ void fp8_predict_space(const struct problem *p, const struct device_info *info,
     }
 }
 
+/* Relative compile times of recorded variants: kernels with swap_ab are unrolled for each width of
+ * a cut tile. */
+double fp8_effort(const struct problem *p, const struct record *config)
+{
+    struct gemm v;
+    struct hopper_tile t;
+    gemm_view(p, &v);
+    fp8_tile_make(&v, config, &t);
+    if (t.swap_ab) {
+        return (0.7 + 0.0065 * t.c) * (hopper_sharers(&t) > 1 ? 1.1 : 1);
+    }
+    return 0.5 + 0.4 * t.r * t.c / (256 * 128);
+}
+
 /* ---- the default ----------------------------------------------------------------------------- */
 
-/* r, c: rows and columns of the output in a tile. */
-static const struct {
+/* r, c: rows and columns of the output in a tile. Those that cover the best configs of recorded
+ * landscapes, the most useful first; split sums for devices with more SMs; the smallest tile, which
+ * always fits. */
+struct fp8_default {
     int r, c, warps, stages, staging, split;
-    bool swap, pair;
-} defaults[] = {
-    {128, 256, 12, 4, 1, 1, true, true}, {128, 256, 12, 4, 1, 1, true},
-    {192, 128, 12, 4, 1, 1, true},       {160, 128, 12, 5, 1, 1, true},
-    {96, 256, 12, 5, 1, 1, true},        {64, 128, 8, 7, 1, 1, true},
-    {256, 128, 12, 4, 1, 1, false},      {256, 128, 12, 3, 2, 1, false},
-    {128, 192, 12, 5, 1, 1, false},      {128, 192, 12, 4, 2, 1, false},
-    {128, 192, 12, 3, 1, 1, false},      {128, 128, 12, 5, 2, 1, false},
-    {128, 128, 12, 4, 1, 1, false},      {64, 192, 8, 6, 1, 1, false},
-    {64, 128, 8, 8, 1, 1, false},        {64, 128, 8, 6, 1, 2, false},
-    {64, 128, 8, 6, 1, 4, false},        {64, 64, 8, 8, 1, 1, false},
-    {64, 64, 8, 8, 1, 4, false},
+    bool swap, skip, dynamic, tma_store;
 };
-enum { DEFAULTS = sizeof(defaults) / sizeof(defaults[0]) };
 
-static void put_default(const struct gemm *v, int i, bool skip, int group, struct record *config)
+static const struct fp8_default of_rows[] = {
+    {128, 192, 12, 5, 1, 1, .skip = true},
+    {64, 64, 8, 8, 1, 1},
+    {256, 128, 12, 4, 1, 1, .skip = true},
+    {64, 128, 8, 7, 1, 1},
+    {64, 64, 8, 7, 1, 4},
+    {128, 192, 12, 3, 2, 1, .tma_store = true},
+    {160, 128, 12, 5, 1, 1, .swap = true, .tma_store = true},
+    {128, 192, 12, 4, 2, 1, .skip = true, .dynamic = true, .tma_store = true},
+    {256, 128, 12, 4, 1, 1, .skip = true, .dynamic = true, .tma_store = true},
+    {128, 128, 12, 6, 1, 1, .skip = true, .dynamic = true, .tma_store = true},
+    {256, 128, 12, 3, 1, 1},
+    {64, 192, 8, 6, 1, 1, .dynamic = true},
+    {128, 192, 12, 5, 1, 1, .tma_store = true},
+    {128, 128, 12, 5, 2, 1, .tma_store = true},
+    {128, 128, 12, 5, 1, 1, .tma_store = true},
+    {256, 128, 12, 3, 1, 1, .skip = true, .dynamic = true, .tma_store = true},
+    {128, 192, 12, 4, 2, 1, .tma_store = true},
+    {256, 128, 12, 4, 1, 1},
+    {128, 256, 12, 4, 2, 1, .swap = true, .dynamic = true, .tma_store = true},
+    {96, 256, 12, 4, 1, 1, .swap = true, .dynamic = true},
+    {64, 64, 8, 7, 1, 2},
+    {64, 128, 8, 8, 1, 2},
+    {64, 64, 8, 7, 1, 8},
+    {64, 64, 8, 2, 1, 1},
+};
+static const struct fp8_default of_sums[] = {
+    {256, 128, 12, 3, 2, 1, .tma_store = true},
+    {64, 128, 8, 8, 1, 1, .tma_store = true},
+    {128, 192, 12, 3, 2, 1, .tma_store = true},
+    {64, 192, 8, 5, 1, 1, .tma_store = true},
+    {128, 64, 12, 7, 1, 1},
+    {64, 64, 8, 8, 2, 1, .tma_store = true},
+    {64, 128, 8, 7, 2, 1, .tma_store = true},
+    {128, 192, 12, 4, 2, 1, .tma_store = true},
+    {64, 64, 8, 2, 1, 1, .tma_store = true},
+};
+enum {
+    ROWS_DEFAULTS = sizeof(of_rows) / sizeof(of_rows[0]),
+    SUMS_DEFAULTS = sizeof(of_sums) / sizeof(of_sums[0]),
+};
+
+static void put_default(const struct gemm *v, const struct fp8_default *d, struct record *config)
 {
-    const int size[GEMM_ROLES] = {defaults[i].r, defaults[i].c, FP8_DEPTH};
-    const bool dw = v->mode == GEMM_DW, tma = !v->scatter && defaults[i].split == 1;
+    const int size[GEMM_ROLES] = {d->r, d->c, FP8_DEPTH};
+    const bool tma = !v->scatter && d->tma_store;
     record_init(config);
     for (int b = 0; b < GEMM_ROLES; b++) {
         record_put_int(config, gemm_block_names[b], size[gemm_roles[v->mode][b]]);
     }
-    record_put_int(config, "num_warps", defaults[i].warps);
+    record_put_int(config, "num_warps", d->warps);
     record_put_text(config, "schedule", "cooperative");
-    record_put_int(config, "num_stages", defaults[i].stages);
-    record_put_int(config, "staging_buffers", tma ? defaults[i].staging : 1);
-    record_put_bool(config, "skip_rows", skip && !dw && !defaults[i].swap && defaults[i].r > 64);
+    record_put_int(config, "num_stages", d->stages);
+    record_put_int(config, "staging_buffers", tma ? d->staging : 1);
+    record_put_bool(config, "skip_rows", d->skip);
     record_put_bool(config, "use_tma_store", tma);
-    if (!dw) {
-        record_put_text(config, "tile_scheduler", "static");
-        record_put_int(config, "NUM_KSPLIT", defaults[i].split);
-        record_put_bool(config, "swap_ab", defaults[i].swap);
-        record_put_text(config, "cluster_shape_mn", defaults[i].pair ? "2x1" : "1x1");
+    if (v->mode != GEMM_DW) {
+        record_put_text(config, "tile_scheduler", d->dynamic ? "dynamic" : "static");
+        record_put_int(config, "NUM_KSPLIT", d->split);
+        record_put_bool(config, "swap_ab", d->swap);
+        record_put_text(config, "cluster_shape_mn", "1x1");
         record_put_bool(config, "use_tma_load_w", true);
     }
     if (v->mode != GEMM_DX) {
@@ -110,11 +156,39 @@ static void put_default(const struct gemm *v, int i, bool skip, int group, struc
     if (v->mode != GEMM_FORWARD) {
         record_put_bool(config, "use_tma_load_dy", !v->gather_dy);
     }
-    record_put_int(config, "GROUP_SIZE_M", group);
-    record_put_text(config, "raster", "rows");
-    if (dw) {
-        record_put_text(config, "expert_order", "index");
+}
+
+static void fp8_put_run_time(const struct gemm *v, const struct hopper_tile *t,
+                             struct record *config)
+{
+    record_put_int(config, "GROUP_SIZE_M", t->group);
+    record_put_text(config, "raster", t->raster_columns ? "columns" : "rows");
+    if (v->mode == GEMM_DW) {
+        record_put_text(config, "expert_order", t->sort_experts ? "size" : "index");
     }
+}
+
+/* Puts the run-time settings that the model expects to be fastest into the tile and its config.
+ * Returns the expected time. */
+static double fp8_choose_run_time(const struct gemm *v, const struct hopper_facts *f,
+                                  struct hopper_tile *t, struct record *config)
+{
+    static const int groups[] = {1, 4, 8, 16};
+    const int orders = v->mode == GEMM_DW && v->experts <= HOPPER_SORT_MAX ? 2 : 1;
+    struct hopper_tile one = *t;
+    double best = INFINITY;
+    for (int i = 0; i < 8 * orders; i++) {
+        one.group = groups[i % 4];
+        one.raster_columns = i & 4;
+        one.sort_experts = i & 8;
+        const double us = hopper_expected(f, &one);
+        if (us < best) {
+            best = us;
+            *t = one;
+        }
+    }
+    fp8_put_run_time(v, t, config);
+    return best;
 }
 
 int fp8_choose(const struct problem *p, const struct device_info *info, struct record *config,
@@ -126,16 +200,18 @@ int fp8_choose(const struct problem *p, const struct device_info *info, struct r
     double best = INFINITY;
     gemm_view(p, &v);
     fp8_facts_init(&f, p, info, NULL);
-    for (int i = 0; i < 4 * DEFAULTS; i++) {
+    const struct fp8_default *defaults = v.mode == GEMM_DW ? of_sums : of_rows;
+    const int n = v.mode == GEMM_DW ? SUMS_DEFAULTS : ROWS_DEFAULTS;
+    for (int i = 0; i < n; i++) {
         struct record one;
         struct hopper_tile t;
-        put_default(&v, i / 4, i & 1, i & 2 ? 8 : 1, &one);
-        if ((defaults[i / 4].swap && v.mode == GEMM_DW) ||
-            (defaults[i / 4].pair && !hopper_pair_pays(&v)) || fp8_check(p, &one, info, &why)) {
+        put_default(&v, &defaults[i], &one);
+        fp8_tile_make(&v, &one, &t);
+        fp8_put_run_time(&v, &t, &one);
+        if (fp8_check(p, &one, info, &why)) {
             continue;
         }
-        fp8_tile_make(&v, &one, &t);
-        const double us = hopper_expected(&f, &t);
+        const double us = fp8_choose_run_time(&v, &f, &t, &one);
         if (us < best) {
             best = us;
             record_copy(config, &one);

@@ -18,7 +18,6 @@ enum {
     WALKS = 10, /* GROUP_SIZE_M 1, 2, 4, 8, 16 and more, in either direction */
     FLAG = 2,
     STORES = 4, /* dW: stores of one slab or two; output rows aligned to 256 bytes or not */
-    SPLITS = 4, /* fp8: NUM_KSPLIT 1, 2, 4, 8 */
 };
 
 static const double ROWS_LEAST = 16,
@@ -68,23 +67,6 @@ static uint32_t traits_join_values(uint32_t a, uint32_t size_a, uint32_t b, uint
     return a < size_a && b < size_b ? a * size_b + b : size_a * size_b;
 }
 
-/* Traits that only recorded tiles with scales have. */
-static void traits_put_scaled(struct traits *x, const struct hopper_tile *t, uint32_t shape)
-{
-    const bool scaled = t->scales != HOPPER_NO_SCALES;
-    uint32_t split = 0;
-    for (int k = t->ksplit; k > 1; k /= 2) {
-        split++;
-    }
-    traits_put_value(x, SPLITS, scaled ? split : SPLITS);
-    traits_put_value(x, SHAPES * SPLITS,
-                     scaled ? traits_join_values(shape, SHAPES, split, SPLITS) : SHAPES * SPLITS);
-    traits_put_value(x, FLAG, scaled ? hopper_sharers(t) > 1 : FLAG);
-    traits_put_value(x, FLAG * SHAPES,
-                     scaled ? traits_join_values(hopper_sharers(t) > 1, FLAG, shape, SHAPES)
-                            : FLAG * SHAPES);
-}
-
 uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t,
                        uint16_t out[HOPPER_TRAITS_MOST])
 {
@@ -128,18 +110,7 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     traits_put_value(&x, SHAPES * TEAMS * FLAG,
                      straddles ? traits_join_values(tile, SHAPES * TEAMS, t->gather, FLAG)
                                : SHAPES * TEAMS * FLAG);
-    traits_put_scaled(&x, t, shape);
     return x.n;
-}
-
-int hopper_subject_of(const struct hopper_facts *f, const struct hopper_tile *t)
-{
-    if (t->scales == HOPPER_NO_SCALES) {
-        return (int)f->v.mode;
-    }
-    return f->v.mode == GEMM_DW ? HOPPER_FP8_SUMS
-           : f->v.experts == 1  ? HOPPER_FP8_DENSE
-                                : HOPPER_FP8_ROWS;
 }
 
 static double corrections_clamp(double v, double least, double most)
@@ -160,14 +131,15 @@ void hopper_aspects(const struct hopper_facts *f, double out[HOPPER_ASPECTS])
     out[2] = corrections_clamp((log2(size) - 22) / 2, 0, 2.5);
 }
 
-/* hopper_time() already models the limits of products of more rows and of dense products, and errs
- * less than corrections learnt from few rows. Below ROWS_MOST hopper_time() errs more: in dW with
- * 1024 rows an expert, searches on an H100 looked at tiles that are 3 % slower. */
+/* Corrections learnt from recordings with fp8 operands made searches over other keys worse, so
+ * tiles with scales have none. hopper_time() already models the limits of products of more rows and
+ * of dense products, and errs less than corrections learnt from few rows. Below ROWS_MOST
+ * hopper_time() errs more: in dW with 1024 rows an expert, searches on an H100 looked at tiles that
+ * are 3 % slower. */
 static bool is_like_recorded(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     const double rows = rows_of_expert(f);
-    return t->scales ? t->scales != HOPPER_SCALE_ROWS
-                     : f->v.experts > 1 && rows >= ROWS_LEAST && rows <= ROWS_MOST;
+    return !t->scales && f->v.experts > 1 && rows >= ROWS_LEAST && rows <= ROWS_MOST;
 }
 
 double hopper_expected(const struct hopper_facts *f, const struct hopper_tile *t)
@@ -179,10 +151,9 @@ double hopper_expected(const struct hopper_facts *f, const struct hopper_tile *t
         return us;
     }
     const uint32_t n = hopper_traits(f, t, traits);
-    const int subject = hopper_subject_of(f, t);
     hopper_aspects(f, aspects);
     for (uint32_t i = 0; i < n; i++) {
-        const float *by = hopper_corrections_used->by[subject][traits[i]];
+        const float *by = hopper_corrections_used->by[f->v.mode][traits[i]];
         for (int a = 0; a < HOPPER_ASPECTS; a++) {
             sum += by[a] * aspects[a];
         }

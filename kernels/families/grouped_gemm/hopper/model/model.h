@@ -78,34 +78,24 @@ void hopper_predict_space(const struct problem *p, const struct device_info *inf
  * traits of a config. Ridge regression on landscapes (tests/model/learn.c) found the terms. A trait
  * that was never recorded adds nothing.
  */
-
-/* Problems whose corrections are learnt together. The first three are modes of 16-bit operands. */
-enum hopper_subject {
-    HOPPER_FP8_ROWS = GEMM_DW + 1, /* fp8: forward and dX, which have the same kernels */
-    HOPPER_FP8_DENSE,              /* fp8: forward and dX of a single expert */
-    HOPPER_FP8_SUMS,               /* fp8: dW */
-    HOPPER_SUBJECTS,
-};
-
 enum {
-    HOPPER_TRAITS = 3072,    /* traits that a config could have */
-    HOPPER_TRAITS_MOST = 28, /* most traits of a config */
+    HOPPER_MODES = GEMM_DW + 1,
+    HOPPER_TRAITS = 2816,    /* traits that a config could have */
+    HOPPER_TRAITS_MOST = 24, /* most traits of a config */
     /* aspects of a problem: a constant, the rows of an expert, the size of an expert's weights */
     HOPPER_ASPECTS = 3,
 };
 
-/* By subject, trait and aspect: what the trait adds to a time's logarithm per unit of the aspect.
+/* By mode, trait and aspect: what the trait adds to a time's logarithm per unit of the aspect.
  */
 struct hopper_corrections {
-    float by[HOPPER_SUBJECTS][HOPPER_TRAITS][HOPPER_ASPECTS];
+    float by[HOPPER_MODES][HOPPER_TRAITS][HOPPER_ASPECTS];
 };
 extern const struct hopper_corrections hopper_corrections_h200; /* embedded corrections_h200.txt */
 /* The corrections of predictions: hopper_corrections_h200, except in tests. NULL: no
  * corrections. */
 extern const struct hopper_corrections *hopper_corrections_used;
 
-/* The subject of a tile's corrections (mode or enum hopper_subject). */
-int hopper_subject_of(const struct hopper_facts *f, const struct hopper_tile *t);
 /* Writes a config's traits to `out`; returns how many. */
 uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t,
                        uint16_t out[HOPPER_TRAITS_MOST]);

@@ -327,10 +327,18 @@ static double again_of(const struct timing *x, double row_tiles, double col_tile
                                 : timing_bytes_again(x, row_tiles, col_tiles, row_strip, col_strip);
 }
 
-static double timing_bytes_once(const struct hopper_facts *f, const struct hopper_tile *t,
-                                double write)
+/* A factor of the bytes of sums that are added to the output. */
+static double timing_added(const struct timing *x)
 {
-    const struct gemm *v = &f->v;
+    return x->c->added * (x->t->tma_store ? 1 : x->c->added_direct) *
+           (x->t->consumers > 1 ? 1 : x->c->added_alone);
+}
+
+static double timing_bytes_once(const struct timing *x, double write)
+{
+    const struct gemm *v = &x->f->v;
+    const struct hopper_facts *f = x->f;
+    const struct hopper_tile *t = x->t;
     const double in = (double)dtype_size(v->in), out = (double)dtype_size(v->out) * write;
     const double m = (double)v->m, n = (double)v->n, k = (double)v->k;
     const double x_rows = t->permute_copy && v->gather_x ? m : (double)v->x_rows;
@@ -341,7 +349,7 @@ static double timing_bytes_once(const struct hopper_facts *f, const struct hoppe
         return in * (m * n + f->active * n * k) + out * m * k;
     default:
         return in * (m * n + x_rows * k) +
-               out * (double)v->experts * n * k * (v->accumulate ? 2 : 1);
+               out * (double)v->experts * n * k * (v->accumulate ? 2 * timing_added(x) : 1);
     }
 }
 
@@ -374,8 +382,7 @@ static double timing_bytes_moved(const struct timing *x, const struct load *l)
     const double more = v->mode == GEMM_DW ? x->c->narrow_sums : x->c->write_narrow;
     const double direct = v->mode == GEMM_DW && !x->t->tma_store ? x->c->write_direct : 1;
     const double wide = x->t->store_slabs > 1 ? x->c->write_wide : 1;
-    double bytes =
-        timing_bytes_once(f, x->t, direct * wide * x->c->hbm_write * (1 + more * narrow));
+    double bytes = timing_bytes_once(x, direct * wide * x->c->hbm_write * (1 + more * narrow));
     if (v->mode != GEMM_DW) {
         bytes += timing_bytes_apart(x, l, cols, (double)(v->mode == GEMM_FORWARD ? v->k : v->n));
     }
@@ -458,6 +465,7 @@ static double seen_factor(const struct hopper_facts *f, const struct hopper_tile
     if (f->v.mode == GEMM_DW) {
         factor *= t->loaders > 1 && !t->gather ? c->loaders : 1;
         factor *= reads_ahead(f, t) ? c->ahead : 1;
+        factor *= t->raster_columns ? c->sums_columns : t->group > 1 ? c->sums_groups : 1;
     }
     return factor;
 }
