@@ -118,11 +118,13 @@ bool ranked_all_are_begun(const struct ranked_search *s)
     return s->stage != SEEDS && effort_left(s) < LEAST;
 }
 
-/* How many configs may still be measured: three for each variant of the compile effort, or a share
- * of the space when that is less. */
+/* How many configs may still be measured: three for each variant of the compile effort, or, unless
+ * the space is small, a share of the space when that is less. */
 static uint32_t configs_left(const struct ranked_search *s)
 {
-    double share = fmax(CONFIGS_SHARE * s->base.n, CONFIGS_LEAST);
+    double share = s->grid->n_variants < GRID_SMALL
+                       ? INFINITY
+                       : fmax(CONFIGS_SHARE * s->base.n, CONFIGS_LEAST);
     uint32_t most = (uint32_t)fmin(CONFIGS_OF_TWO * s->variants / 2, share);
     return s->variants == 0 ? UINT32_MAX : most - ranked_least(most, s->n_known + s->base.out);
 }

@@ -31,6 +31,7 @@
  * has the number of a value for each parameter. */
 
 #define GRID_NONE UINT32_MAX
+enum { GRID_SMALL = 256 }; /* a space of fewer variants is small */
 
 struct grid {
     const struct space *space; /* borrowed */
