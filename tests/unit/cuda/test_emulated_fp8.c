@@ -582,6 +582,18 @@ static const struct {
     {"scales", {"t->first / TILE_D", "0"}, 13, false},
     {"producer", {"from = RANK * half", "from = 0"}, 26, false},
     {"scheduler", {"(u32)size + 127) / 128 * 64", "(u32)size + 63) / 64 * 32"}, 16, false},
+    {"scheduler", {"return (p->depth + TILE_D - 1)", "return p->depth"}, 3, false},
+    {"epilogue",
+     {"add_3d(&p->out,", "add_3d(&p->out, buffer, c, r, t->expert);\nif (add) add_3d(&p->out,"},
+     13,
+     false},
+    {"epilogue", /* weights a sum that is not rounded */
+     {"round_pair(d[q * 8 + i * 2], d[q * 8 + i * 2 + 1])",
+      "round_pair(d[q * 8 + i * 2] * bits_float(weight[i & 1] << 16),\n"
+      "d[q * 8 + i * 2 + 1] * bits_float(weight[i & 1] << 16))",
+      "v[i] = multiply_pair(v[i], weight[i & 1]);", ";"},
+     7,
+     false},
 };
 
 /* Copies a part of the template with a fault to `folder`. */
