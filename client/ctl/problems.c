@@ -83,7 +83,9 @@ static const struct argp_option options[] = {
      "--experts",
      0},
     {"op", KEY_FIRST + PROBLEM_OP, "OP", 0,
-     "grouped_gemm (default), gemm, gemm_a8w8_blockscale, quantise, custom:<name>", 0},
+     "grouped_gemm (default), another op or alias (the message about an unknown op lists all), or "
+     "custom:<name>",
+     0},
     {"shapes", KEY_FIRST + PROBLEM_SHAPES, "FILE", 0,
      "a CSV file with columns model,layer,tokens,mode,experts,topk,M,N,K; --model, --layer, "
      "--tokens and --mode then choose rows; or a list of shapes of TunableOp or aiter",
