@@ -163,11 +163,12 @@ DEVICE double weight_scale(struct reference_params *p, ref_int expert, ref_int n
                        least(p->k, c0 + 128));
 }
 
-DEVICE double row_scale(struct reference_params *p, ref_int row, ref_int block)
+/* The block of the row that `column` lies in. A single call of block_scale, which is inlined: two
+ * would spill registers. */
+DEVICE double row_scale(struct reference_params *p, ref_int row, ref_int column)
 {
-    if (p->mode == REF_WHOLE_ROWS)
-        return block_scale(p, row, row + 1, 0, p->k);
-    return block_scale(p, row, row + 1, block * 128, least(p->k, block * 128 + 128));
+    const ref_int width = p->mode == REF_WHOLE_ROWS ? p->k : 128, begin = column / width * width;
+    return block_scale(p, row, row + 1, begin, least(p->k, begin + width));
 }
 
 DEVICE double column_scale(struct reference_params *p, ref_int block, ref_int column)
@@ -184,7 +185,7 @@ DEVICE unsigned byte_of_q(struct reference_params *p, ref_int at)
     const ref_int row = at / p->k, c = at % p->k, n = p->padded;
     return quantised(p, row, c,
                      p->mode == REF_WEIGHTS ? weight_scale(p, row / n, row % n, c)
-                                            : row_scale(p, row, c / 128));
+                                            : row_scale(p, row, c));
 }
 
 DEVICE unsigned byte_of_q_t(struct reference_params *p, ref_int at)
@@ -206,7 +207,7 @@ DEVICE double scale_at(struct reference_params *p, ref_int at)
     const ref_int blocks = (p->k + 127) / 128, high = (p->padded + 127) / 128;
     if (p->mode == REF_WEIGHTS)
         return weight_scale(p, at / blocks / high, at / blocks % high * 128, at % blocks * 128);
-    return row_scale(p, at % p->m, at / p->m);
+    return row_scale(p, at % p->m, at / p->m * 128);
 }
 
 DEVICE unsigned byte_of_float(double v, ref_int byte)
