@@ -59,11 +59,6 @@ int store_fleet_own(struct store *s, const char *key, int64_t generation, int64_
  * before the row has come: then it never does. */
 int store_fleet_withdraw(struct store *s, int64_t seq, const char *reason, struct error *err);
 
-/* The fleet's numbers begin anew, since its server was restored from a backup, or has lost its last
- * rows: forgets all numbers, and deletes all candidates. Confirmed rows stay, and so do this host's
- * own rows, which are unpublished again. In the transaction of the status with the new epoch. */
-int store_fleet_forget(struct store *s, struct error *err);
-
 struct store_fleet_row {
     int64_t seq, generation;
     char key[HASH_HEX], origin[64], state[12], reason[320];

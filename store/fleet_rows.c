@@ -170,25 +170,6 @@ int store_fleet_withdraw(struct store *s, int64_t seq, const char *reason, struc
     return write_end(s, r, err);
 }
 
-static int fleet_forget_numbers(struct store *s, struct error *err)
-{
-    int r =
-        db_run(&s->db, NULL, err,
-               "INSERT INTO change(kind, name, writer) SELECT DISTINCT 'best', key, ?1 FROM best"
-               " WHERE source = 'fleet' AND trial IS NULL",
-               "t", s->owner);
-    r = r ? r
-          : db_run(&s->db, NULL, err, "DELETE FROM best WHERE source = 'fleet' AND trial IS NULL",
-                   "");
-    return r ? r : db_run(&s->db, NULL, err, "DELETE FROM fleet_row", "");
-}
-
-int store_fleet_forget(struct store *s, struct error *err)
-{
-    int r = write_begin(s, err);
-    return r ? r : write_end(s, fleet_forget_numbers(s, err), err);
-}
-
 /* Finds the candidate of this generation: 0 with its number, or STORE_MISS. */
 static int fleet_find_candidate(struct store *s, const char *key, int64_t generation, int64_t *seq,
                                 struct error *err)

@@ -427,13 +427,6 @@ static void rows_of_whole_searches_are_published_once(void **state)
     assert_ok(store_fleet_unpublished(fleet, 0, b, ROWS, &n, &err));
     assert_int_equal(n, 0);
     assert_int_equal(store_fleet_find(fleet, b->key, 99, b, &row, &err), STORE_MISS);
-    /* an epoch: numbers begin anew, candidates go, own rows are published again */
-    offer(fleet, other, 30, 2, 7, 0);
-    assert_ok(store_fleet_forget(fleet, &err));
-    assert_string_equal(source_of(a, 30, other), "");
-    assert_ok(store_fleet_unpublished(fleet, 0, b, ROWS, &n, &err));
-    assert_int_equal(n, 2);
-    offer(fleet, other, 30, 2, 1, 0);
     free(other);
     free(b);
     store_close(fleet);
