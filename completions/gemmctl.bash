@@ -45,7 +45,7 @@ _gemmctl() {
     --compat) COMPREPLY=($(compgen -W "unsloth" -- "$cur")); return ;;
     --device) COMPREPLY=($(compgen -W "cpu cuda:0" -- "$cur")); return ;;
     --what)
-        COMPREPLY=($(compgen -W "best stale history trials modules quarantine runs devices events jobs served portfolio" -- "$cur"))
+        COMPREPLY=($(compgen -W "best stale history trials modules quarantine runs devices events jobs served portfolio fleet fleet_rows" -- "$cur"))
         return ;;
     --socket|--shapes|--rows-per-expert|--space|--configs|--output|--to|--database|--html|--key|--public-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     esac

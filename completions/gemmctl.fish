@@ -104,7 +104,7 @@ set -l v "__fish_seen_subcommand_from $listing get tune bench show"
 complete -c gemmctl -n $v -l wide -d "all columns, whole values"
 complete -c gemmctl -n $v -l columns -x -d "these columns"
 complete -c gemmctl -n "__fish_seen_subcommand_from list" -l what -x \
-    -a "best stale history trials modules quarantine runs devices events jobs served portfolio" -d "list"
+    -a "best stale history trials modules quarantine runs devices events jobs served portfolio fleet fleet_rows" -d "list"
 complete -c gemmctl -n "__fish_seen_subcommand_from why" -l job -x -d "why this job was slow"
 complete -c gemmctl -n "__fish_seen_subcommand_from status list trials events jobs why" -l all -d "every daemon"
 complete -c gemmctl -n "__fish_seen_subcommand_from status" -l watch -d "again and again"

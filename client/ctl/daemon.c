@@ -64,6 +64,7 @@ static void daemon_show_status(struct subject *s, json_t *status)
         {"connections", "connections"},
         {"keys", "keys"},
         {"generation", "generation"},
+        {"fleet number", "fleet"},
         {"requests", "requests"},
         {"hits", "hits"},
         {"misses", "misses"},

@@ -92,6 +92,7 @@ static void sort_newest_first(struct subject *s, const char *what)
     const char *order = strcmp(what, "history") == 0                      ? "-generation"
                         : list_has("trials,quarantine,runs,events", what) ? "-id"
                         : strcmp(what, "served") == 0                     ? "-last_s"
+                        : strcmp(what, "fleet_rows") == 0                 ? "-seq"
                                                                           : NULL;
     if (order && json_object_get(s->filter, "limit") && !json_object_get(s->filter, "sort")) {
         listing_sort(s, order);
@@ -164,9 +165,10 @@ static int listing_run_list(struct subject *s)
 {
     const char *what = listing_name(s);
     if (!rows_known(what)) {
-        return ctl_usage("there is no list \"%s\": best, stale, history, trials, modules, "
-                         "quarantine, runs, devices, events, jobs, served, portfolio",
-                         what);
+        return ctl_usage(
+            "there is no list \"%s\": best, stale, history, trials, modules, "
+            "quarantine, runs, devices, events, jobs, served, portfolio, fleet, fleet_rows",
+            what);
     }
     return listing_show_rows(s, what);
 }
@@ -174,7 +176,8 @@ static int listing_run_list(struct subject *s)
 static const struct argp_option list_options[] = {
     {"what", OWN_KEY + OWN_WHAT, "NAME", 0,
      "best (default), stale (measured by other kernels than today's: hints), history, trials, "
-     "modules, quarantine, runs, devices, events, jobs, served, portfolio",
+     "modules, quarantine, runs, devices, events, jobs, served, portfolio, fleet, "
+     "fleet_rows",
      2},
     {"all", OWN_KEY + OWN_ALL, 0, 0, "of every daemon of this host", 2},
     {0},

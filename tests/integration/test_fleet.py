@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd beside gemmd-fleet, which fleet_player plays: the daemons ask the fleet for keys, take its rows after a
 confirmation, and go on alone when it is away. No daemon ever waits for a server."""
+import re
 import signal
 import subprocess
 import sys
@@ -234,6 +235,7 @@ def test_a_job_on_several_hosts_has_the_answers_of_a_number(host, known):
     with pytest.raises(RpcError, match="no fleet"):
         with host(name="alone", fleet=False)[0].connect() as c:
             c.call("hello", fleet=1)
+    assert re.search(r"fleet number +0\n", one.ctl("status").stdout)
     tuned = one.call("get", problem=problem, budget=3)
     fleet.do("own", key, tuned["generation"], 3)
     fleet.do("status", 4)
@@ -255,6 +257,10 @@ def test_a_job_on_several_hosts_has_the_answers_of_a_number(host, known):
         assert one.call("get", problem=problem)["source"] == "tuned"
         assert c.call("get", problem=problem)["source"] == "tuned"  # at number 4 as ever
         assert one.sql("SELECT seq, state FROM fleet_row ORDER BY seq") == [(3, "own"), (6, "confirmed")]
+        shown = [one.ctl(*words).stdout for words in (("status",), ("list", "--what", "fleet"),
+                                                       ("list", "--what", "fleet_rows"))]
+        assert re.search(r"fleet number +7\n", shown[0]) and "db:5432/fleet" in shown[1]
+        assert "own" in shown[2] and re.search(r"confirmed +host-b", shown[2])
         # a row that fails here is no answer, and neither is another row
         fleet.do("offer", 8, "host-b", database, key, 0.5, "-")
         fleet.do("status", 8)

@@ -75,7 +75,7 @@ def known(request, shared_cache):
 def test_no_line_is_wider_than_the_terminal(known):
     d, sizes = known
     keys = [row["key"] for row in d.ctl_json("list", "--where", "op=grouped_gemm")]
-    lists = "best history trials modules quarantine runs devices events jobs served portfolio"
+    lists = "best history trials modules quarantine runs devices events jobs served portfolio fleet fleet_rows"
     more = [[command, problem] for problem in (FP8, QUANTISE) for command in ("get", "trials", "show")]
     more += [["tune", problem, "--budget", "2"] for problem in (FP8, QUANTISE)]
     more += [["why", problem] for problem in (FP8, "custom:unknown n=1")]
