@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PostgreSQL server of a test's own: made, started, stopped and killed in the test's folder.
+
+The server listens on a Unix socket in the folder, and on a TCP port only when a test asks for one. PostgreSQL refuses
+root, so root's tests run the server as the user postgres. A killed server's processes are children of PID 1, or of this
+process (PR_SET_CHILD_SUBREAPER), which reaps them: a zombie postmaster keeps the next one from starting.
+"""
+import ctypes
+import glob
+import os
+import pathlib
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SQL = ROOT / "fleet" / "sql" / "fleet1.sql"
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def programs():
+    """Returns the newest installed PostgreSQL's folder of programs; None: there is none."""
+    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/postgres"), key=lambda p: int(p.split("/")[4]))
+    return pathlib.Path(found[-1]).parent if found else None
+
+
+def missing():
+    """Says what these tests lack; None: nothing."""
+    if programs() is None:
+        return "no PostgreSQL server is installed"
+    try:
+        import psycopg2  # noqa: F401
+    except ImportError:
+        return "python3-psycopg2 is not installed"
+    return None
+
+
+def free_port():
+    """A TCP port below the range from which clients' ports are drawn."""
+    for port in range(20000 + os.getpid() % 8000, 32000):
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise RuntimeError("no free port")
+
+
+class Server:
+    """A cluster with the database gemmd_fleet, its tables, and the roles h1 and h2 (hosts) and boss (admin)."""
+
+    def __init__(self, port=None, settings=(), auth="trust"):
+        self.bin = programs()
+        self.user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-pg-", dir="/tmp"))
+        self.port = port or 5432
+        self.tcp = port is not None
+        self.settings = list(settings)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        if os.geteuid() == 0:
+            os.chown(self.home, pwd.getpwnam("postgres").pw_uid, pwd.getpwnam("postgres").pw_gid)
+        os.chmod(self.home, 0o755)
+        self.run("initdb", "-A", "trust", "--no-sync", "-U", "postgres", "-D", self.data)
+        if auth != "trust":
+            hba = f"local all postgres trust\nlocal all all {auth}\nhost all all 127.0.0.1/32 {auth}\n"
+            self.as_user(["tee", f"{self.data}/pg_hba.conf"], input=hba.encode(), stdout=subprocess.DEVNULL)
+        self.start()
+        self.psql("CREATE DATABASE gemmd_fleet", database="postgres")
+        self.load(SQL.read_text())
+        self.psql("CREATE ROLE h1 LOGIN PASSWORD 'one' IN ROLE gemmd_host; CREATE ROLE h2 LOGIN PASSWORD 'two' IN ROLE gemmd_host;"
+                  " CREATE ROLE boss LOGIN PASSWORD 'three' IN ROLE gemmd_fleet_admin")
+
+    @property
+    def data(self):
+        return str(self.home / "data")
+
+    def as_user(self, command, **kwargs):
+        if os.geteuid() == 0:
+            command = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", *map(str, command)]
+        return subprocess.run([str(c) for c in command], check=True, cwd="/", **kwargs)
+
+    def run(self, program, *args):
+        return self.as_user([self.bin / program, *args], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+
+    def start(self):
+        settings = {"listen_addresses": "127.0.0.1" if self.tcp else "", "unix_socket_directories": str(self.home),
+                    "port": self.port, "max_connections": 60, "log_min_messages": "fatal", "shared_buffers": "32MB",
+                    "autovacuum": "off", "jit": "off"}
+        settings.update(s.split("=", 1) for s in self.settings)
+        words = " ".join(f"-c {k}='{v}'" for k, v in settings.items())
+        self.run("pg_ctl", "-D", self.data, "-s", "-w", "-o", words, "-l", f"{self.home}/log", "start")
+
+    def stop(self, mode="fast"):
+        self.run("pg_ctl", "-D", self.data, "-s", "-m", mode, "stop")
+
+    def pids(self):
+        """The postmaster and all its children."""
+        first = int(pathlib.Path(self.data, "postmaster.pid").read_text().split()[0])
+        children = pathlib.Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        return [first, *map(int, children)]
+
+    def signal(self, number):
+        for pid in self.pids():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def kill(self):
+        """kill -9 of all processes, as a loss of power; returns when all are gone."""
+        pids = self.pids()
+        self.signal(signal.SIGKILL)
+        while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+            for pid in pids:
+                try:
+                    os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    pass
+            time.sleep(0.01)
+
+    def close(self):
+        if os.path.exists(f"{self.data}/postmaster.pid"):
+            self.signal(signal.SIGCONT)
+            self.kill()
+        subprocess.run(["rm", "-rf", str(self.home)], check=False)
+
+    def conninfo(self, user="h1", **more):
+        info = {"host": "127.0.0.1" if self.tcp else str(self.home), "port": self.port, "dbname": "gemmd_fleet", "user": user}
+        return " ".join(f"{k}={v}" for k, v in {**info, **more}.items())
+
+    def connect(self, user="h1"):
+        import psycopg2
+        connection = psycopg2.connect(f"host={self.home} port={self.port} dbname=gemmd_fleet user={user}")
+        connection.autocommit = True
+        return connection
+
+    def psql(self, text, database="gemmd_fleet", user="postgres"):
+        """Runs SQL as an admin; returns the output as text."""
+        done = subprocess.run([self.bin / "psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-h", str(self.home), "-p", str(self.port),
+                               "-U", user, "-d", database, "-f", "-"], input=text, text=True, capture_output=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return done.stdout.strip()
+
+    load = psql
+
+
+class Host:
+    """A host's connection, and the calls of gemmd-fleet, in Python."""
+
+    def __init__(self, server, name, user="h1", stamp="src=1 abi=1 target=cpu compiler=cc", cls="CPU/x/sm1"):
+        self.server, self.stamp_name, self.class_name = server, stamp, cls
+        self.connection = server.connect(user)
+        self.cursor = self.connection.cursor()
+        self.hello = self.row("SELECT host, api_min, api_max, epoch::text, timeline, head, scheme, ttl_ms, poll_ms, fsync"
+                              " FROM fleet1.hello(%s, 'test')", name)
+        self.id = self.hello[0]
+        self.stamp, self.cls = self.row("SELECT * FROM fleet1.intern(%s, %s, %s)", self.id, stamp, cls)
+
+    def all(self, sql, *values):
+        self.cursor.execute(sql, values)
+        return self.cursor.fetchall() if self.cursor.description else []
+
+    def row(self, sql, *values):
+        return self.all(sql, *values)[0]
+
+    def want(self, keys, take, host=None):
+        return self.all("SELECT kind, replace(k::text, '-', ''), num, r FROM fleet1.want(%s, %s, %s::uuid[], %s)",
+                        host or self.id, self.stamp, keys, take)
+
+    def best(self, key, **more):
+        return {"key": key, "class": self.class_name, "stamp": self.stamp_name, "source": "tuned", "time_us": 1.5, **more}
+
+    def publish(self, keys, fences=None, known=None, ids=None, host=None, rows=None):
+        import json
+        import uuid
+        rows = rows or [self.best(k) for k in keys]
+        return self.all("SELECT verdict, replace(k::text, '-', ''), num FROM fleet1.publish(%s, %s, %s, %s::uuid[], %s::uuid[],"
+                        " %s::bigint[], %s::bigint[], %s::jsonb[])", host or self.id, self.stamp, self.cls,
+                        ids or [str(uuid.uuid4()) for _ in keys], keys, fences or [None] * len(keys), known or [0] * len(keys),
+                        [json.dumps(r) for r in rows])
+
+    def feed(self, after, limit=256):
+        return self.all("SELECT num, replace(k::text, '-', ''), source, answers, withdraws, host, name, r"
+                        " FROM fleet1.feed(%s, %s, %s, %s)", self.id, after, [self.cls], limit)
+
+    def close(self):
+        self.connection.close()
+
+
+def key(number):
+    return f"{number:032x}"
