@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RELEASE = "14"
-FOLDERS = ("client", "daemon", "examples", "kernels", "proto", "runner", "store", "tests")
+FOLDERS = ("client", "daemon", "examples", "fleet", "kernels", "proto", "runner", "store", "tests")
 PRINTED = {"kernels/families/grouped_gemm/hopper/model/constants.h"}  # by tests/model/refit.py
 SKIPPED = 77
 

@@ -32,15 +32,17 @@ MAY = {
                        "proto"},
     "daemon": {"daemon/base", "daemon/cache", "daemon/ledger", "daemon/answers", "daemon/tuning",
                "daemon/methods", "kernels", "proto"},
+    "fleet": {"store", "proto"},
     "client/ctl": {"client/gemmd.h", "proto"},
     "client": {"kernels", "proto"},
 }
-# library header -> the only folder that may include the header
+# library header -> the only folder, or folders, that may include the header
 ONLY = {
     "sqlite3.h": "store/",
     "msgpack.h": "proto/",
     "msgpack/": "proto/",
-    "uv.h": "daemon/",
+    "uv.h": ("daemon/", "fleet/"),
+    "libpq-fe.h": "fleet/",
     "cuda.h": "kernels/devices/",
     "nvrtc.h": "kernels/devices/",
     "nvml.h": "kernels/devices/",
@@ -91,7 +93,7 @@ def folder_of(path):
 
 
 def faults():
-    for file in sorted(p for f in ("proto", "store", "kernels", "runner", "daemon", "client")
+    for file in sorted(p for f in ("proto", "store", "kernels", "runner", "daemon", "fleet", "client")
                        for p in (ROOT / f).rglob("*.[ch]")):
         path = file.relative_to(ROOT).as_posix()
         folder = folder_of(path)

@@ -15,7 +15,7 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("daemon", "runner", "client", "proto", "kernels", "store")
+FOLDERS = ("daemon", "runner", "client", "fleet", "proto", "kernels", "store")
 SHORT = 40  # lines of a header
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 ATTRIBUTE = re.compile(r"__attribute__\(\(.*?\)\)\s*", re.S)

@@ -84,6 +84,7 @@ CREATE TABLE best (
     id uuid NOT NULL UNIQUE,  -- made by the host from the row, so that a repeated publication is known
     key uuid NOT NULL, stamp int NOT NULL REFERENCES stamp, class int NOT NULL REFERENCES class,
     source text NOT NULL CHECK (source IN ('tuned', 'manual', 'withdrawn')),
+    answered bool NOT NULL DEFAULT false,  -- the row was its key's answer when it got its number
     withdraws bigint, withdrawn bool NOT NULL DEFAULT false,
     host int NOT NULL REFERENCES host, fence bigint NOT NULL DEFAULT 0,
     at timestamptz NOT NULL DEFAULT clock_timestamp(), "row" jsonb NOT NULL);
@@ -170,8 +171,8 @@ DECLARE old best;  other best;  s bigint; BEGIN
         AND b.source <> 'withdrawn' AND b.host <> old.host AND h.distrusted IS NULL ORDER BY b.seq DESC LIMIT 1;
     IF FOUND THEN  -- again, with a new number: hosts that read the feed find it
         s := next_seq();
-        INSERT INTO best (seq, id, key, stamp, class, source, host, fence, "row") VALUES (s, gen_random_uuid(), other.key, other.stamp,
-            other.class, other.source, other.host, other.fence, other."row");
+        INSERT INTO best (seq, id, key, stamp, class, source, host, fence, answered, "row") VALUES (s, gen_random_uuid(), other.key,
+            other.stamp, other.class, other.source, other.host, other.fence, true, other."row");
         UPDATE answer SET seq = s, host = other.host, fence = other.fence WHERE key = old.key AND stamp = old.stamp;
     ELSE
         UPDATE answer SET seq = NULL, until = '-infinity' WHERE key = old.key AND stamp = old.stamp;
@@ -213,9 +214,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_time
             RETURNING c.id INTO class_id;
     END IF; END $$;
 -- Asks for keys and takes leases of at most p_take of them. kind: k answered (num: the row's number; r: the row), g granted
--- (num: fence), h another host tunes the key (num: ms until its lease ends), f free, and not taken. Waits for no lock.
+-- (num: fence), h the host `name` tunes the key (num: ms until its lease ends), f free, and not taken. Waits for no lock.
 CREATE FUNCTION fleet1.want(p_host int, p_stamp int, p_keys uuid[], p_take int)
-RETURNS TABLE (kind "char", k uuid, num bigint, host int, r jsonb)
+RETURNS TABLE (kind "char", k uuid, num bigint, name text, r jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_timeout = '3s' AS $$
 DECLARE got uuid[] := '{}';  x uuid;  t interval := (SELECT ttl FROM meta);
     room int := least(p_take, (SELECT m.leases_per_host - count(a.key) FROM meta m LEFT JOIN answer a ON a.host = p_host
@@ -236,7 +237,7 @@ DECLARE got uuid[] := '{}';  x uuid;  t interval := (SELECT ttl FROM meta);
                         AND (o.host = p_host OR over(o.until)) FOR UPDATE SKIP LOCKED) RETURNING a.fence INTO num;
             END IF;
             IF FOUND THEN
-                got := got || x;  kind := 'g';  k := x;  host := p_host;  r := NULL;
+                got := got || x;  kind := 'g';  k := x;  r := NULL;
                 RETURN NEXT;
             END IF;
             EXIT WHEN cardinality(got) >= room;
@@ -244,8 +245,9 @@ DECLARE got uuid[] := '{}';  x uuid;  t interval := (SELECT ttl FROM meta);
     END IF;
     RETURN QUERY SELECT CASE WHEN a.seq IS NOT NULL THEN 'k' WHEN a.key IS NULL OR over(a.until) OR a.host = p_host THEN 'f' ELSE 'h' END::"char",
         u, CASE WHEN a.seq IS NOT NULL THEN a.seq WHEN over(a.until) THEN 0
-            ELSE (extract(epoch FROM a.until - clock_timestamp()) * 1000)::bigint END, a.host, b."row"
+            ELSE (extract(epoch FROM a.until - clock_timestamp()) * 1000)::bigint END, h.name, b."row"
         FROM unnest(p_keys) u LEFT JOIN answer a ON a.key = u AND a.stamp = p_stamp LEFT JOIN best b ON b.seq = a.seq
+        LEFT JOIN host h ON h.id = a.host
         WHERE u IS NOT NULL AND NOT u = ANY (got); END $$;
 -- Renews leases; returns the fences that are still held. A lease of a search that takes 15 minutes is not renewed: the host hangs.
 CREATE FUNCTION fleet1.renew(p_host int, p_fences bigint[], p_keys uuid[]) RETURNS SETOF bigint
@@ -266,9 +268,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_time
 CREATE FUNCTION fleet1.publish(p_host int, p_stamp int, p_class int, p_ids uuid[], p_keys uuid[], p_fences bigint[], p_known bigint[],
     p_rows jsonb[]) RETURNS TABLE (verdict "char", k uuid, num bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_timeout = '3s' AS $$
-DECLARE i int;  j jsonb;  cap int := (SELECT row_bytes FROM meta);  stamp_name text := (SELECT s.stamp FROM stamp s WHERE s.id = p_stamp);
+DECLARE i int;  n int := 0;  j jsonb;  cap int := (SELECT row_bytes FROM meta);  stamp_name text := (SELECT s.stamp FROM stamp s WHERE s.id = p_stamp);
     class_name text := (SELECT c.class FROM class c WHERE c.id = p_class); BEGIN
-    PERFORM charge(p_host, cardinality(p_keys), 0), check_count(cardinality(p_keys), 256);
+    PERFORM charge(p_host, 0, 0), check_count(cardinality(p_keys), 256);
     PERFORM set_config('synchronous_commit', 'on', true);  -- an acknowledged row is durable, whatever the server's default
     FOR i IN SELECT o FROM unnest(p_keys) WITH ORDINALITY u (x, o) ORDER BY slot(x, p_stamp), x LOOP
         PERFORM pg_advisory_xact_lock(slot(p_keys[i], p_stamp));
@@ -283,26 +285,28 @@ DECLARE i int;  j jsonb;  cap int := (SELECT row_bytes FROM meta);  stamp_name t
             verdict := 'x';
         ELSE
             num := next_seq();
+            n := n + 1;
             INSERT INTO best (seq, id, key, stamp, class, source, host, fence, "row") VALUES (num, p_ids[i], k, p_stamp, p_class, 'tuned',
                 p_host, coalesce(p_fences[i], 0), j);
             INSERT INTO answer AS a (key, stamp, seq, host, fence, until) VALUES (k, p_stamp, num, p_host, coalesce(p_fences[i], 0), '-infinity')
                 ON CONFLICT (key, stamp) DO UPDATE SET seq = excluded.seq, host = excluded.host, fence = excluded.fence, until = '-infinity'
                 WHERE a.seq IS NULL OR (a.seq = p_known[i] AND (SELECT b.source FROM best b WHERE b.seq = a.seq) <> 'manual');
             verdict := CASE WHEN FOUND THEN 'a' ELSE 'e' END;
+            UPDATE best b SET answered = true WHERE b.seq = num AND verdict = 'a';
         END IF;
         RETURN NEXT;
-    END LOOP; END $$;
--- Reads rows of the classes above a number, in their order, at most p_limit. answers: the row is its key's answer; a row of
--- source withdrawn has the withdrawn row's number in `withdraws`. The last row of the result has no key: num is the
+    END LOOP;
+    PERFORM charge(p_host, n, 0); END $$;
+-- Reads rows of the classes above a number, in their order, at most p_limit. answers: the row was its
+-- key's answer when it got its number, and was not withdrawn. A row of source withdrawn has the withdrawn row's number in `withdraws`. The last row of the result has no key: num is the
 -- number up to which the host has read.
 CREATE FUNCTION fleet1.feed(p_host int, p_after bigint, p_classes int[], p_limit int)
 RETURNS TABLE (num bigint, k uuid, source text, answers bool, withdraws bigint, host int, name text, r jsonb)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = fleet, pg_temp AS $$
 DECLARE n int := 0;  most int := greatest(1, least(p_limit, 256));  head bigint := (SELECT coalesce(max(b.seq), 0) FROM best b); BEGIN
     PERFORM me(p_host);
-    FOR num, k, source, answers, withdraws, host, name, r IN SELECT b.seq, b.key, b.source, a.seq IS NOT NULL, b.withdraws, b.host, h.name, b."row"
-            FROM best b JOIN host h ON h.id = b.host LEFT JOIN answer a ON a.key = b.key AND a.stamp = b.stamp AND a.seq = b.seq
-            WHERE b.seq > p_after AND b.class = ANY (p_classes) ORDER BY b.seq LIMIT most LOOP
+    FOR num, k, source, answers, withdraws, host, name, r IN SELECT b.seq, b.key, b.source, b.answered AND NOT b.withdrawn, b.withdraws, b.host, h.name, b."row"
+            FROM best b JOIN host h ON h.id = b.host WHERE b.seq > p_after AND b.class = ANY (p_classes) ORDER BY b.seq LIMIT most LOOP
         n := n + 1;
         RETURN NEXT;
     END LOOP;
@@ -356,7 +360,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp AS $$ BEGIN
 CREATE FUNCTION fleet1.pin(p_seq bigint) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp AS $$
 DECLARE s bigint; BEGIN
     s := next_seq();
-    INSERT INTO best (seq, id, key, stamp, class, source, host, "row") SELECT s, gen_random_uuid(), b.key, b.stamp, b.class, 'manual', b.host, b."row"
+    INSERT INTO best (seq, id, key, stamp, class, source, host, answered, "row")
+        SELECT s, gen_random_uuid(), b.key, b.stamp, b.class, 'manual', b.host, true, b."row"
         FROM best b WHERE b.seq = p_seq AND b.source <> 'withdrawn';
     IF NOT FOUND THEN
         RAISE 'fleet: there is no row %', p_seq USING ERRCODE = '22023';

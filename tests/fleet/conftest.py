@@ -17,3 +17,18 @@ def server():
     made = servers.Server()
     yield made
     made.close()
+
+
+@pytest.fixture
+def host(server):
+    """host(NAME): a played host, ended with the test."""
+    import hosts
+    made = []
+
+    def make(name, **how):
+        made.append(hosts.PlayedHost(name, **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

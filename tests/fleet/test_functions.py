@@ -94,7 +94,7 @@ def test_a_row_replaces_the_answer_only_when_its_search_knew_the_answer(server):
     a.publish([key(1)])
     assert b.publish([key(1)])[0] == ("e", key(1), 2)
     assert b.publish([key(1)], known=[1])[0] == ("a", key(1), 3)
-    assert [(r[0], r[3]) for r in a.feed(0)] == [(1, False), (2, False), (3, True), (3, None)]
+    assert [(r[0], r[3]) for r in a.feed(0)] == [(1, True), (2, False), (3, True), (3, None)]
 
 
 @pytest.mark.parametrize("change", [{"key": key(9)}, {"stamp": "src=2"}, {"class": "GPU"}, {"source": "manual"},
