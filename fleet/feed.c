@@ -50,7 +50,7 @@ static int feed_rate_stamp(const struct fleet *f, const char *class, const char 
     return rate;
 }
 
-/* Copies a host's name without what a terminal may take for commands. */
+/* Copies a host's name without control characters, which a terminal would obey. */
 static void feed_copy_name(char out[64], const char *name)
 {
     size_t i = 0;
@@ -95,7 +95,7 @@ int feed_offer(struct fleet *f, int64_t seq, const char *origin, const char *key
     return r;
 }
 
-/* This host's own row, whose number is not known when the server's answer was lost. */
+/* A row of this host. Its number is unknown here when the server's answer was lost. */
 static int feed_take_own(struct fleet *f, int64_t seq, const char *key, const char *json,
                          struct error *err)
 {
@@ -162,7 +162,7 @@ static int feed_take_page(struct fleet *f, const PGresult *r, struct error *err)
     return status ? status : store_commit(f->store, err);
 }
 
-/* Half to one and a half of `ms`: hosts ask at different times. */
+/* Half to one and a half of `ms`: so hosts ask at different times. */
 static uint64_t feed_spread(int64_t ms)
 {
     return (uint64_t)(ms / 2 + (int64_t)((double)random() / RAND_MAX * (double)ms));

@@ -71,7 +71,7 @@ struct fleet {
     bool ending, attached;
     int exit_status;
 
-    /* what the server said; valid while `greeted` */
+    /* the server's answer to hello; valid while `greeted` */
     bool greeted;
     int64_t host, ttl_ms, poll_ms;
     char scheme[16]; /* of this database; "": not known yet */
@@ -85,7 +85,7 @@ struct fleet {
     struct store_lease_row rows[FLEET_LEASES_MAX]; /* keys that are asked for, granted or held */
     uint32_t n_rows;
     struct store_lease_row answers[FLEET_LEASES_MAX]; /* scratch */
-    unsigned want_pair;                               /* the next pair whose keys are wanted */
+    unsigned want_pair;                               /* the next pair for the statement want */
     struct best *page;                                /* owned: rows under publication */
     unsigned n_page;
     struct best other;               /* scratch */
@@ -144,7 +144,7 @@ void file_read_news(struct fleet *f);
 void file_write_status(struct fleet *f, const char *state, const char *text);
 int file_put_status(struct fleet *f, struct error *err); /* the same, in an open transaction */
 /* Logs a fault of the database. Ends the program when the database is damaged or replaced by a
- * newer one: its service starts it again. */
+ * newer one: systemd starts gemmd-fleet again. */
 void file_fail(struct fleet *f, const char *what, const struct error *err);
 void file_attach(struct fleet *f); /* the lease row `fleet`: the server answers */
 void file_detach(struct fleet *f);

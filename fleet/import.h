@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A row that another host published is another host's word: gemmd-fleet checks its form, its
- * numbers, and that its key follows from its problem. The daemon checks whether its config exists,
- * compiles, verifies and times it before the row answers.
+ * Rows of other hosts are not trusted: gemmd-fleet checks the row's form and numbers, and that the
+ * key follows from the problem. Before the row answers, a daemon compiles, verifies and times the
+ * config.
  */
 #ifndef GEMMD_FLEET_IMPORT_H
 #define GEMMD_FLEET_IMPORT_H

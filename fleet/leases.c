@@ -65,7 +65,7 @@ static bool leases_is_waiting(const struct store_lease_row *row)
     return strcmp(row->state, "asked") == 0 || strcmp(row->state, "elsewhere") == 0;
 }
 
-/* Frees keys whose daemon has ended. */
+/* Frees keys that an ended daemon asked for. */
 static void leases_free_gone(struct fleet *f)
 {
     struct error err = ERROR_NULL;
@@ -139,7 +139,7 @@ void leases_keep(struct fleet *f)
 
 /* ---- want ------------------------------------------------------------------------------------ */
 
-/* Leases that this host may take: one for each daemon, and one ahead. */
+/* Leases that this host may take: a lease for each daemon, and another ahead. */
 static int64_t leases_count_room(struct fleet *f)
 {
     struct error err = ERROR_NULL;
@@ -225,7 +225,7 @@ static void leases_on_want(void *ctx, const PGresult *r)
     steps_go_on(f);
 }
 
-/* Appends the keys of the pair whose row has this state. */
+/* Appends the pair's keys that are in this state. */
 static unsigned leases_list_keys(const struct fleet *f, const struct pair *p, const char *state,
                                  unsigned n, struct text *keys)
 {
@@ -292,8 +292,8 @@ static bool leases_has_fence(const PGresult *r, int64_t fence)
     return false;
 }
 
-/* A lease that the server has given to another host: the daemon goes on, since two searches are
- * better than none, and a key that no daemon has begun waits again. */
+/* A lease that the server has given to another host: a daemon that tunes the key
+ * goes on. A key that no daemon has begun waits again. */
 static void leases_on_renewed(void *ctx, const PGresult *r)
 {
     struct fleet *f = ctx;

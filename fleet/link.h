@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The connection to the fleet's server: libpq without blocking calls, on libuv's loop. A link
- * connects by itself, again after each loss, at growing intervals. It carries out one statement at
- * a time. Each connection attempt and each statement has a deadline, since a stopped server or a
+ * connects by itself, again after each loss, at growing intervals. A link carries out a statement
+ * at a time. Each connection attempt and each statement has a deadline, since a stopped server or a
  * silent proxy never answers.
  */
 #ifndef GEMMD_FLEET_LINK_H
@@ -48,8 +48,9 @@ struct link {
     bool busy;           /* a statement is under way */
     uint64_t statements; /* that were sent */
     PGresult *result;    /* owned: the last result of the statement under way */
-    /* Called when the statement has ended. `r` NULL: the server refused it for now (a lock, a
-     * time limit), and the connection stays. Not called when the connection was lost. */
+    /* Called when the statement has ended. `r` NULL: the server refused the
+     * statement for now (a lock, a time limit), and the connection stays. Not called when the
+     * connection was lost. */
     void (*done)(void *ctx, const PGresult *r);
 
     void (*on_up)(void *ctx);

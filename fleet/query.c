@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A statement of a link, from sending to its result (link.h). */
+/* A statement of a link, from the sending to the result (link.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ static void query_end(struct link *l)
     PQclear(r);
 }
 
-/* Sends what libpq has buffered, and watches the socket for what is left to do. */
+/* Sends the bytes that libpq has buffered, and watches the socket for the rest. */
 static bool query_flush(struct link *l)
 {
     const int left = PQflush(l->connection);

@@ -2,8 +2,8 @@
 /*
  * The order of statements (fleet.h). After the connection: hello, then the ids of the daemons'
  * stamps, then the feed up to its end, then leases, and then publications. Many hosts come back at
- * once after the server was away, and tuned the same keys meanwhile: each first reads what the
- * others have published, and publishes only what is missing.
+ * once after the server was away, and tuned the same keys meanwhile: each host first reads the rows
+ * of the other hosts, and publishes only rows that the fleet lacks.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -69,9 +69,9 @@ static void steps_check_hello(const struct fleet *f, const PGresult *r, char why
     }
 }
 
-/* Compares the server with the one that the database knows. Another epoch, or fewer rows than were
- * read: the server was replaced, and all numbers are void. Another timeline: the server failed over
- * or was restored, and may have lost this host's last rows. */
+/* Compares the server with the server that the database knows. Another epoch, or fewer rows than
+ * were read: the server was replaced, and all numbers are void. Another timeline: the server failed
+ * over or was restored, and may have lost this host's last rows. */
 static int steps_compare_server(struct fleet *f, const PGresult *r, struct error *err)
 {
     char now[64];
@@ -202,8 +202,8 @@ bool steps_intern(struct fleet *f)
     return false;
 }
 
-/* Reads the classes and stamps of the running daemons. A new one begins at the feed's start: rows
- * that the database passed over may be for it. */
+/* Reads the classes and stamps of the running daemons. A new stamp begins at the feed's start: the
+ * database may have passed over rows that suit the new stamp. */
 static void steps_read_pairs(struct fleet *f)
 {
     struct store_fleet_stamp found[FLEET_PAIRS_MAX];

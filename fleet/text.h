@@ -22,8 +22,8 @@ void text_add_number(struct text *t, int64_t value);
 void text_end_array(struct text *t);
 const char *text_of_number(char out[24], int64_t value);
 
-/* Appends a best as a quoted element: JSON without what only this host needs (uid, trial, module,
- * generation). */
+/* Appends a best as a quoted element: JSON without the fields that mean something only here
+ * (uid, trial, module, generation). */
 void text_add_best(struct text *t, const struct best *b);
 /* The id of a published row, made from its content: a repeated publication has the same id. */
 void text_make_row_id(const char *host, const struct best *b, char out[HASH_HEX]);

@@ -21,7 +21,7 @@ STAMP = "src=1 abi=1 target=cpu compiler=cc"
 
 
 def until(what, condition, patience=PATIENCE):
-    """Waits until the condition returns something true, and returns it."""
+    """Waits until the condition returns something true, and returns that value."""
     end = time.monotonic() + patience
     while True:
         found = condition()
@@ -70,7 +70,7 @@ class PlayedHost:
             db.close()
 
     def status(self):
-        """(state, text, counters) of gemmd-fleet, as it wrote them."""
+        """(state, text, counters), as gemmd-fleet wrote them."""
         found = self.rows("SELECT state, text, counters FROM fleet")
         return (found[0][0], found[0][1], json.loads(found[0][2])) if found else ("", "", {})
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PostgreSQL server of a test's own: made, started, stopped and killed in the test's folder.
 
-The server listens on a Unix socket in the folder, and on a TCP port only when a test asks for one. PostgreSQL refuses
+The server listens on a Unix socket in the folder, and on a TCP port when a test asks for the port. PostgreSQL refuses
 root, so root's tests run the server as the user postgres. A killed server's processes are children of PID 1, or of this
-process (PR_SET_CHILD_SUBREAPER), which reaps them: a zombie postmaster keeps the next one from starting.
+process (PR_SET_CHILD_SUBREAPER), which reaps them: a zombie postmaster keeps the next postmaster from starting.
 """
 import ctypes
 import glob
@@ -23,13 +23,13 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def programs():
-    """Returns the newest installed PostgreSQL's folder of programs; None: there is none."""
+    """Returns the newest installed PostgreSQL's folder of programs; None: no server is installed."""
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/postgres"), key=lambda p: int(p.split("/")[4]))
     return pathlib.Path(found[-1]).parent if found else None
 
 
 def missing():
-    """Says what these tests lack; None: nothing."""
+    """Names a missing program or module; None: the tests can run."""
     if programs() is None:
         return "no PostgreSQL server is installed"
     try:

@@ -142,7 +142,7 @@ def test_a_withdrawn_row_is_replaced_by_another_hosts_row_or_frees_its_key(serve
 def test_a_row_is_withdrawn_when_two_hosts_complain(server):
     a, b, c = Host(server, "a"), Host(server, "b", "h2"), Host(server, "c", "h2")
     a.publish([key(1)])
-    for who, left in ((a, 2), (b, 2), (b, 2), (c, 3)):  # one's own complaint and a repeated one do not count
+    for who, left in ((a, 2), (b, 2), (b, 2), (c, 3)):  # complaints about own rows and repeated complaints do not count
         who.all("SELECT fleet1.complain(%s, 1, 'slow')", who.id)
         assert len(a.feed(0)) == left
     assert kinds(b.want([key(1)], 0)) == {key(1): "f"}
@@ -197,7 +197,7 @@ def test_a_variant_is_barred_by_two_hosts_or_by_an_admin(server):
     barred = "SELECT variant::text, hosts FROM fleet1.barred(%s, %s, '-infinity')"
     for who in (a, b):
         who.all("SELECT fleet1.bar(%s, %s, '580', %s, %s)", who.id, who.cls, key(7), '{"status": "hung"}')
-    assert [n for _, n in a.all(barred, a.id, [a.cls])] == [1]  # one's own word is not read back
+    assert [n for _, n in a.all(barred, a.id, [a.cls])] == [1]  # a host does not read back its own word
     assert [n for _, n in c.all(barred, c.id, [c.cls])] == [2]
     assert b.row("SELECT fleet1.unbar(%s, %s)", b.id, key(7)) == (1,)
     assert [n for _, n in c.all(barred, c.id, [c.cls])] == [1]
@@ -234,7 +234,7 @@ def wait_until_somebody_waits_for_a_lock(server):
 
 
 def publish_overtaken(server):
-    """Two hosts publish; the one with the lower number commits last. Returns the keys that a reader of the feed misses."""
+    """Two hosts publish; the host with the lower number commits last. Returns the keys that a reader of the feed misses."""
     a, b, reader = Host(server, "a"), Host(server, "b", "h2"), Host(server, "c", "h2")
     a.publish([key(3)])
     a.connection.autocommit = False
