@@ -4,16 +4,14 @@
  * calls the functions of the store that a daemon calls, and prints a line for each command. M
  * chooses the problem.
  *
- * | command | meaning |
- * |---|---|
- * | join CLASS STAMP | begins as a daemon of this class and stamp |
- * | key M | prints the id of the key |
- * | ask M [FLEET_MS] | a search wants the key: leased, held, asked or alone |
- * | unlease M | gives the key back |
- * | tune M TIME [DOUBT] | writes a row that a whole search found |
- * | confirm M TIME | the fleet's row of the key is right |
- * | refuse M REASON | the fleet's row of the key is wrong |
- * | evict M | deletes the key's rows |
+ *   join CLASS STAMP: begins as a daemon of this class and stamp.
+ *   key M: prints the id of the key.
+ *   ask M [FLEET_MS]: a search wants the key: leased, held, asked or alone.
+ *   unlease M: gives the key back.
+ *   tune M TIME [DOUBT]: writes a row that a whole search found.
+ *   confirm M TIME: the fleet's row of the key is right.
+ *   refuse M REASON: the fleet's row of the key is wrong.
+ *   evict M: deletes the key's rows.
  */
 #include <stdio.h>
 #include <stdlib.h>
