@@ -10,9 +10,8 @@
 #include "fleet/target.h"
 
 enum {
-    CONNECT_MS = 10000,
+    CONNECT_MS = 5000,
     AGAIN_FIRST_MS = 1000,
-    AGAIN_LAST_MS = 30000,
 };
 
 /* ---- the socket ------------------------------------------------------------------------------ */
@@ -98,7 +97,7 @@ void link_fail(struct link *l, const char *why, bool slowly)
     }
     unsigned ms = AGAIN_FIRST_MS << (l->failures < 5 ? l->failures : 5);
     l->failures++;
-    ms = slowly || ms > AGAIN_LAST_MS ? AGAIN_LAST_MS : ms;
+    ms = slowly || ms > l->pause_ms ? l->pause_ms : ms;
     ms = link_spread(ms);
     uv_timer_start(&l->again, link_on_again, ms, 0);
     l->on_down(l->ctx, l->why, ms);
@@ -153,10 +152,8 @@ static void link_go_on_connecting(struct link *l)
 static void link_on_poll(uv_poll_t *handle, int status, int events)
 {
     struct link *l = ((struct link_poll *)handle->data)->link;
-    if (!l->up && status == 0) {
+    if (!l->up) { /* also after an error of the socket, which libpq puts into words */
         link_go_on_connecting(l);
-    } else if (!l->up) {
-        link_fail_attempt(l, "the connection was lost while it was made");
     } else if (status < 0) {
         link_fail(l, "the connection was lost", false);
     } else {

@@ -31,6 +31,7 @@ struct link {
     uv_loop_t *loop;      /* borrowed */
     const char *conninfo; /* borrowed; never logged */
     char name[80];        /* application_name */
+    unsigned pause_ms;    /* the longest pause between two attempts */
     char server[256];     /* host:port/database, for people */
     struct link_host hosts[LINK_HOSTS_MAX];
     unsigned n_hosts, host; /* host: the host that is tried now */
@@ -59,7 +60,8 @@ struct link {
     void *ctx;
 };
 
-/* Reads the conninfo (hosts, service file). The caller has set conninfo, name and hooks.
+/* Reads the conninfo (hosts, service file). The caller has set conninfo, name,
+ * pause_ms and hooks.
  * ERROR_INVALID. */
 int link_init(struct link *l, uv_loop_t *loop, struct error *err);
 void link_start(struct link *l); /* begins to connect */

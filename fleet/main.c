@@ -67,6 +67,7 @@ static int main_begin(struct fleet *f, struct error *err)
     f->timer.data = f->patience.data = f;
     f->link.conninfo = f->options.conninfo;
     snprintf(f->link.name, sizeof(f->link.name), "gemmd-fleet/%.63s", f->options.name);
+    f->link.pause_ms = (unsigned)f->options.pause_ms;
     f->link.on_up = steps_on_up;
     f->link.on_down = steps_on_down;
     f->link.ctx = f;

@@ -22,6 +22,7 @@ enum {
     KEY_NAME = 'n',
     KEY_IDLE = 1000,
     KEY_FLEET_MS,
+    KEY_PAUSE,
     KEY_FORCE
 };
 
@@ -41,6 +42,7 @@ static const struct argp_option options_list[] = {
      "Time between two looks for new rows while no search waits (60000)", 0},
     {"fleet-ms", KEY_FLEET_MS, "MS", 0,
      "Time after which the daemons go on alone when the server does not answer (3000)", 0},
+    {"pause-ms", KEY_PAUSE, "MS", 0, "Longest pause between two attempts to connect (30000)", 0},
     {"force-network-fs", KEY_FORCE, NULL, 0,
      "Open a database on a network file system all the same", 0},
     {0}};
@@ -83,6 +85,9 @@ static error_t options_take(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_FLEET_MS:
         o->fleet_ms = options_read_ms(state, arg, 500);
+        return 0;
+    case KEY_PAUSE:
+        o->pause_ms = options_read_ms(state, arg, 100);
         return 0;
     case KEY_FORCE:
         o->force_network_fs = true;
@@ -132,7 +137,7 @@ void options_read(struct options *o, int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    *o = (struct options){.idle_ms = 60000, .fleet_ms = 3000};
+    *o = (struct options){.idle_ms = 60000, .fleet_ms = 3000, .pause_ms = 30000};
     argp_err_exit_status = OPTIONS_EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, o);
     options_fill(o);

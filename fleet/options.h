@@ -16,6 +16,7 @@ struct options {
     char name[80];    /* this database's name in the fleet */
     int64_t idle_ms;  /* time between reads of the feed while no search waits */
     int64_t fleet_ms; /* time after which daemons go on without an answer */
+    int64_t pause_ms; /* the longest pause between two attempts to connect */
     bool force_network_fs;
 };
 

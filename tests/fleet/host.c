@@ -12,6 +12,7 @@
  *   confirm M TIME: the fleet's row of the key is right.
  *   refuse M REASON: the fleet's row of the key is wrong.
  *   evict M: deletes the key's rows.
+ *   event KIND TEXT: writes an event.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,15 @@ static int host_ask(const struct host *h, const char *key, const char *rest, str
     return store_lease_shared(h->store, &w, err);
 }
 
+static int host_add_event(const struct host *h, const char *words, struct error *err)
+{
+    struct event e = {.id = 0};
+    const size_t n = strcspn(words, " ");
+    snprintf(e.kind, sizeof(e.kind), "%.*s", (int)n, words);
+    snprintf(e.text, sizeof(e.text), "%s", words + n + (words[n] == ' '));
+    return store_add_event(h->store, &e, err);
+}
+
 static const char *host_name_status(int status, const char *command)
 {
     const bool asks = strcmp(command, "ask") == 0;
@@ -152,6 +162,8 @@ static void host_carry_out(struct host *h, const char *command, char *words)
         r = host_confirm(h, m, strtod(rest, NULL), &err);
     } else if (strcmp(command, "refuse") == 0) {
         r = host_refuse(h, m, rest, &err);
+    } else if (strcmp(command, "event") == 0) {
+        r = host_add_event(h, words, &err);
     } else if (strcmp(command, "evict") == 0) {
         r = store_evict(h->store, b.key, NULL, &err);
     }

@@ -55,7 +55,7 @@ class PlayedHost:
         """Starts gemmd-fleet."""
         with open(self.log, "ab") as log:
             self.fleet = subprocess.Popen([FLEET, "--database", self.database, "--name", self.name, "--conninfo", conninfo,
-                                           "--idle-ms", "300", *map(str, options)], stderr=log,
+                                           "--idle-ms", "300", "--pause-ms", "600", *map(str, options)], stderr=log,
                                           env={**os.environ, **(env or {})})
         return self
 

@@ -96,6 +96,9 @@ class Server:
         words = " ".join(f"-c {k}='{v}'" for k, v in settings.items())
         self.run("pg_ctl", "-D", self.data, "-s", "-w", "-o", words, "-l", f"{self.home}/log", "start")
 
+    def runs(self):
+        return os.path.exists(f"{self.data}/postmaster.pid") and os.path.exists(f"/proc/{self.pids()[0]}")
+
     def stop(self, mode="fast"):
         self.run("pg_ctl", "-D", self.data, "-s", "-m", mode, "stop")
 

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmd-fleet and a server that is away, hangs, refuses, or is not the server of before. In each case the host goes on
+alone, says why in a sentence, and shares again when the server is back."""
+import signal
+import socket
+import sqlite3
+import threading
+
+import pytest
+
+import server as servers
+from hosts import until
+from server import Host, Server, key
+
+
+@pytest.fixture(autouse=True)
+def empty(server):
+    if not server.runs():
+        server.start()
+    server.psql("TRUNCATE fleet.best, fleet.answer, fleet.complaint, fleet.quarantine, fleet.host, fleet.stamp, fleet.class"
+                " RESTART IDENTITY CASCADE; ALTER SEQUENCE fleet.feed RESTART; UPDATE fleet.meta SET timeline = '',"
+                " ttl = '30 s', grace = '0 s', poll_ms = 100, api_min = 1, api_max = 1, bucket_scheme = 'sqrt2'")
+
+
+def alone(host, m):
+    """The host tunes a key without the fleet."""
+    until("the host goes on alone", lambda: not host.is_attached())
+    assert host.do("ask", m) == "leased"
+    host.do("tune", m, 5.0)
+    host.do("unlease", m)
+
+
+def shares(host, server, m):
+    """The host's row gets to the server."""
+    until(f"the row is published: {host.said()}", lambda: host.numbers(m), 60)
+    assert server.psql(f"SELECT count(*) FROM fleet.best WHERE key = '{host.key(m)}'") == "1"
+
+
+def test_no_server_at_the_start(server, host):
+    server.stop("immediate")
+    a = host("a").link(server.conninfo())
+    until("the reason is said", lambda: a.status()[0] == "down")
+    assert "No such file or directory; this host goes on alone" in a.said()
+    alone(a, 1)
+    server.start()
+    shares(a, server, 1)
+    assert a.status()[:2] == ("up", "connected")
+
+
+def test_a_killed_server_loses_no_row_and_each_row_is_published_once(server, host):
+    a, b = host("a").link(server.conninfo()).wait_attached(), host("b").link(server.conninfo("h2")).wait_attached()
+    a.do("tune", 1, 5.0)
+    shares(a, server, 1)
+    server.kill()
+    until("the loss is noticed", lambda: a.status()[0] == "down")
+    alone(a, 2)
+    server.start()
+    shares(a, server, 2)
+    until("b has both", lambda: b.best(1) and b.best(2), 60)
+
+
+def test_a_stopped_server_holds_nobody_longer_than_fleet_ms(server, host):
+    a = host("a").link(server.conninfo(), "--fleet-ms", 500).wait_attached()
+    server.signal(signal.SIGSTOP)
+    try:
+        assert a.do("ask", 1, 500) == "asked"
+        until("a goes on alone", lambda: a.do("ask", 1, 500) in ("alone", "leased"))
+        until("the reason is said", lambda: "the server does not answer" in a.said())
+        until("a is alone", lambda: not a.is_attached())
+    finally:
+        server.signal(signal.SIGCONT)
+    a.do("tune", 1, 5.0)
+    shares(a, server, 1)
+
+
+class Deaf:
+    """A proxy that passes on nothing: a port that takes connections, reads, and never answers."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", servers.free_port()))
+        self.port = self.listener.getsockname()[1]
+        self.open = []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                self.open.append(self.listener.accept()[0])
+            except OSError:
+                return
+
+    def close(self):
+        self.listener.close()
+        for s in self.open:
+            s.close()
+
+
+def test_a_proxy_that_never_answers(host):
+    deaf = Deaf()
+    a = host("a").link(f"host=localhost port={deaf.port} dbname=x user=y")
+    alone(a, 1)  # at once: the fleet was never there
+    until("the reason is said", lambda: "does not answer the attempt to connect" in a.said(), 60)
+    assert a.stop_fleet() == 0
+    deaf.close()
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"dbname": "nosuch"}, 'database "nosuch" does not exist'), ({"user": "nosuch"}, 'role "nosuch" does not exist'),
+    ({"user": "boss"}, "permission denied for function hello"), ({"dbname": "postgres"}, 'schema "fleet1" does not exist'),
+    ({"host": "no.such.host.invalid"}, "the name of host no.such.host.invalid cannot be resolved"),
+    ({"host": "localhost", "port": 1}, "Connection refused"),
+])
+def test_a_wrong_target_is_named(server, host, change, said):
+    a = host("a").link(server.conninfo(**change))
+    until(f"the reason is said: {a.said()}", lambda: said in a.said(), 60)
+    alone(a, 1)
+
+
+@pytest.mark.parametrize("sql, undo, said", [
+    ("UPDATE fleet.meta SET api_min = 2, api_max = 3", "", "the server speaks API 2 to 3, this gemmd-fleet API 1"),
+    ("ALTER ROLE h1 SET default_transaction_read_only = on", "ALTER ROLE h1 RESET ALL", "session is read-only"),
+    ("ALTER ROLE h1 CONNECTION LIMIT 0", "ALTER ROLE h1 CONNECTION LIMIT -1", 'too many connections for role "h1"'),
+    ("INSERT INTO fleet.host (role, name, build, distrusted) VALUES ('h1', 'a', '', 'bad memory')", "",
+     "this host is distrusted: bad memory"),
+])
+def test_a_server_that_refuses_is_quoted(server, host, sql, undo, said):
+    server.psql(sql)
+    try:
+        a = host("a").link(server.conninfo())
+        until(f"the reason is said: {a.said()}", lambda: said in a.status()[1] and said in a.said(), 60)
+        alone(a, 1)
+    finally:
+        server.psql(undo)
+
+
+def test_another_bucket_scheme_is_refused(server, host):
+    a = host("a")
+    server.psql("UPDATE fleet.meta SET bucket_scheme = 'pow2'")
+    assert a.do("event", "bucket_scheme", "sqrt2") == "done"
+    a.link(server.conninfo())
+    until("the reason is said", lambda: "the fleet rounds keys by bucket scheme pow2, this database by sqrt2" in a.status()[1])
+    alone(a, 1)
+
+
+def test_a_wrong_password_is_said_and_never_printed(host):
+    server = Server(port=servers.free_port(), auth="scram-sha-256")
+    try:
+        a = host("a").link(server.conninfo(), env={"PGPASSWORD": "verysecret"})
+        until("the reason is said", lambda: "password authentication failed" in a.said(), 60)
+        assert "verysecret" not in a.said() and "verysecret" not in str(a.status())
+        alone(a, 1)
+        a.stop_fleet()
+        a.link(server.conninfo(), env={"PGPASSWORD": "one"})
+        shares(a, server, 1)
+        server.psql("ALTER SYSTEM SET fsync = off")
+        server.psql("SELECT pg_reload_conf(), pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'h1'")
+        until("the reason is said", lambda: "fsync off" in a.said(), 60)
+    finally:
+        server.close()
+
+
+def test_another_epoch_makes_all_numbers_void_and_all_rows_are_published_again(server, host):
+    a = host("a").link(server.conninfo()).wait_attached()
+    a.do("tune", 1, 5.0)
+    shares(a, server, 1)
+    a.stop_fleet()
+    server.psql("TRUNCATE fleet.best, fleet.answer CASCADE; SELECT fleet1.renew_epoch(); ALTER SEQUENCE fleet.feed RESTART WITH 100")
+    a.link(server.conninfo())
+    until("the row is there again", lambda: a.numbers(1) == [(100, "own")])
+
+
+def test_a_failover_that_lost_the_last_rows(server, host):
+    a, b = host("a").link(server.conninfo()).wait_attached(), host("b").link(server.conninfo("h2")).wait_attached()
+    for m in (1, 2):
+        a.do("tune", m, 5.0)
+        shares(a, server, m)
+    until("b has both", lambda: b.best(1) and b.best(2))
+    for one in (a, b):
+        one.stop_fleet()
+    # the new server never got row 2, and its log has another timeline
+    server.psql("UPDATE fleet.answer SET seq = NULL, until = '-infinity' WHERE seq = 2; DELETE FROM fleet.best WHERE seq = 2;"
+                " UPDATE fleet.meta SET timeline = '000000FF'")
+    other = Host(server, "other", "h2")
+    assert other.publish([key(77)])[0][2] > 1000000
+    for one in (a, b):
+        db = sqlite3.connect(one.database)
+        db.execute("UPDATE fleet SET epoch = replace(epoch, '/00000001', '/000000FF')")
+        db.commit()
+        db.close()
+    a.link(server.conninfo())
+    until("row 2 is there again", lambda: server.psql(f"SELECT count(*) FROM fleet.best WHERE key = '{a.key(2)}'") == "1")
+    assert server.psql(f"SELECT count(*) FROM fleet.best WHERE key = '{a.key(1)}'") == "1"
+
+
+def test_a_lost_tail_without_a_failover_is_noticed_by_the_head(server, host):
+    a = host("a").link(server.conninfo()).wait_attached()
+    for m in (1, 2):
+        a.do("tune", m, 5.0)
+        shares(a, server, m)
+    until("a has read its rows", lambda: a.rows("SELECT cursor FROM fleet") == [(2,)])
+    a.stop_fleet()
+    server.psql("UPDATE fleet.answer SET seq = NULL, until = '-infinity' WHERE seq = 2; DELETE FROM fleet.best WHERE seq = 2")
+    a.link(server.conninfo())
+    until("row 2 is there again", lambda: server.psql("SELECT count(*) FROM fleet.answer WHERE seq IS NOT NULL") == "2")
+    assert "it has lost rows" in a.said()
