@@ -4,7 +4,7 @@
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile
-        landscape check export import bundle lock backup restore report events jobs models status metrics devices start stop version help"
+        landscape check export import bundle lock backup restore report events jobs models status metrics devices start stop version fleet help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --batch-invariant --dtype --out-dtype --quant --routing --rows-per-expert --op --shapes --moe --model --layer
@@ -79,6 +79,12 @@ _gemmctl() {
     modules|devices) options="$rows $view $common" ;;
     report) options="--html --from --to $problem $common" ;;
     metrics) options="--textfile $common" ;;
+    fleet)
+        options="--note $common"
+        case $cur in
+        -*) ;;
+        *) options="status sql pin withdraw distrust trust prune renew_epoch" ;;
+        esac ;;
     export) options="--format --fields --to --output $problem $rows $common" ;;
     bundle)
         options="--key --modules --note --public-key --trust --force $rows $common"

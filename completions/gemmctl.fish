@@ -2,7 +2,7 @@
 # fish completion of gemmctl
 
 set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile landscape check \
-    export import bundle lock backup restore report events jobs models status metrics devices start stop version help
+    export import bundle lock backup restore report events jobs models status metrics devices start stop version fleet help
 set -l asking get tune bench verify
 set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials report lock
 set -l listing list trials modules devices quarantine events jobs evict
@@ -131,6 +131,8 @@ complete -c gemmctl -n "__fish_seen_subcommand_from report" -l to -x -d "changes
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l dry-run -d "only show the hints"
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l trust -d "the rows answer at once"
 complete -c gemmctl -n "__fish_seen_subcommand_from restore" -l database -r -F -d "the database"
+complete -c gemmctl -n "__fish_seen_subcommand_from fleet" -a "status sql pin withdraw distrust trust prune renew_epoch"
+complete -c gemmctl -n "__fish_seen_subcommand_from fleet" -l note -x -d "the reason"
 set -l b "__fish_seen_subcommand_from bundle"
 complete -c gemmctl -n $b -F -a "create verify install"
 complete -c gemmctl -n $b -l key -r -F -d "sign with this private key"

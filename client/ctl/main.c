@@ -19,6 +19,7 @@ static const struct command *const commands[] = {
     &command_import,  &command_bundle,     &command_lock,       &command_backup, &command_restore,
     &command_events,  &command_jobs,       &command_models,     &command_report, &command_status,
     &command_metrics, &command_devices,    &command_start,      &command_stop,   &command_version,
+    &command_fleet,
 };
 
 static int main_print_help(void)

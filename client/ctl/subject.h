@@ -128,6 +128,6 @@ extern const struct command command_get, command_tune, command_bench, command_pi
     command_space, command_check, command_precompile, command_landscape, command_export,
     command_import, command_backup, command_bundle, command_lock, command_events, command_models,
     command_jobs, command_metrics, command_status, command_start, command_stop, command_report,
-    command_version, command_restore;
+    command_version, command_restore, command_fleet;
 
 #endif

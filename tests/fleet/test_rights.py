@@ -111,3 +111,22 @@ def test_the_file_is_refused_a_second_time_and_changes_nothing(server):
     with pytest.raises(RuntimeError, match="has the tables of a fleet already"):
         server.load(servers.SQL.read_text())
     assert Host(server, "again").hello[1:3] == (1, 1)
+
+
+def test_gemmctl_prints_the_file_and_the_calls_of_an_admin(server):
+    import subprocess
+
+    import hosts
+
+    def ctl(*words):
+        return subprocess.run([hosts.BUILD / "client" / "gemmctl", "fleet", *words], capture_output=True, text=True)
+
+    import server as servers
+    lines = [line for line in servers.SQL.read_text().splitlines() if line]
+    assert ctl("sql").stdout.splitlines() == lines
+    Host(server, "it's").publish([key(5)])
+    for words, answer in ((["pin", "1"], "2"), (["withdraw", "2", "--note", "it's"], ""), (["distrust", "it's"], "1"),
+                          (["trust", "it's"], "1"), (["prune"], "0")):
+        assert server.psql(ctl(*words).stdout, user="boss") == answer
+    for words in (["pin"], ["pin", "x"], ["pin", "1;"], ["distrust"], ["prune", "1"], ["sql", "x"], ["nosuch"]):
+        assert ctl(*words).returncode == 2
