@@ -62,6 +62,7 @@ int file_put_status(struct fleet *f, struct error *err)
              c->published, c->evidence, c->repeats, c->refused_there, c->received, c->bad_rows,
              c->distrusted, c->withdrawn, c->complaints, c->granted, c->elsewhere, c->connects,
              f->n_leases, scope);
+    f->counters_written = f->counters;
     return store_fleet_status(f->store, &f->status, err);
 }
 
@@ -186,6 +187,9 @@ static void file_on_beat(uv_timer_t *timer)
         if (f->greeted) {
             file_attach(f);
             leases_read(f);
+        }
+        if (memcmp(&f->counters, &f->counters_written, sizeof(f->counters)) != 0) {
+            file_write_status(f, NULL, NULL);
         }
     }
     uv_timer_start(timer, file_on_beat, watched ? BEAT_MS : UNWATCHED_MS, 0);

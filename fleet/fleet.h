@@ -92,7 +92,7 @@ struct fleet {
     int64_t complaint;               /* number of the row that the complaint under way is about */
     char wrong[FLEET_WRONG_MAX][64]; /* hosts of which two rows failed here */
     uint32_t n_wrong;
-    struct counters counters;
+    struct counters counters, counters_written; /* written: to the row of `fleet` */
 
     /* times (uv_now) at which a step is due; 0: at once; UINT64_MAX: after news only */
     uint64_t feed_at, want_at, renew_at, publish_at, complain_at, retry_at;
