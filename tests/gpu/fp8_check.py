@@ -8,9 +8,10 @@ aligns them and the old sum to the largest exponent e, and cuts each to multiple
 normal products of size s cut by u of about 6 s 2^-13, most of them only sums and a few small terms: an error of 2.8 u =
 2.1e-3 s, of a sum of sqrt(128) s: 1.8e-4.
 
-After fuse_mul_post a result is rounded twice, and where a sum is near the middle of two numbers, an error of the sum
-decides the first rounding. So each element is between the results of the sum less and plus SUM_ERROR, five times 1.8e-4,
-of its terms' norm.
+After fuse_mul_post a result is rounded twice, and where a sum is near the middle of two numbers, the sum's error decides
+the first rounding. So each element is between the results of the sum less and plus five times an error of 2.8 u. u is
+of the largest term or, for a large sum S, of S: 2^-13 (6 s + |S|). With the norm of the terms T, 11.3 s for a block, this is
+SUM_ERROR (0.53 T + |S|). In the model none of two million sums has a larger error.
 
 Exact data: the limit is 0. Numbers are whole and from 8 to 11, so a product is 64 to 121.
 
@@ -39,7 +40,7 @@ from fp8_products import Data, Row, load
 from gemmd import ffi
 
 LIMITS = {"bf16": 2.5e-3, "fp32": 4e-4}
-SUM_ERROR = 9e-4
+SUM_ERROR = 5 * 2.8 * 2 ** -13
 
 
 def log(*words):

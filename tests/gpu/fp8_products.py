@@ -231,7 +231,7 @@ class Data:
 
     def expected(self, off=0):
         """The output in double, in fp32's or bf16's place; dW's is added to what `fill` puts there. In forward and dX
-        each sum is first raised by `off` times the norm of its terms."""
+        each sum S is first raised by `off` times (0.53 times the norm of its terms, and |S|)."""
         torch, row = self.torch, self.row
         out = torch.zeros(self.outs[0].shape, dtype=torch.float64, device=DEVICE)
         if row.mode == "dW":
@@ -244,9 +244,10 @@ class Data:
             a = a[(self.gather // (row.topk if row.mode == "forward" else 1)).long()]
         for e, m in enumerate(row.rows):
             b = self.b.double(e).t()
-            out[at:at + m] = a[at:at + m] @ b
+            sums = a[at:at + m] @ b
             if off:
-                out[at:at + m] += off * (a[at:at + m].square() @ b.square()).sqrt()
+                sums += off * (0.53 * (a[at:at + m].square() @ b.square()).sqrt() + sums.abs())
+            out[at:at + m] = sums
             at += m
         if row.scatters:
             to = torch.empty_like(out)
