@@ -10,6 +10,7 @@
 
 #include "kernels/families/grouped_gemm/hopper/model/model.h"
 #include "kernels/space.h"
+#include "tests/model/described.h"
 #include "tests/unit/cuda/common.h"
 
 static const struct device_info h200 = {H200_FIELDS};
@@ -141,7 +142,8 @@ static void test_edges(void **state)
     }
 }
 
-/* The config of hopper_choose() has every param, with a value of the space: a search knows it. */
+/* The analytic default has every param, with a value of the space, and a search would look at it: a
+ * search knows it. */
 static void test_choice_is_in_the_space(void **state)
 {
     (void)state;
@@ -150,17 +152,27 @@ static void test_choice_is_in_the_space(void **state)
         "M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=true",
         "M=131072 N=2048 K=768 experts=128 topk=8 permute_y=true",
         "M=16384 N=5760 K=2880 experts=32 topk=4",
+        "M=4096 N=1536 K=2048 experts=128 topk=8 quant=fp8_block",
+        "M=32768 N=1536 K=2048 experts=128 topk=8 quant=fp8_block",
+        "M=16384 N=5760 K=2880 experts=32 topk=4 quant=fp8_row",
+        "M=16 N=1024 K=1024 quant=fp8_block",
+        "M=4096 N=6144 K=1024 quant=fp8_block",
     };
     for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]) * MODES; i++) {
         char text[256];
         struct record config;
         struct param params[PARAMS_MAX];
         struct error err = ERROR_NULL;
+        struct rejection why;
         snprintf(text, sizeof(text), "%s mode=%s", problems[i / MODES], modes[i % MODES]);
         struct problem p = problem_of(text);
-        const uint32_t n = hopper_tunables(&p, &h200, params);
-        assert_int_equal(hopper_choose(&p, &h200, &config, &err), 0);
+        const struct family_target *target = described_target(&p);
+        const uint32_t n = target->params(&p, &h200, params);
+        assert_int_equal(target->choose(&p, &h200, &config, &err), 0);
         assert_int_equal(config.n, n);
+        if (record_int(&p.fields, "experts", 1) > 1 && target->worth(&p, &config, &h200, &why)) {
+            fail_msg("%s: no search looks at its default: %s", problems[i / MODES], why.text);
+        }
         for (uint32_t k = 0; k < n; k++) {
             struct value v;
             bool found = false;

@@ -146,7 +146,9 @@ static void put_default(const struct gemm *v, const struct fp8_default *d, struc
     if (v->mode != GEMM_DW) {
         record_put_text(config, "tile_scheduler", d->dynamic ? "dynamic" : "static");
         record_put_int(config, "NUM_KSPLIT", d->split);
-        record_put_bool(config, "swap_ab", d->swap);
+        if (v->quant->sum_block) {
+            record_put_bool(config, "swap_ab", d->swap);
+        }
         record_put_text(config, "cluster_shape_mn", "1x1");
         record_put_bool(config, "use_tma_load_w", true);
     }
@@ -191,33 +193,47 @@ static double fp8_choose_run_time(const struct gemm *v, const struct hopper_fact
     return best;
 }
 
-int fp8_choose(const struct problem *p, const struct device_info *info, struct record *config,
-               struct error *err)
+/* Sets *config to the fastest of the defaults, as expected. `worthy`: only those that a search
+ * would look at. Returns the time; INFINITY if no default is left, with the reason in *why. */
+static double fp8_choose_default(const struct problem *p, const struct device_info *info,
+                                 const struct hopper_facts *f, bool worthy, struct record *config,
+                                 struct rejection *why)
 {
+    enum { LARGEST = 128 }; /* as for the values of NUM_KSPLIT */
     struct gemm v;
-    struct hopper_facts f;
-    struct rejection why = {.code = ERROR_NO_CONFIG};
     double best = INFINITY;
     gemm_view(p, &v);
-    fp8_facts_init(&f, p, info, NULL);
     const struct fp8_default *defaults = v.mode == GEMM_DW ? of_sums : of_rows;
     const int n = v.mode == GEMM_DW ? SUMS_DEFAULTS : ROWS_DEFAULTS;
     for (int i = 0; i < n; i++) {
+        const int split = defaults[i].split;
         struct record one;
         struct hopper_tile t;
         put_default(&v, &defaults[i], &one);
         fp8_tile_make(&v, &one, &t);
         fp8_put_run_time(&v, &t, &one);
-        if (fp8_check(p, &one, info, &why)) {
+        if (fp8_check(p, &one, info, why) || (worthy && fp8_worth(p, &one, info, why)) ||
+            (split > 1 && !hopper_split_pays(&v, info, LARGEST, LARGEST, split))) {
             continue;
         }
-        const double us = fp8_choose_run_time(&v, &f, &t, &one);
+        const double us = fp8_choose_run_time(&v, f, &t, &one);
         if (us < best) {
             best = us;
             record_copy(config, &one);
         }
     }
-    return best < INFINITY
-               ? 0
-               : error_set(err, ERROR_NO_CONFIG, "no config of the fp8 kernel fits: %s", why.text);
+    return best;
+}
+
+int fp8_choose(const struct problem *p, const struct device_info *info, struct record *config,
+               struct error *err)
+{
+    struct hopper_facts f;
+    struct rejection why = {.code = ERROR_NO_CONFIG};
+    fp8_facts_init(&f, p, info, NULL);
+    if (fp8_choose_default(p, info, &f, true, config, &why) < INFINITY ||
+        fp8_choose_default(p, info, &f, false, config, &why) < INFINITY) {
+        return 0;
+    }
+    return error_set(err, ERROR_NO_CONFIG, "no config of the fp8 kernel fits: %s", why.text);
 }
