@@ -4,7 +4,8 @@
  * templates and reference.cu for the CPU with cc (tests/unit/cuda/emulate.h). The image is a shared
  * object with the machine type EM_CUDA. libcuda's stub runs the kernels and emulates tools.cu in C.
  * All code above the driver then runs as on a GPU, and must compute right results. The emulation is
- * slow, and the number of SMs makes no difference.
+ * slow, and the number of SMs makes no difference. With GEMMD_STUB_IMAGES=<folder>, NVRTC's stub
+ * keeps images there and compiles none twice.
  */
 #ifndef GEMMD_TESTS_CUDA_STUB_EMULATE_H
 #define GEMMD_TESTS_CUDA_STUB_EMULATE_H

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "tests/cuda_stub/stub.h"
@@ -37,9 +39,10 @@ static void set_head(struct program *p)
 static int read_image(struct program *p, const char *path)
 {
     FILE *f = fopen(path, "r");
-    if (!f || fseek(f, 0, SEEK_END)) {
+    if (!f) {
         return -1;
     }
+    fseek(f, 0, SEEK_END);
     p->size = (size_t)ftell(f);
     rewind(f);
     p->image = malloc(p->size);
@@ -48,31 +51,54 @@ static int read_image(struct program *p, const char *path)
     return r;
 }
 
-/* Compiles the template's file in the tree `root` for the CPU. The caller's program must have the
- * same source text, which the stub does not read. */
+/* The kept image of a compile: a file in the folder GEMMD_STUB_IMAGES, named by the command.
+ * Returns false without this variable. */
+static bool name_kept(const char *command, char path[4096])
+{
+    const char *folder = getenv("GEMMD_STUB_IMAGES");
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *c = command; *c; c++) {
+        hash = (hash ^ (uint8_t)*c) * 1099511628211u;
+    }
+    return folder && snprintf(path, 4096, "%s/%016llx", folder, (unsigned long long)hash) < 4096;
+}
+
+/* Compiles the template's file in the tree `root` for the CPU, unless the image is kept from an
+ * earlier compile. The caller's program must have the same source text, which the stub does not
+ * read. */
 static int emulate(struct program *p, const char *root, int n, const char *const *options)
 {
     const char *file = strstr(p->name, "portable")    ? "emulate_portable.c"
                        : strstr(p->name, "hopper")    ? "emulate_hopper.c"
                        : strstr(p->name, "reference") ? "emulate_reference.c"
                                                       : NULL;
-    char path[] = "/tmp/gemmd-stub-XXXXXX", command[4096];
-    int fd = file ? mkstemp(path) : -1;
-    if (fd < 0) {
-        return file ? -1 : 0;
+    char path[] = "/tmp/gemmd-stub-XXXXXX", kept[4096], command[4096];
+    if (!file) {
+        return 0;
     }
     size_t used = (size_t)snprintf(command, sizeof(command),
                                    "cc -Og -s -w -Wno-psabi -shared -fPIC -Wl,--build-id=none -I%s "
-                                   "%s/tests/unit/cuda/%s -o %s",
-                                   root, root, file, path);
+                                   "%s/tests/unit/cuda/%s",
+                                   root, root, file);
     for (int i = 0; i < n && used < sizeof(command); i++) {
         if (strncmp(options[i], "-D", 2) == 0) {
             used += (size_t)snprintf(command + used, sizeof(command) - used, " %s", options[i]);
         }
     }
+    const bool keeps = name_kept(command, kept);
+    if (keeps && read_image(p, kept) == 0) {
+        return 0;
+    }
+    int fd = mkstemp(path);
+    if (fd < 0 || used >= sizeof(command)) {
+        return -1;
+    }
+    snprintf(command + used, sizeof(command) - used, " -o %s", path);
     int r = system(command) == 0 ? read_image(p, path) : -1;
     close(fd);
-    unlink(path);
+    if (r || !keeps || rename(path, kept) < 0) {
+        unlink(path);
+    }
     return r;
 }
 

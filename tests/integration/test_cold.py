@@ -81,13 +81,20 @@ def compiled():
         yield pathlib.Path(path)
 
 
+@pytest.fixture(scope="module")
+def images():
+    """What the stub of NVRTC compiled for the CPU, for all tests: a compile counts also when its image is here."""
+    with tempfile.TemporaryDirectory(prefix="gemmd-images-") as path:
+        yield path
+
+
 @pytest.fixture
-def stubbed(folder, compiled):
+def stubbed(folder, compiled, images):
     started = []
 
     def start(options=(), cache=compiled, computes=True, launcher=(), **env):
         if computes:
-            env["GEMMD_STUB_EMULATE"] = str(ROOT)
+            env.update(GEMMD_STUB_EMULATE=str(ROOT), GEMMD_STUB_IMAGES=images)
         d = Stubbed(folder, options, cache, env)
         d.launcher = list(launcher)
         started.append(d)
