@@ -334,7 +334,8 @@ def test_the_cache_is_kept_below_its_limit(daemon, folder):
     left = sorted(p.name for p in modules.iterdir())
     assert f"{answer['module']}.so" in left and "notes" in left
     assert f"{0:032x}.so" not in left and f"{7:032x}.so" in left, "the longest unused go first"
-    assert status["cache"]["modules"] == len(left) - 1
+    # a runner may still have compiled after the trim
+    eventually(lambda: d.status()["cache"]["modules"] == len(list(modules.glob("*.so"))), 60, every=6)
     assert d.call("module", id=answer["module"])["size"] > 0
     text = d.ctl("status").stdout
     assert "kernels' size" in text and "1024.0 KiB" in text
