@@ -14,7 +14,8 @@ Writes kernels/families/grouped_gemm/hopper/model/constants.h; the same measurem
 constants. A new constant is a line in that file, with any value. Then the model's errors are learnt
 from build/tests/data/landscapes and landscapes_fresh, into corrections_h200.txt beside the constants (learn.h).
 
---fp8 fits the values for fp8 operands to build/tests/data/landscapes_fp8, and no others. They have no corrections.
+--fp8 fits the values for fp8 operands to build/tests/data/landscapes_fp8, and no others. It begins at the committed
+values. Tiles with fp8 operands have no corrections.
 
 --leave-out also fits to all problems but one language model's, for each in turn, and judges by that one's
 problems, which takes minutes; these constants go to tests/model/h200_left_out.txt. --only fits some
