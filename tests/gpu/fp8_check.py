@@ -347,6 +347,7 @@ def small(torch, options, record, deadline):
         with compilers(options.jobs) as pool:
             list(pool.map(compile_ahead, [(r.problem(), text) for r, text in grouped] + [(c.text,) for c in quantisers]))
     for row, text in grouped:
+        log("kernel", row.name, "|", text)  # a sanitizer's messages follow
         if time.monotonic() < deadline and steps.begin(f"{row.name} | {text}"):
             done += check_cases(steps, wrong, [Case(torch, row, "exact", wide=True)], text, 0)
     for case in quantisers:

@@ -36,7 +36,7 @@ for tool in memcheck racecheck; do
         # The sanitizer exits with 86 when it found an error.
         # shellcheck disable=SC2086 # options are words
         timeout -k 5 60 compute-sanitizer --tool $tool --error-exitcode 86 --target-processes all \
-            --kernel-regex kns=$kernels $more python3 $small --jobs 0 --only "$kernels mode" $clusters > "$log" 2>&1
+            --kernel-name kns=$kernels $more python3 $small --jobs 0 --only "$kernels mode" $clusters > "$log" 2>&1
         code=$?
         case $code in
         0) word=CLEAN ;;
