@@ -72,7 +72,7 @@ def run_parts(options):
     with tempfile.TemporaryDirectory() as folder:
         steps, out = pathlib.Path(folder, "steps"), pathlib.Path(folder, "json")
         for i, part in enumerate(parts):
-            start, share = 0, {"clock": 0.15, "small": 0.3}.get(part, 0.5) if i + 1 < len(parts) else 1.0
+            start, share = 0, {"space": 0.8, "clock": 0.15, "small": 0.3}.get(part, 0.5) if i + 1 < len(parts) else 1.0
             end = time.monotonic() + share * (began + options.seconds - time.monotonic())
             for _ in range(6):
                 left = end - time.monotonic()
@@ -104,8 +104,8 @@ def run_parts(options):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", type=pathlib.Path, default=HERE.parents[1] / "build")
-    p.add_argument("--parts", default="space,late,soak,clock,compile,time")
-    p.add_argument("--seconds", type=float, default=220, help="limit of all parts together")
+    p.add_argument("--parts", default="space,late,soak")
+    p.add_argument("--seconds", type=float, default=300, help="limit of all parts together")
     p.add_argument("--launches", type=int, default=3, help="check: repeated launches of each kernel")
     p.add_argument("--sample", type=int, default=0, help="space: so many variants only")
     p.add_argument("--list", type=pathlib.Path, help="space: what compile_space --target hopper_fp8 --list prints, as a file")
