@@ -504,6 +504,32 @@ static void the_fleets_state_survives_and_is_listed(void **state)
     store_close(a);
 }
 
+static void a_rebuilt_file_keeps_the_numbers_of_the_rows_that_it_has(void **state)
+{
+    const struct store_fleet fleet = {.server = "db", .state = "up", .cursor = 9, .counters = "{}"};
+    struct store *s = open_as(*state, FLEET);
+    struct best *b = calloc(1, sizeof(*b));
+    struct error err = ERROR_NULL;
+    struct store_fleet now;
+    for (int i = 1; i <= 3; i++) {
+        offer(s, b, i, 1, i, 0);
+    }
+    execute(s, "DELETE FROM best WHERE generation = 3"); /* a lost row */
+    fixture_key(2, b->key);
+    assert_ok(store_evict(s, b->key, NULL, &err));
+    assert_ok(store_fleet_status(s, &fleet, &err));
+    s->db.damaged = true;
+    assert_ok(store_repair(s, &err));
+    assert_int_equal(count(s, "SELECT count(*) FROM fleet_row"), 2);
+    assert_int_equal(count(s, "SELECT seq FROM fleet_row WHERE state = 'new'"), 1);
+    assert_int_equal(store_fleet_read(s, &now, &err), STORE_MISS); /* all rows are read again */
+    offer(s, b, 1, 1, 1, STORE_THERE);
+    offer(s, b, 2, 1, 2, STORE_THERE);
+    offer(s, b, 3, 1, 3, 0);
+    free(b);
+    store_close(s);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -519,6 +545,7 @@ int main(void)
         T(rows_of_whole_searches_are_published_once),
         T(quarantine_of_other_hosts_is_a_doubt_until_it_is_a_fact),
         T(the_fleets_state_survives_and_is_listed),
+        T(a_rebuilt_file_keeps_the_numbers_of_the_rows_that_it_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
