@@ -239,6 +239,19 @@ static void print_miss(const json_t *why)
     }
 }
 
+/* Prints what this host knows of the key's rows in the fleet. */
+static void why_print_fleet(const json_t *why)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(why, "fleet"), i, row) {
+        const char *origin = field_text(row, "origin"), *reason = field_text(row, "reason");
+        line(i ? "" : "fleet", "row %lld of %s: %s%s%s", field_int(row, "seq"),
+             origin[0] ? origin : "this host", field_text(row, "state"), reason[0] ? ", " : "",
+             reason);
+    }
+}
+
 static void print_action(const json_t *why, const struct gemmd_query *q)
 {
     const char *action = field_text(why, "action"), *tuning = field_text(why, "tuning");
@@ -275,6 +288,7 @@ static void why_show(struct subject *s, json_t *why)
     print_stamp(why);
     print_confidence(why);
     print_miss(why);
+    why_print_fleet(why);
     print_action(why, &s->search.query);
 }
 

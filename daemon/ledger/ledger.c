@@ -170,8 +170,9 @@ static bool is_equal(const struct record *filter, const char *column)
 static bool is_brief(const char *what, const struct record *filter)
 {
     bool best = strcmp(what, "best") == 0, history = strcmp(what, "history") == 0,
-         trials = strcmp(what, "trials") == 0, runs = strcmp(what, "runs") == 0;
-    return ((best || history || trials) && is_equal(filter, "key")) ||
+         fleet = strcmp(what, "fleet_rows") == 0, trials = strcmp(what, "trials") == 0,
+         runs = strcmp(what, "runs") == 0;
+    return ((best || history || trials || fleet) && is_equal(filter, "key")) ||
            (history && is_equal(filter, "generation")) ||
            ((trials || runs) && is_equal(filter, "id"));
 }

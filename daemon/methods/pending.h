@@ -65,6 +65,7 @@ enum listed {
     LISTED_TRIAL,
     LISTED_RUN,
     LISTED_ELSEWHERE, /* bests of other device classes */
+    LISTED_FLEET,     /* the key's numbers in the fleet */
     LISTED_ALL
 };
 

@@ -23,7 +23,13 @@
 #include "daemon/methods/pending.h"
 #include "proto/limits.h"
 
-enum { ELSEWHERE_MAX = 8, WHY_BYTES = 65536, BECAUSE_MAX = 400, WHY_NO_ROW = -1 };
+enum {
+    ELSEWHERE_MAX = 8,
+    FLEET_ROWS_MAX = 4,
+    WHY_BYTES = 65536,
+    BECAUSE_MAX = 400,
+    WHY_NO_ROW = -1
+};
 
 struct why {
     struct listing listing; /* first member: its address is the struct's */
@@ -375,11 +381,22 @@ static void put_confidence(struct wire_buf *b, const struct why *w)
     }
 }
 
+static void why_put_rows(struct wire_buf *b, const char *name, const struct listing *l,
+                         enum listed part)
+{
+    const struct wire_buf *rows = &l->parts[part].rows;
+    wire_put_str(b, name);
+    if (rows->len) {
+        wire_put_raw(b, rows->data, rows->len);
+    } else {
+        wire_put_array(b, 0);
+    }
+}
+
 static void put_result(struct listing *l, struct wire_buf *b)
 {
-    enum { FIELDS = 20 };
+    enum { FIELDS = 21 };
     const struct why *w = (const struct why *)l;
-    const struct wire_buf *elsewhere = &l->parts[LISTED_ELSEWHERE].rows;
     wire_put_map(b, FIELDS);
     why_put_verdict(b, w);
     put_confidence(b, w);
@@ -390,12 +407,8 @@ static void put_result(struct listing *l, struct wire_buf *b)
     wire_put_str(b, "run");
     schema_encode(b, &run_schema, w->has_run ? &w->run : NULL);
     listing_put_counts(l, b);
-    wire_put_str(b, "elsewhere");
-    if (elsewhere->len) {
-        wire_put_raw(b, elsewhere->data, elsewhere->len);
-    } else {
-        wire_put_array(b, 0);
-    }
+    why_put_rows(b, "elsewhere", l, LISTED_ELSEWHERE);
+    why_put_rows(b, "fleet", l, LISTED_FLEET);
 }
 
 /* ---- asking the ledger ----------------------------------------------------------------------- */
@@ -486,6 +499,20 @@ static void ask_elsewhere(struct why *w)
     }
 }
 
+/* Asks for the key's newest numbers in the fleet, if this host has a fleet. */
+static void ask_fleet_rows(struct why *w)
+{
+    struct daemon *d = w->listing.pending.d;
+    struct record *filter = &d->scratch->config;
+    if (d->fleet_known) {
+        record_init(filter);
+        record_put_text(filter, "key", w->key);
+        record_put_text(filter, "sort", "-seq");
+        record_put_int(filter, "limit", FLEET_ROWS_MAX);
+        listing_ask(&w->listing, LISTED_FLEET, "fleet_rows", filter, WHY_BYTES);
+    }
+}
+
 /* ---- the method ------------------------------------------------------------------------------ */
 
 /* Reads `key` when there is no `problem`: the request is then for the bucket of that key. */
@@ -554,6 +581,7 @@ int method_why(struct call *c, struct error *err)
         ask_row(w);
         listing_ask_counts(l, w->origin[0] ? w->origin : w->key);
         ask_elsewhere(w);
+        ask_fleet_rows(w);
     }
     return listing_wait(l);
 }

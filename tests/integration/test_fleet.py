@@ -170,6 +170,9 @@ def test_a_candidate_that_does_not_hold_is_searched(host, known, what):
     answer = one.call("get", problem=problem, budget=3)
     assert answer["source"] == ("fleet" if what == "compiler" else "tuned")
     assert answer["stamp"] == there["stamp"]
+    rows = one.ctl("why", key).stdout
+    assert re.search(r"fleet +row 6 of host-b: " + {"slower": "refused, .* slower than promised", "compiler": "confirmed",
+                                                    "source": "new"}[what], rows), rows
     if what == "slower":
         assert "slower than promised" in fleet.ask("refused")
         assert fleet.ask("unpublished").startswith(key)
