@@ -133,12 +133,15 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
         const u32 scales = scales_at(shared, at.stage);
         struct row_scales rows[MMAS];
         wait_full(shared, &at);
-        /* Before wgmma: a load between two wgmmas would delay the second. */
+        /* Before wgmma: a load between two wgmmas would delay the second. Where a gathering producer takes registers,
+         * those of 64 rows at a time. */
 #pragma unroll
-        for (int i = 0; i < mmas; i++)
+        for (int i = 0; i < mmas && !GATHER; i++)
             load_row_scales(&rows[i], scales, consumer * ROWS_EACH + i * 64 + LANE_ROW);
 #pragma unroll
         for (int i = 0; i < mmas; i++) {
+            if (GATHER)
+                load_row_scales(&rows[i], scales, consumer * ROWS_EACH + i * 64 + LANE_ROW);
             /* SWAP_AB: rows are weights */
             const u32 of_columns = scales + (SWAP_AB ? (consumer * ROWS_EACH + i * 64) / GROUP * LINES : TILE_R) * 4;
             struct column_scales columns;
@@ -151,8 +154,11 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
             if (i == mmas - 1 && block == blocks - 1)
                 walk_ahead(shared, w);
             WGMMA_WAIT(0);
-            if (!COLUMN_SCALES && i == mmas - 1 && (!KSPLIT || block < blocks - 1))
-                give_stage(shared, at.stage);
+            if (!COLUMN_SCALES && i == mmas - 1) {
+                warp_barrier(); /* all lanes have read the rows' scales */
+                if (!KSPLIT || block < blocks - 1)
+                    give_stage(shared, at.stage);
+            }
             promote(acc[i], &rows[i], &columns, of_columns, width);
         }
         if (COLUMN_SCALES) { /* all lanes have read B's scales */

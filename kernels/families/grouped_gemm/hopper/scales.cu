@@ -91,9 +91,10 @@ INLINE int first_line(void)
 
 /* Where the scales of this thread's lines are, in the next block of the reduction. */
 struct lines {
-    const char *of[GATHER ? LINES_EACH : 1]; /* the first line; of gathered rows each line, or NULL */
-    const char *other;                       /* the weights; dW: the first line of B */
-    int left, left_b;                        /* number of lines from the first on that exist; dW: of B */
+    const char *of;                      /* the first line; of gathered rows that of token 0 */
+    int token[GATHER ? LINES_EACH : 1];  /* of each gathered row; -1: the row does not exist */
+    const char *other;                   /* the weights; dW: the first line of B */
+    int left, left_b;                    /* number of lines from the first on that exist; dW: of B */
 };
 
 INLINE struct lines lines_of(const struct hopper_params *p, const struct tile *t)
@@ -105,7 +106,7 @@ INLINE struct lines lines_of(const struct hopper_params *p, const struct tile *t
     struct lines l;
     l.left = (SWAP_AB ? t->width : output_rows(p, t) - t->r0) - first;
     l.left_b = p->tile_cols - column - first;
-    l.of[0] = a->data + (i64)(row + first) * a->row + block * a->block;
+    l.of = a->data + (GATHER ? 0 : (i64)(row + first) * a->row) + block * a->block;
     l.other = b->data + block * b->block + (dw ? (i64)(column + first) : (i64)(column / 128)) * b->row;
     if (!dw)
         l.other += t->expert * b->expert;
@@ -116,12 +117,10 @@ INLINE struct lines lines_of(const struct hopper_params *p, const struct tile *t
 /* `index`: gather indices of this thread's rows, THREAD / 8 + 16 j. */
 INLINE void find_tokens(const struct hopper_params *p, const int *index, struct lines *l)
 {
-    const struct scales *a = &p->a_scales;
-    const i64 block = (i64)FIRST_BLOCK(p) * a->block;
 #pragma unroll
     for (int j = 0; j < TILE_ROWS / 16; j++)
         if ((THREAD & 7) == (j & 7))
-            l->of[j / 8] = index[j] < 0 ? (const char *)0 : a->data + token_of(p, index[j]) * a->row + block;
+            l->token[j / 8] = index[j] < 0 ? -1 : token_of(p, index[j]);
 }
 #endif
 
@@ -135,14 +134,12 @@ INLINE void load_scales(const struct hopper_params *p, const struct tile *t, str
 #pragma unroll
     for (int i = 0; i < LINES_EACH; i++) {
         c->line[i] = 0.0f;
-        if (GATHER && first_line() + SCALERS * i < LINES && l->of[GATHER ? i : 0])
-            c->line[i] = global_scale(l->of[GATHER ? i : 0]);
+        if (GATHER && first_line() + SCALERS * i < LINES && l->token[GATHER ? i : 0] >= 0)
+            c->line[i] = global_scale(l->of + l->token[GATHER ? i : 0] * a->row);
         if (!GATHER && MODE == MODE_DW && i >= LINES_A && (i - LINES_A) * SCALERS < l->left_b)
             c->line[i] = global_scale(l->other + (i - LINES_A) * SCALERS * b->row);
         if (!GATHER && (MODE != MODE_DW || i < LINES_A) && i * SCALERS < l->left)
-            c->line[i] = global_scale(l->of[0] + i * SCALERS * a->row);
-        if (GATHER && l->of[GATHER ? i : 0])
-            l->of[GATHER ? i : 0] += a->block;
+            c->line[i] = global_scale(l->of + i * SCALERS * a->row);
     }
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
@@ -151,11 +148,10 @@ INLINE void load_scales(const struct hopper_params *p, const struct tile *t, str
             c->group[g] = global_scale(l->other + ((column + g * GROUP) / 128 - column / 128) * b->row);
     }
     l->other += b->block;
-    if (!GATHER)
-        l->of[0] += a->block;
+    l->of += a->block;
 }
 
-/* Writes a block's scales to its stage, and arrives at the "full" mbarrier: once for each warp. */
+/* Writes a block's scales to its stage. Each thread arrives at the "full" mbarrier for its own writes. */
 INLINE void give_scales(const struct carried *c, u32 to, u32 bar)
 {
     const int first = first_line();
@@ -170,8 +166,7 @@ INLINE void give_scales(const struct carried *c, u32 to, u32 bar)
             if (LINES % SCALERS == 0 || first + SCALERS * i < LINES)
                 shared_store4(to + (g * LINES + place) * 4, (int)float_bits(c->line[i] * c->group[g]));
         }
-    warp_barrier();
-    barrier_arrive(bar, LANE == 0);
+    barrier_arrive(bar, 1);
 }
 
 /* Loads the scales of the next SCALES_AHEAD blocks of a tile, if it has them after `block`. */
