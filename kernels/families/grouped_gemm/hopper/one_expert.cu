@@ -12,10 +12,13 @@
 
 /* True if the sums leave registers free, so that a consumer finds a tile's place before it multiplies the tile. */
 #if FP8
-/* No wgmma runs between the last promotion and the output, so a consumer finds each tile once. Column scales, and those
- * of dW, leave no registers for this. */
-#define LOCATE_EARLY (!COLUMN_SCALES && MODE != MODE_DW)
-#define ASKS_FIRST (ONE_EXPERT && MMAS * ACCUMULATORS <= 64)
+/* No wgmma runs between the last promotion and the output, so a consumer finds each tile while the tile before is
+ * multiplied. Where column scales, gathering, or TMA stores of drawn or cut tiles take the registers, it finds the tile
+ * after. */
+#define SUMS_FEW (ONE_EXPERT && MMAS * ACCUMULATORS <= 64)
+#define LOCATE_EARLY                                                                               \
+    (SUMS_FEW || (!COLUMN_SCALES && MODE != MODE_DW && !GATHER && !KSPLIT && !(TMA_STORE && (DYNAMIC || SKIP_ROWS))))
+#define ASKS_FIRST SUMS_FEW
 #else
 #define LOCATE_EARLY (ONE_EXPERT && !PINGPONG && MMAS * ACCUMULATORS <= 64)
 #define ASKS_FIRST (LOCATE_EARLY && !WEIGHTS_TRANSPOSED)

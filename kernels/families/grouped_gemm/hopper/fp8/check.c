@@ -172,12 +172,19 @@ static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
          "swap_ab=true with # rows leaves no registers for scattered rows, nor for "
          "cluster_shape_mn=2x1: take up to #",
          t->c, FP8_SWAPPED_MOST, .required = t->c, .limit = FP8_SWAPPED_MOST},
-        {t->gather && hopper_sharers(t) > 1 && t->dynamic && t->tma_store &&
-             fp8_count_sums(t) > FP8_GATHERED_SUMS_MOST,
+        {t->tma_store && fp8_count_sums(t) > FP8_GATHERED_SUMS_MOST &&
+             (t->gather ? t->dynamic || t->skip_rows
+                        : t->dynamic && t->swap_ab && hopper_sharers(t) > 1),
          "registers", /* ptxas spilled */
-         "permuted rows, cluster_shape_mn=2x1 and tile_scheduler=dynamic with # x # of the tile "
-         "leave no registers for TMA stores: set use_tma_store=false",
+         "# x # of the tile leave no registers for TMA stores with tile_scheduler=dynamic or "
+         "skip_rows=true of permuted rows, nor with dynamic tiles of cluster_shape_mn=2x1: set "
+         "use_tma_store=false",
          t->rows_each, t->c, .required = fp8_count_sums(t), .limit = FP8_GATHERED_SUMS_MOST},
+        {split && fp8_count_sums(t) > FP8_SPLIT_SUMS_MOST, "registers", /* ptxas spilled */
+         "NUM_KSPLIT=# with # x # of the tile in a warpgroup leaves no registers to exchange sums: "
+         "take a smaller tile",
+         t->ksplit, t->rows_each, t->c, .required = fp8_count_sums(t),
+         .limit = FP8_SPLIT_SUMS_MOST},
         {t->skip_rows && (t->r == 64 || dw), "skip_rows",
          "skip_rows=true is for forward and dX with tiles of more than 64 rows: set it to false"},
         {!t->tma_store && t->staging != 1, "staging_without_tma",

@@ -24,7 +24,8 @@ enum {
     FP8_UNIT = 2,                 /* elements that the template counts as one */
     FP8_SWAPPED_MOST = 176,       /* most routed rows of a scattered or paired tile with swap_ab */
     FP8_SUMS_MOST = 192,          /* registers of a consumer's thread for sums and temporary sums */
-    FP8_GATHERED_SUMS_MOST = 168, /* the same, where rows are gathered in dynamic pairs of tiles */
+    FP8_GATHERED_SUMS_MOST = 168, /* the same in dynamic tiles, of gathered rows or swapped pairs */
+    FP8_SPLIT_SUMS_MOST = 128,    /* the same with NUM_KSPLIT */
 };
 
 void fp8_twin(const struct gemm *v, struct gemm *twin);
