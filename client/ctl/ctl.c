@@ -37,9 +37,9 @@ static const struct argp_option options[] = {
 };
 
 static const struct argp_option pin_options[] = {
-    {"generation", KEY_PIN, "N|now", 0,
-     "answers as they are in this generation of the database, as a job that is pinned to it gets "
-     "them (default: $GEMMD_GENERATION, else the newest)",
+    {"generation", KEY_PIN, "N|now|fleet:N", 0,
+     "answers as they are in this generation of the database, or at this number of the fleet, as a "
+     "job that is pinned to it gets them (default: $GEMMD_GENERATION, else the newest)",
      2},
     {0},
 };
@@ -50,6 +50,14 @@ static const struct argp_option view_options[] = {
     {"columns", KEY_COLUMNS, "A,B", 0, "these columns, with whole values", 0},
     {0},
 };
+
+/* True for a number and "now", also behind "fleet:". */
+static bool ctl_is_generation(const char *text)
+{
+    static const char fleet[] = "fleet:";
+    text += strncmp(text, fleet, strlen(fleet)) == 0 ? strlen(fleet) : 0;
+    return strcmp(text, "now") == 0 || (*text && strspn(text, "0123456789") == strlen(text));
+}
 
 static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
 {
@@ -66,8 +74,11 @@ static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
                           "about what the database has now");
         break;
     case KEY_PIN:
-        if (strcmp(arg, "now") != 0 && (!*arg || strspn(arg, "0123456789") != strlen(arg))) {
-            argp_error(state, "--generation takes now or a whole number, not \"%s\"", arg);
+        if (!ctl_is_generation(arg)) {
+            argp_error(state,
+                       "--generation takes now or a whole number, or these after \"fleet:\", not "
+                       "\"%s\"",
+                       arg);
         }
         c->generation = arg;
         break;

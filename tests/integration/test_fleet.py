@@ -171,8 +171,8 @@ def test_a_candidate_that_does_not_hold_is_searched(host, known, what):
     assert answer["source"] == ("fleet" if what == "compiler" else "tuned")
     assert answer["stamp"] == there["stamp"]
     rows = one.ctl("why", key).stdout
-    assert re.search(r"fleet +row 6 of host-b: " + {"slower": "refused, .* slower than promised", "compiler": "confirmed",
-                                                    "source": "new"}[what], rows), rows
+    state = {"slower": "refused, .* slower than promised", "compiler": "confirmed", "source": "new"}[what]
+    assert re.search(f"fleet +row 6 of host-b: {state}", rows), rows
     if what == "slower":
         assert "slower than promised" in fleet.ask("refused")
         assert fleet.ask("unpublished").startswith(key)
@@ -264,6 +264,8 @@ def test_a_job_on_several_hosts_has_the_answers_of_a_number(host, known):
                                                        ("list", "--what", "fleet_rows"))]
         assert re.search(r"fleet number +7\n", shown[0]) and "db:5432/fleet" in shown[1]
         assert "own" in shown[2] and re.search(r"confirmed +host-b", shown[2])
+        sizes = "--mode forward --m 256 --n 256 --k 256 --experts 4 --topk 2 --generation fleet:7".split()
+        assert one.ctl_json("get", *sizes)[0]["source"] == "fleet"
         # a row that fails here is no answer, and neither is another row
         fleet.do("offer", 8, "host-b", database, key, 0.5, "-")
         fleet.do("status", 8)
