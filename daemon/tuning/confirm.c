@@ -80,16 +80,16 @@ void confirm_failed(struct tuning *x, struct job *j, int code, const char *reaso
     }
 }
 
-bool confirm_keeps_promise(const struct job *j, const struct tune_result *r, char *reason,
-                           size_t size)
+int confirm_judge_result(const struct job *j, const struct tune_result *r, struct error *err)
 {
     const double ratio = r->time_us / r->reference_us;
     if (!j->confirms || !(ratio > SLOWER_MAX * j->promised)) {
-        return true;
+        return 0;
     }
-    snprintf(reason, size,
-             "%.0f %% slower than promised: %.2f of the default's time here (%.4g us of %.4g us), "
-             "and %.2f there",
-             100 * (ratio / j->promised - 1), ratio, r->time_us, r->reference_us, j->promised);
-    return false;
+    const bool noisy = j->doubt[0] || r->spread > SLOWER_MAX - 1;
+    return error_set(err, noisy ? ERROR_BUSY : ERROR_NO_CONFIG,
+                     "%.0f %% slower than promised: %.2f of the default's time here (%.4g us of "
+                     "%.4g us), and %.2f there%s",
+                     100 * (ratio / j->promised - 1), ratio, r->time_us, r->reference_us,
+                     j->promised, noisy ? "; but something disturbed the measurement here" : "");
 }

@@ -271,11 +271,9 @@ void tuning_finish(struct tuning *x, struct job *j, const struct tune_result *r)
 {
     struct daemon *d = x->daemon;
     struct error err = ERROR_NULL;
-    char slower[160];
-    if (!confirm_keeps_promise(j, r, slower, sizeof(slower))) {
-        error_set(&err, ERROR_NO_CONFIG, "%s", slower);
+    if (confirm_judge_result(j, r, &err) < 0) {
         if (j->reverify) {
-            tuning_search_anew(x, j, err.code, slower);
+            tuning_search_anew(x, j, err.code, err.text);
         } else {
             tuning_on_error(x, &err);
         }

@@ -493,9 +493,10 @@ void confirm_prepare(struct job *j, const struct cache_entry *e, const struct an
 /* Ends the confirmation. Refuses the candidate if the error `code` is the config's fault. Does
  * nothing when the job confirms no candidate. */
 void confirm_failed(struct tuning *x, struct job *j, int code, const char *reason);
-/* False: the result is slower than the candidate promises, and `reason` says by how much. */
-bool confirm_keeps_promise(const struct job *j, const struct tune_result *r, char *reason,
-                           size_t size);
+/* Judges the result of a confirmation: 0; ERROR_NO_CONFIG: it is slower than the candidate
+ * promises; ERROR_BUSY: it is slower, but was measured badly, which does not speak against the
+ * candidate. */
+int confirm_judge_result(const struct job *j, const struct tune_result *r, struct error *err);
 
 /* ---- runner_order.c -------------------------------------------------------------------------- */
 

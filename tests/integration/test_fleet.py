@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import BUILD, ROOT, RpcError, eventually, gemm
+from conftest import BUILD, DATA, ROOT, RpcError, eventually, gemm
 from test_daemons import Member
 
 LONG = 600_000
@@ -177,6 +177,18 @@ def test_a_candidate_that_does_not_hold_is_searched(host, known, what):
         assert "slower than promised" in fleet.ask("refused")
         assert fleet.ask("unpublished").startswith(key)
     assert one.call("get", problem=problem) == answer
+
+
+def test_a_bad_measurement_does_not_speak_against_a_row(host, known, folder):
+    problem, there, database = known
+    (folder / "noisy").mkdir()
+    quiet = (DATA / "synthetic.jsonl").read_text()
+    (folder / "noisy" / "gpu0.jsonl").write_text(quiet.replace('"noise": 0.01', '"noise": 0.6'))
+    one, fleet = host(name="noisy")
+    fleet.do("offer", 6, "host-b", database, there["key"], 0.1, "-")
+    eventually(lambda: one.status()["keys"] == 1)
+    assert one.call("get", problem=problem, budget=3)["source"] == "tuned"
+    assert fleet.ask("refused") == "" and one.sql("SELECT state FROM fleet_row") == [("new",)]
 
 
 def test_rows_of_this_host_stay_and_evicted_rows_do_not_come_back(host, known):
