@@ -94,7 +94,9 @@ class Server:
                     "autovacuum": "off", "jit": "off"}
         settings.update(s.split("=", 1) for s in self.settings)
         words = " ".join(f"-c {k}='{v}'" for k, v in settings.items())
-        self.run("pg_ctl", "-D", self.data, "-s", "-w", "-o", words, "-l", f"{self.home}/log", "start")
+        with open("/dev/null", "w", encoding="ascii") as quiet:  # "another server might be running", after a kill
+            self.as_user([self.bin / "pg_ctl", "-D", self.data, "-s", "-w", "-o", words, "-l", f"{self.home}/log", "start"],
+                         stdout=quiet, stderr=quiet, stdin=subprocess.DEVNULL)
 
     def runs(self):
         return os.path.exists(f"{self.data}/postmaster.pid") and os.path.exists(f"/proc/{self.pids()[0]}")
@@ -107,6 +109,17 @@ class Server:
         first = int(pathlib.Path(self.data, "postmaster.pid").read_text().split()[0])
         children = pathlib.Path(f"/proc/{first}/task/{first}/children").read_text().split()
         return [first, *map(int, children)]
+
+    def cpu_seconds(self):
+        """CPU time of the server's processes, also of ended children."""
+        ticks = 0
+        for i, pid in enumerate(self.pids()):
+            try:
+                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            ticks += int(fields[11]) + int(fields[12]) + (int(fields[13]) + int(fields[14]) if i == 0 else 0)
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def signal(self, number):
         for pid in self.pids():
