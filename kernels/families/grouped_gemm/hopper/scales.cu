@@ -179,13 +179,14 @@ INLINE void load_ahead(const struct hopper_params *p, const struct tile *t, stru
             load_scales(p, t, l, &ahead[i]);
 }
 
-/* The loop of a warp that brings scales. The first loads do not wait for the mbarriers. */
+/* The loop of a warp that brings scales. The loading warp waits for this warp at the set-up's barrier, so the first
+ * scales are loaded behind it. */
 INLINE void produce_scales(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct walk w = walk_begin(p, tiles);
     struct place at = place_of(0);
     struct carried ahead[SCALES_AHEAD];
-    int begun = 0;
+    set_up_for_loader();
 #pragma unroll 1
     while (w.id < tiles) {
         const struct tile t = locate_tile(p, s, w.id);
@@ -204,13 +205,8 @@ INLINE void produce_scales(const struct hopper_params *p, const struct tables *s
             if (block == 0 && uniform(THREAD >> 5) == 3)
                 ask_for_output(p, &t);
             load_ahead(p, &t, &l, block + SCALES_AHEAD, blocks, ahead);
-            if (!begun)
-                set_up_for_loader();
-            begun = 1;
         }
         walk_next(shared, &w);
     }
-    if (!begun)
-        set_up_for_loader();
 }
 #endif
