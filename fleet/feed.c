@@ -50,16 +50,6 @@ static int feed_rate_stamp(const struct fleet *f, const char *class, const char 
     return rate;
 }
 
-/* Copies a host's name without control characters, which a terminal would obey. */
-static void feed_copy_name(char out[64], const char *name)
-{
-    size_t i = 0;
-    for (; name[i] && i < 63; i++) {
-        out[i] = name[i] > ' ' && name[i] < 127 ? name[i] : '?';
-    }
-    out[i] = '\0';
-}
-
 /* A row with another compiler does not push out a row of the daemons' own stamp. */
 static int feed_is_better(struct fleet *f, const struct best *b, int rate, struct error *err)
 {
@@ -72,7 +62,8 @@ int feed_offer(struct fleet *f, int64_t seq, const char *origin, const char *key
 {
     struct best *b = f->page; /* no publication is under way */
     char name[64];
-    feed_copy_name(name, origin);
+    snprintf(name, sizeof(name), "%.63s", origin);
+    import_clean_text(name);
     int r = import_read_row(json, key, b, err);
     if (r) {
         f->counters.bad_rows++;
@@ -194,20 +185,26 @@ static void feed_on_page(void *ctx, const PGresult *r)
     steps_go_on(f);
 }
 
+bool feed_list_classes(const struct fleet *f, struct text *out)
+{
+    for (unsigned i = 0; i < f->n_pairs; i++) {
+        if (f->pairs[i].runs && f->pairs[i].class_id) {
+            text_add_number(out, f->pairs[i].class_id);
+        }
+    }
+    const bool some = out->n > 0;
+    text_end_array(out);
+    return some && !out->failed;
+}
+
 bool feed_read(struct fleet *f)
 {
     char host[24], cursor[24];
     TEXT_AUTO classes = {.data = NULL};
-    for (unsigned i = 0; i < f->n_pairs; i++) {
-        if (f->pairs[i].runs && f->pairs[i].class_id) {
-            text_add_number(&classes, f->pairs[i].class_id);
-        }
-    }
-    if (!classes.n || classes.failed) { /* no daemon runs */
+    if (!feed_list_classes(f, &classes)) {
         f->feed_at = UINT64_MAX;
         return false;
     }
-    text_end_array(&classes);
     const char *const values[] = {text_of_number(host, f->host),
                                   text_of_number(cursor, f->status.cursor), classes.data, "256"};
     link_query(

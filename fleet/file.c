@@ -91,6 +91,8 @@ static void file_take_change(struct fleet *f, const char *kind)
         f->complain_at = 0;
     } else if (strcmp(kind, "stamps") == 0 || strcmp(kind, "daemon") == 0) {
         f->pairs_changed = true;
+    } else if (strcmp(kind, "quarantine") == 0) {
+        f->bars_changed = true;
     }
 }
 

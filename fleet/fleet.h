@@ -12,6 +12,7 @@
  *   leases.c   keys that daemons ask for: want, renew, release
  *   publish.c  rows that were tuned here: publish; rows that failed here: complain
  *   feed.c     rows of other hosts: feed
+ *   bars.c     variants in quarantine: bar, unbar, barred
  *   import.c   the check of such a row
  *   link.h     the connection
  *
@@ -34,6 +35,7 @@ enum {
     FLEET_KEYS_MAX = 256, /* keys of a statement */
     FLEET_PAGE_MAX = 64,  /* rows of a publication */
     FLEET_WRONG_MAX = 64,
+    FLEET_BARS_MAX = 256,
 };
 
 /* A device class with a stamp, and their numbers at the server. */
@@ -48,6 +50,13 @@ struct lease {
     char key[HASH_HEX];
     int64_t fence;
     bool here; /* the database has the row; else it is released, unless a row is published */
+};
+
+/* A variant in quarantine, of this host or of others. */
+struct bar {
+    char variant[HASH_HEX], class[192], driver[32];
+    int64_t hosts; /* that say so */
+    bool there;    /* scratch: the newest list has it */
 };
 
 struct counters {
@@ -95,7 +104,12 @@ struct fleet {
     struct counters counters, counters_written; /* written: to the row of `fleet` */
 
     /* times (uv_now) at which a step is due; 0: at once; UINT64_MAX: after news only */
-    uint64_t feed_at, want_at, renew_at, publish_at, complain_at, retry_at;
+    uint64_t feed_at, want_at, renew_at, publish_at, complain_at, bars_at, retry_at;
+    bool bars_changed;                                      /* this host's quarantine has changed */
+    struct bar sent[FLEET_BARS_MAX], heard[FLEET_BARS_MAX]; /* to, and from the server */
+    unsigned n_sent, n_heard;
+    struct quarantine barring; /* the variant of the statement under way; scratch */
+    unsigned taken_back;       /* index in `sent` of the variant that is being taken back */
     uint64_t beat_at;
     bool pairs_changed;
 };
@@ -129,6 +143,11 @@ void feed_read_wrong(struct fleet *f);                       /* before rows are 
 bool publish_send(struct fleet *f);
 bool publish_complain(struct fleet *f);
 bool feed_read(struct fleet *f);
+bool bars_send(struct fleet *f);
+bool bars_read(struct fleet *f);
+/* Appends the numbers of the running daemons' classes as an array. False: no daemon runs. */
+struct text;
+bool feed_list_classes(const struct fleet *f, struct text *out);
 
 /* Writes a row of another host. STORE_THERE: the database has it. ERROR_INVALID: the row is not to
  * be used, and is counted. */

@@ -25,7 +25,14 @@ bool import_read_uuid(const char *text, char out[HASH_HEX])
     return hash_is_hex(out);
 }
 
-static int import_decode(const char *json, struct best *out, struct error *err)
+void import_clean_text(char *text)
+{
+    for (; *text; text++) {
+        *text = *text >= ' ' && *text < 127 ? *text : '?';
+    }
+}
+
+int import_decode(const struct schema *schema, const char *json, void *out, struct error *err)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     const struct wire_obj *map = NULL;
@@ -42,7 +49,7 @@ static int import_decode(const char *json, struct best *out, struct error *err)
     if (r == 0 && wire_type_of(map) != WIRE_MAP) {
         r = error_set(err, ERROR_INVALID, "it is no JSON object");
     }
-    r = r ? r : schema_decode(&best_schema, SCHEMA_LENIENT, map, out, err);
+    r = r ? r : schema_decode(schema, SCHEMA_LENIENT, map, out, err);
     wire_doc_free(doc);
     return r;
 }
@@ -98,7 +105,7 @@ int import_read_row(const char *json, const char *key, struct best *out, struct 
     if (strlen(json) > IMPORT_BYTES_MAX) {
         return error_set(err, ERROR_INVALID, "it has more than %d bytes", IMPORT_BYTES_MAX);
     }
-    int r = import_decode(json, out, err);
+    int r = import_decode(&best_schema, json, out, err);
     if (r) {
         return r == ERROR_NO_MEMORY ? r
                                     : error_set(err, ERROR_INVALID, "it is not of a row's form");

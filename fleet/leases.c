@@ -15,7 +15,7 @@
 #include "fleet/text.h"
 
 enum {
-    WANT_AGAIN_MS = 5000, /* between two questions for keys that other hosts have */
+    WANT_AGAIN_POLLS = 5, /* feeds between two questions for keys that other hosts have */
 };
 
 /* ---- the leases in memory -------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ void leases_read(struct fleet *f)
             f->want_at = 0;
             f->want_pair = 0;
         } else if (f->want_at == UINT64_MAX && leases_is_waiting(row)) {
-            f->want_at = uv_now(&f->loop) + WANT_AGAIN_MS;
+            f->want_at = uv_now(&f->loop) + WANT_AGAIN_POLLS * (uint64_t)f->poll_ms;
         }
     }
     for (unsigned i = 0; i < f->n_leases; i++) {
@@ -264,7 +264,7 @@ bool leases_want(struct fleet *f)
         waiting = waiting || leases_is_waiting(&f->rows[i]);
     }
     f->want_pair = 0;
-    f->want_at = waiting ? uv_now(&f->loop) + WANT_AGAIN_MS : UINT64_MAX;
+    f->want_at = waiting ? uv_now(&f->loop) + WANT_AGAIN_POLLS * (uint64_t)f->poll_ms : UINT64_MAX;
     return false;
 }
 

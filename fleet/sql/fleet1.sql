@@ -337,15 +337,15 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_time
     DELETE FROM quarantine q WHERE q.variant = p_variant AND q.host = p_host;
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n; END $$;
--- Variants that other hosts barred since p_since. `hosts` counts them; an admin counts as two.
-CREATE FUNCTION fleet1.barred(p_host int, p_classes int[], p_since timestamptz)
-RETURNS TABLE (variant uuid, driver text, hosts int, name text, last timestamptz, r jsonb)
+-- Variants that other hosts barred, the newest 256. `hosts` counts the hosts; an admin counts as two.
+CREATE FUNCTION fleet1.barred(p_host int, p_classes int[])
+RETURNS TABLE (variant uuid, driver text, hosts int, name text, r jsonb)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = fleet, pg_temp AS $$ BEGIN
     PERFORM me(p_host);
-    RETURN QUERY SELECT q.variant, q.driver, sum(CASE q.host WHEN 0 THEN 2 ELSE 1 END)::int, min(coalesce(h.name, 'an admin')), max(q.at),
+    RETURN QUERY SELECT q.variant, q.driver, sum(CASE q.host WHEN 0 THEN 2 ELSE 1 END)::int, min(coalesce(h.name, 'an admin')),
         (array_agg(q."row" ORDER BY q.at DESC))[1]
         FROM quarantine q LEFT JOIN host h ON h.id = q.host WHERE q.class = ANY (p_classes) AND q.host <> p_host AND h.distrusted IS NULL
-        GROUP BY q.variant, q.class, q.driver HAVING max(q.at) > p_since ORDER BY max(q.at) LIMIT 256; END $$;
+        GROUP BY q.variant, q.class, q.driver ORDER BY max(q.at) DESC LIMIT 256; END $$;
 
 ---- functions of admins ---------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@
  *   refuse M REASON: the fleet's row of the key is wrong.
  *   evict M: deletes the key's rows.
  *   event KIND TEXT: writes an event.
+ *   bar M REASON: puts a variant into quarantine. unbar M: takes the variant out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,6 +111,23 @@ static int host_ask(const struct host *h, const char *key, const char *rest, str
     return store_lease_shared(h->store, &w, err);
 }
 
+static int host_bar(const struct host *h, long m, const char *reason, struct error *err)
+{
+    static struct quarantine q;
+    memset(&q, 0, sizeof(q));
+    snprintf(q.variant, sizeof(q.variant), "%032lx", m);
+    snprintf(q.class, sizeof(q.class), "%s", h->class);
+    snprintf(q.family, sizeof(q.family), "grouped_gemm");
+    snprintf(q.driver, sizeof(q.driver), "580");
+    snprintf(q.status, sizeof(q.status), "hung");
+    snprintf(q.reason, sizeof(q.reason), "%s", reason);
+    record_init(&q.config);
+    record_put_int(&q.config, "BLOCK_SIZE_M", 64);
+    q.deaths = 1;
+    q.created_s = time(NULL);
+    return store_add_quarantine(h->store, &q, err);
+}
+
 static int host_add_event(const struct host *h, const char *words, struct error *err)
 {
     struct event e = {.id = 0};
@@ -164,6 +182,12 @@ static void host_carry_out(struct host *h, const char *command, char *words)
         r = host_refuse(h, m, rest, &err);
     } else if (strcmp(command, "event") == 0) {
         r = host_add_event(h, words, &err);
+    } else if (strcmp(command, "bar") == 0) {
+        r = host_bar(h, m, rest, &err);
+    } else if (strcmp(command, "unbar") == 0) {
+        char variant[HASH_HEX];
+        snprintf(variant, sizeof(variant), "%032lx", m);
+        r = store_unquarantine(h->store, variant, NULL, &err);
     } else if (strcmp(command, "evict") == 0) {
         r = store_evict(h->store, b.key, NULL, &err);
     }

@@ -62,7 +62,7 @@ class Worker(threading.Thread):
         if said in ("leased", "alone"):
             self.alone += said == "alone" or self.host.lease(m)[1] == 0
             return True
-        self.left.append(self.left.pop(0))  # asked, or another host tunes the key: another key meanwhile
+        self.left.insert(7, self.left.pop(0))  # asked, or another host tunes the key: one of the next keys meanwhile
         return False
 
     def end(self, m):

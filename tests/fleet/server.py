@@ -85,6 +85,20 @@ class Server:
             command = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", *map(str, command)]
         return subprocess.run([str(c) for c in command], check=True, cwd="/", **kwargs)
 
+    def begin(self, command):
+        """Starts a program as the server's user."""
+        if os.geteuid() == 0:
+            command = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", *command]
+        return subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL)
+
+    def own_file(self, name, content):
+        """Writes a file of the server's user, mode 0600."""
+        path = self.home / name
+        path.write_bytes(content)
+        path.chmod(0o600)
+        if os.geteuid() == 0:
+            os.chown(path, pwd.getpwnam("postgres").pw_uid, pwd.getpwnam("postgres").pw_gid)
+
     def run(self, program, *args):
         return self.as_user([self.bin / program, *args], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd-fleet and a server that is away, hangs, refuses, or is not the server of before. In each case the host goes on
 alone, says why in a sentence, and shares again when the server is back."""
+import shutil
 import signal
 import socket
 import sqlite3
+import subprocess
 import threading
 
 import pytest
@@ -157,6 +159,59 @@ def test_a_wrong_password_is_said_and_never_printed(host):
         until("the reason is said", lambda: "fsync off" in a.said(), 60)
     finally:
         server.close()
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl")
+def test_a_server_with_another_certificate_is_refused(host, tmp_path):
+    for name in ("right", "wrong"):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+                        "subjectAltName=DNS:localhost", "-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.crt"],
+                       check=True, capture_output=True)
+    server = Server(port=servers.free_port())
+    try:
+        server.own_file("tls.key", (tmp_path / "right.key").read_bytes())
+        server.own_file("tls.crt", (tmp_path / "right.crt").read_bytes())
+        server.psql(f"ALTER SYSTEM SET ssl_key_file = '{server.home}/tls.key'")
+        server.psql(f"ALTER SYSTEM SET ssl_cert_file = '{server.home}/tls.crt'")
+        server.psql("ALTER SYSTEM SET ssl = on")
+        server.psql("SELECT pg_reload_conf()")
+        until("the server has TLS", lambda: server.psql("SHOW ssl") == "on")
+        a = host("a").link(server.conninfo(host="localhost", sslmode="verify-full", sslrootcert=tmp_path / "wrong.crt"))
+        until("the reason is said", lambda: "certificate verify failed" in a.status()[1], 60)
+        alone(a, 1)
+        a.stop_fleet()
+        a.link(server.conninfo(host="localhost", sslmode="verify-full", sslrootcert=tmp_path / "right.crt"))
+        shares(a, server, 1)
+        assert server.psql("SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND usename = 'h1'") == "1"
+    finally:
+        server.close()
+
+
+@pytest.mark.skipif(not shutil.which("pgbouncer"), reason="no pgbouncer")
+def test_through_pgbouncer_in_transaction_mode(server, host, tmp_path):
+    port = servers.free_port()
+    server.own_file("pgbouncer.ini", f"""[databases]
+gemmd_fleet = host={server.home} port={server.port}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 2
+""".replace("auth_type = any", "auth_type = trust").replace("[pgbouncer]", f"[pgbouncer]\nauth_file = {server.home}/users").encode())
+    server.own_file("users", b'"h1" ""\n"h2" ""\n')
+    pooler = server.begin(["pgbouncer", "-q", f"{server.home}/pgbouncer.ini"])
+    try:
+        a, b = (host(n).link(f"host=127.0.0.1 port={port} dbname=gemmd_fleet user=h{i}").wait_attached()
+                for i, n in ((1, "a"), (2, "b")))
+        a.do("tune", 1, 5.0)
+        until("b has it", lambda: b.best(1) == ("fleet", 5.0, None))
+        b.do("ask", 2)
+        until("b is granted the key", lambda: b.lease(2)[0] == "granted")
+    finally:
+        pooler.kill()
+        pooler.wait()
 
 
 def test_another_epoch_makes_all_numbers_void_and_all_rows_are_published_again(server, host):

@@ -162,6 +162,25 @@ def test_hosts_of_another_source_share_the_fleet_and_not_the_answers(pair, serve
     assert newer.best(1) is None
 
 
+def test_a_variant_that_hung_one_host_is_a_doubt_and_two_hosts_bar_it(pair, server, host):
+    a, b = pair
+    c = host("c").link(server.conninfo("h1")).wait_attached()
+
+    def deaths(one):
+        return one.rows("SELECT deaths FROM quarantine WHERE variant = ?", f"{7:032x}")
+
+    assert a.do("bar", 7, "no answer in 2 s") == "done"
+    until("c has a doubt", lambda: deaths(c) == [(0,)])
+    assert c.rows("SELECT reason FROM quarantine") == [("fleet: a: no answer in 2 s",)]
+    until("b has a doubt", lambda: deaths(b) == [(0,)])
+    assert b.do("bar", 7, "no answer here either") == "done"
+    until("c believes two hosts", lambda: deaths(c) == [(2,)])
+    assert a.do("unbar", 7) == "done"
+    until("c has a doubt again", lambda: deaths(c) == [(0,)])
+    b.do("unbar", 7)
+    until("c knows of nothing", lambda: deaths(c) == [])
+
+
 def test_rows_of_a_hostile_host_are_not_used(pair, server):
     _, b = pair
     enemy = Host(server, "enemy", stamp=STAMP, cls=CLASS)
