@@ -17,9 +17,9 @@ static const struct command *const commands[] = {
     &command_verify,  &command_modules,    &command_quarantine, &command_evict,  &command_cancel,
     &command_space,   &command_precompile, &command_landscape,  &command_check,  &command_export,
     &command_import,  &command_bundle,     &command_lock,       &command_backup, &command_restore,
-    &command_events,  &command_jobs,       &command_models,     &command_report, &command_status,
-    &command_metrics, &command_devices,    &command_start,      &command_stop,   &command_version,
-    &command_fleet,
+    &command_fleet,   &command_events,     &command_jobs,       &command_models, &command_report,
+    &command_status,  &command_metrics,    &command_devices,    &command_start,  &command_stop,
+    &command_version,
 };
 
 static int main_print_help(void)

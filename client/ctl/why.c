@@ -246,9 +246,9 @@ static void why_print_fleet(const json_t *why)
     json_t *row;
     json_array_foreach(json_object_get(why, "fleet"), i, row) {
         const char *origin = field_text(row, "origin"), *reason = field_text(row, "reason");
-        line(i ? "" : "fleet", "row %lld of %s: %s%s%s", field_int(row, "seq"),
-             origin[0] ? origin : "this host", field_text(row, "state"), reason[0] ? ", " : "",
-             reason);
+        text_print_named(i ? "" : "fleet", "row %lld of %s: %s%s%s", field_int(row, "seq"),
+                         origin[0] ? origin : "this host", field_text(row, "state"),
+                         reason[0] ? ", " : "", reason);
     }
 }
 

@@ -152,9 +152,8 @@ bool key_use_constants(const struct mapped_key *k, const char *path, const struc
     return found;
 }
 
-/* Times of launches shorter than SHORT_US, of dense products, differ by whole ticks of the GPU's
- * timer: a winner within a tick of the best is the best. */
-static const double SHORT_US = 20, TICK_US = 0.22;
+static const double SHORT_US = 20;
+double key_tick_us = 0;
 
 /* ---- searching ------------------------------------------------------------------------------- */
 
@@ -173,7 +172,7 @@ static void take_result(struct search_run *r, const struct mapped_key *k, const 
                              .compile_ms = c->result.compile_ms,
                              .variants = c->n_modules};
     /* a config with few samples may have a time below the best by luck */
-    const bool best = r->us <= k->best_us + (k->best_us < SHORT_US ? TICK_US : 0);
+    const bool best = r->us <= k->best_us + (k->best_us < SHORT_US ? key_tick_us : 0);
     r->us = best ? k->best_us : r->us;
     r->regret = r->us / k->best_us - 1;
 }

@@ -33,6 +33,9 @@ struct mapped_key {
         again[SEEDS_MAX]; /* `ranked` after an earlier search, whose images are compiled */
 };
 
+/* A winner within this time of the best is the best, in launches shorter than 20 us; 0 at first. */
+extern double key_tick_us;
+
 /* Reads a file and finds the best recorded config, if possible among configs measured often. False:
  * unreadable, with an error on stderr. */
 bool key_open(struct mapped_key *k, const char *path);

@@ -4,7 +4,7 @@
  * exhaustive strategy on the same landscapes.
  *
  *   regret [--seeds N] [--only STRATEGY] [--alone] [--warm] [--constants FILE] [--jobs N]
- *          [--teachers FOLDER] [--check MEDIAN,P95,COST,SPREAD] LANDSCAPE...
+ *          [--teachers FOLDER] [--tick US] [--check MEDIAN,P95,COST,SPREAD] LANDSCAPE...
  *
  * Each strategy tunes each key N times (10), with other noise each time. Printed for each key and
  * strategy:
@@ -24,6 +24,8 @@
  *   (model_eval --leave-out --write);
  * - --teachers: further landscapes from which the model learns corrections (tests/model/learn.h),
  *   except those of the key's language model;
+ * - --tick: a winner within a tick of the GPU's timer (in us) of the best is the best, in launches
+ *   shorter than 20 us: their recorded times differ by whole ticks;
  * - --check: exit 1 unless ranked's regret over all keys has at most this median and 95th
  *   percentile, each key's cost is at most COST, and winners of a key differ by at most SPREAD, all
  *   in per cent.
@@ -319,6 +321,7 @@ static bool parse(int argc, char **argv, struct options *o)
                                           {"teachers", required_argument, NULL, 't'},
                                           {"alone", no_argument, NULL, 'a'},
                                           {"warm", no_argument, NULL, 'w'},
+                                          {"tick", required_argument, NULL, 'i'},
                                           {"check", required_argument, NULL, 'k'},
                                           {0}};
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -341,6 +344,9 @@ static bool parse(int argc, char **argv, struct options *o)
             break;
         case 'w':
             o->warm = true;
+            break;
+        case 'i':
+            key_tick_us = strtod(optarg, NULL);
             break;
         case 'o':
             o->only = optarg;

@@ -23,7 +23,7 @@ def options_of(command):
 
 def test_manual_and_completions_know_every_command_and_option():
     known = commands()
-    assert len(known) == 36 and "get" in known and "help" in known
+    assert len(known) == 37 and "get" in known and "help" in known
     manual = (ROOT / "docs" / "man" / "gemmctl.1.scd").read_text()
     documented = re.findall(r"^\*(\w+)\*", manual.split("# COMMANDS")[1].split("\n# ")[0], re.M)
     assert documented == known
