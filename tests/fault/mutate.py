@@ -30,7 +30,8 @@ TEST_LIMIT_S = 180
 # As in meson.build: the distribution's Python, which sees the modules of the distribution's packages.
 PYTHON = next((p for p in ("/usr/bin/python3",) if os.access(p, os.X_OK)), sys.executable)
 # Programs that Python tests start.
-PROGRAMS = ["daemon/gemmd", "runner/gemmd-runner", "client/gemmctl", "tests/integration/fleet-player"]
+PROGRAMS = ["daemon/gemmd", "runner/gemmd-runner", "client/gemmctl", "tests/integration/fleet-player",
+            "fleet/gemmd-fleet", "tests/fleet/host"]
 
 
 class Guard:
