@@ -276,13 +276,14 @@ static int64_t fp8_count_tiles(const struct gemm *v, const struct hopper_tile *t
 int fp8_worth(const struct problem *p, const struct record *config, const struct device_info *info,
               struct rejection *why)
 {
-    enum { DEPARTURES_MOST = 2, STAGING_USUAL = 2 };
+    enum { DEPARTURES_MOST = 2 };
     struct gemm v;
     struct hopper_tile t;
     gemm_view(p, &v);
     fp8_tile_make(&v, config, &t);
     const int fit = fp8_stages_fit(&v, &t, info);
-    const bool stores = !v.scatter && t.ksplit == 1 && (!t.tma_store || t.staging != STAGING_USUAL);
+    const bool stores =
+        !v.scatter && t.ksplit == 1 && (!t.tma_store || t.staging != fp8_usual_staging(&v));
     const int n = (t.stages < fit) + stores + (t.skip_rows || t.dynamic);
     const struct rule rules[] = {
         {t.consumers == 1 && t.r > (t.swap_ab ? 128 : 64), "one_consumer_tall",
@@ -294,6 +295,17 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
          "swap_ab=true with # routed rows and # columns: tiles are cut to the rows that exist, so "
          "larger ones load less and lose nothing",
          t.c, t.r},
+        {hopper_sharers(&t) > 1 && !t.swap_ab &&
+             (t.r * t.c < 128 * 192 || t.tma_store || t.stages < fit),
+         "pair_tile",
+         "cluster_shape_mn=1x2 with # x #: it saved time in tiles of 128 x 192 and more, with all "
+         "stages, whose threads write",
+         t.r, t.c},
+        {t.tma_store && fp8_usual_staging(&v) > FP8_STAGING_USUAL && t.staging < FP8_STAGING_LOADED,
+         "staging_loaded",
+         "staging_buffers=# in dW with dtype_out=fp32: the output is loaded through them, and few "
+         "are soon empty",
+         t.staging},
         {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},
         {t.ksplit > 1 && fp8_count_tiles(&v, &t) * (t.ksplit / 2) >= info->sm_count, "split_enough",
          "NUM_KSPLIT=#: about # tiles of # x # keep # SMs busy with half as many parts", t.ksplit,

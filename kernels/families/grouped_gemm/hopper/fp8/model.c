@@ -140,7 +140,8 @@ static void put_default(const struct gemm *v, const struct fp8_default *d, struc
     record_put_int(config, "num_warps", d->warps);
     record_put_text(config, "schedule", "cooperative");
     record_put_int(config, "num_stages", d->stages);
-    record_put_int(config, "staging_buffers", tma ? d->staging : 1);
+    const bool loads = fp8_usual_staging(v) == FP8_STAGING_LOADED;
+    record_put_int(config, "staging_buffers", !tma ? 1 : loads ? FP8_STAGING_LOADED : d->staging);
     record_put_bool(config, "skip_rows", d->skip);
     record_put_bool(config, "use_tma_store", tma);
     if (v->mode != GEMM_DW) {
