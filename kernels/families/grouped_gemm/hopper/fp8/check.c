@@ -301,11 +301,6 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
          "cluster_shape_mn=1x2 with # x #: it saved time in tiles of 128 x 192 and more, with all "
          "stages, whose threads write",
          t.r, t.c},
-        {t.tma_store && fp8_usual_staging(&v) > FP8_STAGING_USUAL && t.staging < FP8_STAGING_LOADED,
-         "staging_loaded",
-         "staging_buffers=# in dW with dtype_out=fp32: the output is loaded through them, and few "
-         "are soon empty",
-         t.staging},
         {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},
         {t.ksplit > 1 && fp8_count_tiles(&v, &t) * (t.ksplit / 2) >= info->sm_count, "split_enough",
          "NUM_KSPLIT=#: about # tiles of # x # keep # SMs busy with half as many parts", t.ksplit,
