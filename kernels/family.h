@@ -193,6 +193,9 @@ struct family_target {
     /* Compile time of this variant, as a multiple of the target's usual compile time; 1 to 10.
      * NULL: 1 for all variants. */
     double (*effort)(const struct problem *p, const struct record *config);
+    /* How many variants a search compiles at least, if the host has as many compilers: compiled
+     * together they end together. For a model that ranks less well. 0: the usual number, 8. */
+    uint32_t variants_least;
     /* The analytic default: valid, never measured. 0, or ERROR_NO_CONFIG with the reason. */
     int (*choose)(const struct problem *p, const struct device_info *info, struct record *config,
                   struct error *err);

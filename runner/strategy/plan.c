@@ -11,10 +11,8 @@
 #include "kernels/modules.h"
 #include "runner/strategy/plan.h"
 
-/* A search compiles this share of the variants, and at least VARIANTS_LEAST. In a small space it
- * compiles as many variants as it has compilers, since these end together, up to
- * VARIANTS_TOGETHER. */
-enum { VARIANTS_LEAST = 8, VARIANTS_TOGETHER = 16 };
+/* A search compiles this share of the variants, and at least VARIANTS_LEAST, or as many as the
+ * target says (variants_least), for which the host needs as many compilers. */
 static const double VARIANT_SHARE = 0.0433;
 
 /* Drops configs that a replay device's recording lacks. */
@@ -279,19 +277,19 @@ uint32_t plan_budget(const struct plan *p)
     return all ? PLAN_ALL : n < INT32_MAX ? (uint32_t)n : INT32_MAX;
 }
 
-static uint32_t plan_count_variants(const struct plan *p)
+static uint32_t plan_least_variants(const struct plan *p)
 {
-    const uint32_t share = (uint32_t)(VARIANT_SHARE * p->grid.n_variants);
-    uint32_t least = p->grid.n_variants < GRID_SMALL ? p->setup.compilers : 0;
-    least = least > VARIANTS_TOGETHER ? VARIANTS_TOGETHER : least;
-    least = least > VARIANTS_LEAST ? least : VARIANTS_LEAST;
-    return share > least ? share : least;
+    const uint32_t wanted = p->setup.target->variants_least,
+                   least = wanted < p->setup.compilers ? wanted : p->setup.compilers;
+    return least > VARIANTS_LEAST ? least : VARIANTS_LEAST;
 }
 
 int plan_open_strategy(const struct plan *p, const struct strategy_setup *rest,
                        struct strategy **out, struct error *err)
 {
     const struct query *q = &p->setup.order->request.query;
+    const uint32_t share = (uint32_t)(VARIANT_SHARE * p->grid.n_variants),
+                   least = plan_least_variants(p);
     struct strategy_setup setup = *rest;
     setup.budget = rest->budget == PLAN_ALL ? 0 : rest->budget;
     setup.n = p->n_ranked;
@@ -300,7 +298,8 @@ int plan_open_strategy(const struct plan *p, const struct strategy_setup *rest,
     setup.present = p->present;
     setup.grid = p->point ? &p->grid : NULL;
     /* without a requested budget: most compile effort, in variants of mean effort */
-    setup.variants = q->budget > 0 ? 0 : plan_count_variants(p);
+    setup.variants = q->budget > 0 ? 0 : share > least ? share : least;
+    setup.variants_least = least;
     setup.compilers = p->setup.compilers;
     setup.seed = (uint64_t)q->seed;
     return strategy_open(q->strategy, &setup, out, err);

@@ -132,6 +132,7 @@ static int ranked_begin(struct strategy *base, const struct strategy_setup *setu
     s->present = setup->present;
     s->best = INFINITY;
     s->variants = setup->variants;
+    s->variants_least = setup->variants_least ? setup->variants_least : VARIANTS_LEAST;
     s->n_seeds = count_seeds(setup);
     s->compilers = setup->compilers > 0 ? setup->compilers : 1;
     int r = ranked_allocate(s, setup, err);

@@ -40,7 +40,7 @@ struct ranked_search {
     double come;               /* compile effort of the arrived variants */
     struct ranked_variant *of; /* owned, by variant */
     /* most compile effort to use, in variants of mean effort; 0: as many as the budget */
-    uint32_t variants;
+    uint32_t variants, variants_least;
     uint32_t n_seeds;
     enum stage stage;
     uint32_t next; /* stage TAIL: next candidate in the plan's order */

@@ -11,8 +11,7 @@ enum {
     LATE_PART = 5, /* a step may begin while at most 1 / LATE_PART of the compilers are busy */
     CENTRES = 3,   /* best variants whose neighbouring settings are measured */
     /* most configs measured for every two variants, to save time on the device */
-    CONFIGS_OF_TWO = 6,
-    CONFIGS_LEAST = 24
+    CONFIGS_OF_TWO = 6
 };
 
 /* a new variant's hope (log of its time, predicted optimistically: surrogate_hope) may be
@@ -118,13 +117,12 @@ bool ranked_all_are_begun(const struct ranked_search *s)
     return s->stage != SEEDS && effort_left(s) < LEAST;
 }
 
-/* How many configs may still be measured: three for each variant of the compile effort, or, unless
- * the space is small, a share of the space when that is less. */
+/* How many configs may still be measured: three for each variant of the compile effort, or a share
+ * of the space when that is less, but no less than three for each of variants_least. */
 static uint32_t configs_left(const struct ranked_search *s)
 {
-    double share = s->grid->n_variants < GRID_SMALL
-                       ? INFINITY
-                       : fmax(CONFIGS_SHARE * s->base.n, CONFIGS_LEAST);
+    const double least = CONFIGS_OF_TWO * s->variants_least / 2;
+    double share = fmax(CONFIGS_SHARE * s->base.n, least);
     uint32_t most = (uint32_t)fmin(CONFIGS_OF_TWO * s->variants / 2, share);
     return s->variants == 0 ? UINT32_MAX : most - ranked_least(most, s->n_known + s->base.out);
 }

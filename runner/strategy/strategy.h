@@ -31,7 +31,7 @@
  * has the number of a value for each parameter. */
 
 #define GRID_NONE UINT32_MAX
-enum { GRID_SMALL = 256 }; /* a space of fewer variants is small */
+enum { VARIANTS_LEAST = 8 }; /* variants that a search compiles at least */
 
 struct grid {
     const struct space *space; /* borrowed */
@@ -80,7 +80,8 @@ struct strategy_setup {
     /* Start no compile when the efforts (see `effort`) of all started compiles add up to this; 0:
      * use up the budget. */
     uint32_t variants;
-    uint32_t compilers; /* number of compilers that work in parallel; 0: one */
+    uint32_t variants_least; /* the least `variants` of any space; 0: VARIANTS_LEAST */
+    uint32_t compilers;      /* number of compilers that work in parallel; 0: one */
     uint64_t seed;
     /* Borrowed for open: candidates that the search measures by itself (hints, the reference); the
      * strategy never proposes them. Numbers from n up (configs that are not ranked) are ignored. */

@@ -212,6 +212,7 @@ const struct family_target grouped_gemm_hopper_fp8 = {
     .predict = fp8_predict,
     .predict_space = fp8_predict_space,
     .effort = fp8_effort,
+    .variants_least = 16,
     .variant = fp8_variant,
     .plan = fp8_plan,
     .reference_source = grouped_gemm_reference_source,
