@@ -38,17 +38,20 @@ class Worker(threading.Thread):
         self.tuned, self.alone = [], 0
         self.fault = None
         self.ending = False
+        self.life = 0  # of the daemon
 
     def run(self):
         try:
             while self.left and not self.ending:
                 m = self.left[0]
                 with self.lock:
+                    life = self.life
                     began = self.ask(m)
                 if began:
                     time.sleep(self.random.uniform(0.05, 0.3))
                     with self.lock:
-                        self.end(m)
+                        if self.life == life:  # else the search has died with the daemon
+                            self.end(m)
                 time.sleep(self.random.uniform(0.005, 0.03))
         except Exception as fault:  # noqa: BLE001 the main thread reports it
             self.fault = fault
@@ -108,6 +111,7 @@ class Rampage:
             host.link(self.conninfo(i), "--fleet-ms", 1500)
         else:
             with worker.lock:
+                worker.life += 1
                 host.daemon.kill()
                 host.daemon.wait()
                 time.sleep(away / 4)
