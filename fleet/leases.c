@@ -139,7 +139,8 @@ void leases_keep(struct fleet *f)
 
 /* ---- want ------------------------------------------------------------------------------------ */
 
-/* Leases that this host may take: a lease for each daemon, and another ahead. */
+/* Leases that this host may take: a lease for each daemon. A lease ahead would keep a key from
+ * hosts with idle devices: a herd of 100 hosts with 8 devices then took 8 s instead of 5 s. */
 static int64_t leases_count_room(struct fleet *f)
 {
     struct error err = ERROR_NULL;
@@ -147,7 +148,7 @@ static int64_t leases_count_room(struct fleet *f)
     if (store_daemons(f->store, &daemons, &err)) {
         file_fail(f, "cannot count the daemons", &err);
     }
-    const int64_t room = (daemons > 1 ? daemons : 1) + 1 - (int64_t)f->n_leases;
+    const int64_t room = (daemons > 1 ? daemons : 1) - (int64_t)f->n_leases;
     return room < 0 ? 0 : room < 64 ? room : 64;
 }
 

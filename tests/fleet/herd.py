@@ -118,16 +118,18 @@ class SimulatedHost(threading.Thread):
             while waiting and len(running) < self.herd.args.devices:
                 k, fence = waiting.popitem()
                 running[k] = (fence, now + self.herd.args.tune_s * random.uniform(0.7, 1.3))
-            room = self.herd.args.devices + 1 - len(running) - len(waiting)
-            left = [k for k in self.herd.rows if k not in known and k not in running and k not in waiting]
-            if left and now >= want_at and room > 0:
+            room = self.herd.args.devices - len(running) - len(waiting)
+            left = []  # a hundred threads share an interpreter: look at the keys only when they are wanted
+            if now >= want_at and room > 0:
+                left = [k for k in self.herd.rows if k not in known and k not in running and k not in waiting]
+                want_at = now + 5
+            if left:
                 self.calls["want"] += 1
                 for kind, k, num, row in self.host.want(left[:256], room):
                     if kind == "g":
                         waiting[k] = num
                     elif kind == "k":
                         known.add(k)
-                want_at = now + 5
             elif now >= feed_at:
                 self.calls["feed"] += 1
                 rows = self.host.feed(cursor)
@@ -140,7 +142,7 @@ class SimulatedHost(threading.Thread):
                 self.host.all("SELECT fleet1.renew(%s, %s, %s::uuid[])", self.host.id, list(held.values()), list(held))
                 renew_at = now + 10
             else:
-                time.sleep(0.02)
+                time.sleep(0.05)
 
 
 class Herd:

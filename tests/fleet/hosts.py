@@ -34,10 +34,10 @@ def until(what, condition, patience=PATIENCE):
 class PlayedHost:
     """A host's database, and a played daemon."""
 
-    def __init__(self, name, stamp=STAMP, cls=CLASS):
+    def __init__(self, name, stamp=STAMP, cls=CLASS, database=None):
         self.name = name
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-fleet-"))
-        self.database = self.home / "gemmd.db"
+        self.database = database or self.home / "gemmd.db"
         self.fleet = None
         self.log = self.home / "log"
         self.play(stamp, cls)
