@@ -89,11 +89,11 @@ static void sum_row(const struct test_case *c, const struct numbers *n, int64_t 
 {
     const struct gemm *v = &c->v;
     const bool scaled = v->quant->is_scaled, forward = v->mode == GEMM_FORWARD;
-    const int64_t from = v->gather_x ? c->gather[i] / v->topk : v->gather_dy ? c->gather[i] : i;
-    if (v->mode == GEMM_DW) {
+    if (v->mode == GEMM_DW) { /* i is no routed row there */
         sum_weights(c, n, e, first, row, sums);
         return;
     }
+    const int64_t from = v->gather_x ? c->gather[i] / v->topk : v->gather_dy ? c->gather[i] : i;
     const int64_t depth = forward ? v->k : v->n;
     const double *a = n->of[forward ? GEMM_X : GEMM_DY] + from * depth;
     const double *w = n->of[GEMM_W] + e * v->n * v->k;
