@@ -197,7 +197,8 @@ def test_who_heard_nothing_for_a_while_knows_what_is_in_quarantine(host, folder,
         with other.connect() as c:
             variant = crash_it(c, gemm(), best["config"])
     eventually(lambda: (tier(away) == "exact") == (missed == "added"))
-    os.kill(away.process.pid, signal.SIGSTOP)
+    with commit_lock(away):  # away is not stopped in the middle of a commit
+        os.kill(away.process.pid, signal.SIGSTOP)
     with other.connect() as c:
         if missed == "taken out":
             c.call("unquarantine", variant=variant)
