@@ -30,6 +30,12 @@ class Member(Daemon):
         super().__init__(folder, f"replay:{landscape}", options, env=env, cache=cache)
         self.socket, self.log = folder / f"{number}.sock", folder / f"log{number}"
 
+    def expect_clean_end(self):
+        if not self.killed:
+            assert self.stop() == 0, self.text()
+        for word in ("ERROR: AddressSanitizer", "runtime error:", "this is a bug"):
+            assert word not in self.text(), self.text()
+
 
 @pytest.fixture
 def host(folder, shared_cache):
@@ -43,10 +49,7 @@ def host(folder, shared_cache):
 
     yield start
     for m in members:
-        if not m.killed:
-            assert m.stop() == 0, m.text()
-        for word in ("ERROR: AddressSanitizer", "runtime error:", "this is a bug"):
-            assert word not in m.text(), m.text()
+        m.expect_clean_end()
 
 
 def kill(m):

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "store/inner.h"
 #include "tests/unit/store/fixture.h"
 
 int fixture_setup(void **state)
@@ -52,13 +53,27 @@ struct store_options fixture_options(struct fixture *f)
     return (struct store_options){.path = f->path, .notice = fixture_notice, .ctx = f};
 }
 
-struct store *fixture_open(struct fixture *f)
+struct store *fixture_open_as(struct fixture *f, const char *owner)
 {
     struct store_options o = fixture_options(f);
     struct error err = ERROR_NULL;
     struct store *s = NULL;
+    o.owner = owner;
     assert_ok(store_open(&o, &s, &err));
     return s;
+}
+
+struct store *fixture_open(struct fixture *f)
+{
+    return fixture_open_as(f, NULL);
+}
+
+int64_t fixture_count(struct store *s, const char *sql)
+{
+    struct error err = ERROR_NULL;
+    int64_t n;
+    assert_ok(db_int(&s->db, sql, &n, &err));
+    return n;
 }
 
 long fixture_apart(void)

@@ -28,7 +28,10 @@ void fixture_notice(void *fixture, const char *kind, const char *text);
 
 /* Opens f->path with the fixture's notice; fails the test on an error. */
 struct store *fixture_open(struct fixture *f);
+/* The same as the process `owner`, as store_owner writes its name. */
+struct store *fixture_open_as(struct fixture *f, const char *owner);
 struct store_options fixture_options(struct fixture *f);
+int64_t fixture_count(struct store *s, const char *sql); /* the number that a query gives */
 /* Returns n: tests let every nth call fail. From GEMMD_TEST_APART, by default 1. */
 long fixture_apart(void);
 void fixture_path(const struct fixture *f, const char *suffix,

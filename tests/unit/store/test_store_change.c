@@ -14,16 +14,6 @@
 #define SECOND "12.1.1"
 #define THIRD  "13.1.1"
 
-static struct store *open_as(struct fixture *f, const char *owner)
-{
-    struct store_options o = fixture_options(f);
-    struct error err = ERROR_NULL;
-    struct store *s = NULL;
-    o.owner = owner;
-    assert_ok(store_open(&o, &s, &err));
-    return s;
-}
-
 static void publish(struct store *s, int key)
 {
     struct error err = ERROR_NULL;
@@ -37,14 +27,6 @@ static void execute(struct store *s, const char *sql)
 {
     struct error err = ERROR_NULL;
     assert_ok(db_exec(&s->db, sql, &err));
-}
-
-static int64_t count(struct store *s, const char *sql)
-{
-    struct error err = ERROR_NULL;
-    int64_t n;
-    assert_ok(db_int(&s->db, sql, &n, &err));
-    return n;
 }
 
 /* ---- changes --------------------------------------------------------------------------------- */
@@ -72,7 +54,7 @@ static int read_changes(struct store *s, int64_t *after, uint32_t max, char out[
 static void changes_of_other_stores_are_told_once_and_own_changes_never(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     struct quarantine q;
     const struct store_wanted w = {.key = "k", .class = "a class", .search = "s", .n = 1};
@@ -120,7 +102,7 @@ static void changes_of_other_stores_are_told_once_and_own_changes_never(void **s
 static void changes_come_in_pages(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     char told[1024];
     int64_t at = 0;
     for (int i = 0; i < 5; i++) {
@@ -139,7 +121,7 @@ static void changes_come_in_pages(void **state)
 static void what_was_undone_is_no_change(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     char told[1024];
     int64_t at;
@@ -159,7 +141,7 @@ static void a_store_that_missed_changes_is_told(void **state)
 {
     enum { MANY = 9000, KEPT = 8192, GRAIN = 256 };
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     char key[HASH_HEX], told[1024];
     int64_t at = 0, n;
@@ -171,7 +153,7 @@ static void a_store_that_missed_changes_is_told(void **state)
         assert_ok(store_evict(b, key, NULL, &err));
     }
     assert_ok(store_commit(b, &err));
-    assert_in_range(count(a, "SELECT count(*) FROM change"), KEPT, KEPT + GRAIN);
+    assert_in_range(fixture_count(a, "SELECT count(*) FROM change"), KEPT, KEPT + GRAIN);
     assert_int_equal(read_changes(a, &at, 64, told), STORE_MISSED);
     assert_int_equal(at, MANY + 1);
     assert_int_equal(read_changes(a, &at, 64, told), 0);
@@ -197,7 +179,7 @@ static void a_store_that_missed_changes_is_told(void **state)
 static void the_newest_row_of_a_key_is_read(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     struct best *best = calloc(1, sizeof(*best));
     char key[HASH_HEX];
@@ -220,7 +202,7 @@ static void the_newest_row_of_a_key_is_read(void **state)
 static void a_key_that_was_changed_since_is_known(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     char key[HASH_HEX], other[HASH_HEX];
     fixture_key(1, key);
@@ -244,7 +226,7 @@ static void a_key_that_was_changed_since_is_known(void **state)
 static void a_key_has_one_holder(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     assert_ok(store_lease(a, "k", 60000, &err));
     assert_ok(store_lease(a, "k", 60000, &err));
@@ -260,7 +242,7 @@ static void a_key_has_one_holder(void **state)
     assert_int_equal(store_lease(a, "k", 60000, &err), STORE_HELD);
     store_close(a);
     store_close(b);
-    a = open_as(f, FIRST);
+    a = fixture_open_as(f, FIRST);
     assert_int_equal(store_lease(a, "k", 60000, &err), STORE_HELD);
     store_close(a);
 }
@@ -268,7 +250,7 @@ static void a_key_has_one_holder(void **state)
 static void a_lease_expires(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     assert_ok(store_lease(a, "k", 1, &err));
     usleep(5000);
@@ -281,7 +263,7 @@ static void a_lease_expires(void **state)
 static void a_lease_ends_with_the_boot_of_the_host(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     assert_ok(store_lease(a, "k", 60000, &err));
     strcpy(b->boot, "after a restart of the host");
@@ -348,7 +330,7 @@ static void a_process_that_died_holds_nothing(void **state)
     int64_t n;
     /* the child must start before this process opens the file */
     pid_t pid = start_process(f, work_at_k);
-    struct store *s = open_as(f, FIRST);
+    struct store *s = fixture_open_as(f, FIRST);
     assert_int_equal(store_lease(s, "k", 60000, &err), STORE_HELD);
     assert_int_equal(next_wanted(s, "c", wanted), 0);
     assert_string_equal(wanted, "7 of a process");
@@ -371,10 +353,10 @@ static void a_process_that_died_holds_nothing(void **state)
     assert_int_equal(n, 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_int_equal(next_wanted(s, "c", wanted), STORE_MISS);
-    assert_int_equal(count(s, "SELECT count(*) FROM wanted"), 1);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM wanted"), 1);
     assert_ok(store_drop_gone(s, &err));
-    assert_int_equal(count(s, "SELECT count(*) FROM wanted"), 0);
-    assert_int_equal(count(s, "SELECT count(*) FROM lease"), 1); /* our own lease stays */
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM wanted"), 0);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM lease"), 1); /* our own lease stays */
     store_close(s);
 }
 
@@ -407,7 +389,7 @@ static void owners_are_judged_by_more_than_a_number(void **state)
 static void a_store_that_leaves_gives_everything_back(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     const struct store_wanted w = {.key = "w", .class = "c", .search = "s", .n = 1};
     char told[1024];
@@ -423,7 +405,7 @@ static void a_store_that_leaves_gives_everything_back(void **state)
     assert_ok(store_lease(b, "1", 60000, &err));
     assert_ok(store_lease(b, "2", 60000, &err));
     assert_int_equal(store_lease(a, "3", 60000, &err), STORE_HELD);
-    assert_int_equal(count(b, "SELECT count(*) FROM wanted"), 0);
+    assert_int_equal(fixture_count(b, "SELECT count(*) FROM wanted"), 0);
     assert_ok(store_leave(a, &err)); /* a had no lease and no wish: no news */
     assert_int_equal(read_changes(b, &at, 64, told), 0);
     assert_string_equal(told, "");
@@ -434,7 +416,7 @@ static void a_store_that_leaves_gives_everything_back(void **state)
 static void daemons_are_counted(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     struct store_stats stats;
     int64_t n;
@@ -472,7 +454,8 @@ static void want(struct store *s, const char *key, const char *class)
 static void the_oldest_search_of_another_daemon_is_next(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND), *c = open_as(f, THIRD);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND),
+                 *c = fixture_open_as(f, THIRD);
     struct error err = ERROR_NULL;
     char wanted[64];
     assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
@@ -483,7 +466,7 @@ static void the_oldest_search_of_another_daemon_is_next(void **state)
     want(c, "elsewhere", "other class");
     want(b, "first", "c"); /* again: keeps its place */
     execute(b, "UPDATE wanted SET since_s = since_s - 10 WHERE key = 'first'");
-    assert_int_equal(count(b, "SELECT count(*) FROM wanted"), 5);
+    assert_int_equal(fixture_count(b, "SELECT count(*) FROM wanted"), 5);
     static const char *const order[] = {"1000 first", "1000 later", "1000 of-c"};
     static const char *const keys[] = {"first", "later", "of-c"};
     for (int i = 0; i < 3; i++) {
@@ -505,7 +488,8 @@ static void the_oldest_search_of_another_daemon_is_next(void **state)
 static void a_leased_search_is_not_next(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND), *c = open_as(f, THIRD);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND),
+                 *c = fixture_open_as(f, THIRD);
     struct error err = ERROR_NULL;
     char wanted[64];
     want(b, "k", "c");
@@ -529,7 +513,7 @@ static void a_leased_search_is_not_next(void **state)
 static void a_search_that_has_ended_is_not_next(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     struct best *best = calloc(1, sizeof(*best));
     char key[HASH_HEX], wanted[64];
@@ -540,7 +524,7 @@ static void a_search_that_has_ended_is_not_next(void **state)
     want(b, key, "c");
     assert_int_equal(next_wanted(a, "c", wanted), 0);
     fixture_best(best, 1, 2);
-    best->created_s = count(a, "SELECT max(since_s) FROM wanted");
+    best->created_s = fixture_count(a, "SELECT max(since_s) FROM wanted");
     assert_ok(store_publish(b, best, &err));
     assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
     free(best);
@@ -551,14 +535,14 @@ static void a_search_that_has_ended_is_not_next(void **state)
 static void a_search_of_another_boot_is_not_next(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     char wanted[64];
     want(b, "1", "c");
     strcpy(a->boot, "after a restart of the host");
     assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
     assert_ok(store_drop_gone(a, &err));
-    assert_int_equal(count(a, "SELECT count(*) FROM wanted"), 0);
+    assert_int_equal(fixture_count(a, "SELECT count(*) FROM wanted"), 0);
     store_close(a);
     store_close(b);
 }

@@ -15,16 +15,6 @@
 #define FIRST  "11.1.1"
 #define SECOND "12.1.1"
 
-static struct store *open_as(struct fixture *f, const char *owner)
-{
-    struct store_options o = fixture_options(f);
-    struct error err = ERROR_NULL;
-    struct store *s = NULL;
-    o.owner = owner;
-    assert_ok(store_open(&o, &s, &err));
-    return s;
-}
-
 static int publish(struct store *s, int key, int64_t *generation, struct error *err)
 {
     struct best *b = calloc(1, sizeof(*b));
@@ -49,14 +39,6 @@ static int refused(struct store *s, struct error *err)
     int r = publish(s, 1, &generation, err);
     assert_int_equal(generation, 0);
     return r;
-}
-
-static int64_t count(struct store *s, const char *sql)
-{
-    struct error err = ERROR_NULL;
-    int64_t n;
-    assert_ok(db_int(&s->db, sql, &n, &err));
-    return n;
 }
 
 /* Runs SQL as a person's sqlite3 shell would. */
@@ -92,7 +74,7 @@ static void two_write_in_turn_and_no_number_comes_twice(void **state)
 {
     enum { ROUNDS = 20 };
     struct fixture *f = *state;
-    struct store *s[] = {open_as(f, FIRST), open_as(f, SECOND)};
+    struct store *s[] = {fixture_open_as(f, FIRST), fixture_open_as(f, SECOND)};
     struct error err = ERROR_NULL;
     struct trial *t = calloc(1, sizeof(*t));
     struct best *b = calloc(1, sizeof(*b));
@@ -141,7 +123,7 @@ static void two_write_in_turn_and_no_number_comes_twice(void **state)
 static void numbers_of_an_undone_group_are_free(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     int64_t ignored;
     int64_t last = published(a, 1);
@@ -155,7 +137,7 @@ static void numbers_of_an_undone_group_are_free(void **state)
         last = published(a, 5);
         assert_true(last > given);
     }
-    assert_int_equal(count(a, "SELECT count(*) FROM best"), 7);
+    assert_int_equal(fixture_count(a, "SELECT count(*) FROM best"), 7);
     store_close(a);
     store_close(b);
 }
@@ -176,7 +158,7 @@ static void old_trials_of_all_writers_go_first(void **state)
     for (int i = 0; i < 200; i++) {
         fixture_trial(t, 0, 1, i);
         assert_ok(store_add_trial(s[i / 3 % 2], t, &err));
-        assert_in_range(count(s[0], "SELECT count(*) FROM trial"), 0, 40);
+        assert_in_range(fixture_count(s[0], "SELECT count(*) FROM trial"), 0, 40);
     }
     free(t);
     store_close(s[0]);
@@ -188,7 +170,7 @@ static void old_trials_of_all_writers_go_first(void **state)
 static void a_held_lock_stops_writes_until_it_is_let_go(void **state)
 {
     struct fixture *f = *state;
-    struct store *s = open_as(f, FIRST), *other = open_as(f, SECOND);
+    struct store *s = fixture_open_as(f, FIRST), *other = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     struct best *b = calloc(1, sizeof(*b));
     char lock[128];
@@ -247,14 +229,14 @@ static void who_cannot_have_the_lock_does_not_open(void **state)
 static void a_removed_lock_file_is_noticed(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b;
+    struct store *a = fixture_open_as(f, FIRST), *b;
     struct error err = ERROR_NULL;
     char lock[128];
     fixture_path(f, ".lock", lock);
     store_set_patience(a, 0);
     published(a, 1);
     assert_int_equal(unlink(lock), 0);
-    b = open_as(f, SECOND); /* makes a new lock file */
+    b = fixture_open_as(f, SECOND); /* makes a new lock file */
     assert_ok(store_begin(b, &err));
     assert_int_equal(refused(a, &err), ERROR_BUSY);
     store_rollback(b);
@@ -283,7 +265,7 @@ static void a_removed_lock_file_is_noticed(void **state)
 static void a_folder_in_the_locks_place_is_told_of(void **state)
 {
     struct fixture *f = *state;
-    struct store *s[] = {open_as(f, FIRST), open_as(f, SECOND)};
+    struct store *s[] = {fixture_open_as(f, FIRST), fixture_open_as(f, SECOND)};
     struct error err = ERROR_NULL;
     char lock[128];
     fixture_path(f, ".lock", lock);
@@ -344,7 +326,7 @@ static void assert_lock_file(struct fixture *f, long long given)
 static void the_lock_file_names_the_file_and_the_last_generation(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     assert_lock_file(f, 0);
     published(a, 1);
     assert_lock_file(f, 1);
@@ -425,7 +407,7 @@ static void generations_go_on_above_those_of_a_newer_file(void **state)
     store_close(s);
     assert_int_equal(rename(copy, f->path), 0);
     s = fixture_open(f);
-    assert_int_equal(count(s, "SELECT max(generation) FROM best"), 1);
+    assert_int_equal(fixture_count(s, "SELECT max(generation) FROM best"), 1);
     assert_int_equal(published(s, 3), 11);
     store_close(s);
 }
@@ -435,7 +417,7 @@ static void generations_go_on_above_those_of_a_newer_file(void **state)
 static void a_newer_schema_stops_writing_with_a_sentence(void **state)
 {
     struct fixture *f = *state;
-    struct store *s = open_as(f, FIRST);
+    struct store *s = fixture_open_as(f, FIRST);
     struct error err = ERROR_NULL;
     struct best *b = calloc(1, sizeof(*b));
     published(s, 1);
@@ -448,7 +430,7 @@ static void a_newer_schema_stops_writing_with_a_sentence(void **state)
     }
     assert_false(store_damaged(s));
     assert_int_equal(fixture_find_best(s, 1, b), 0); /* existing rows are served */
-    assert_int_equal(count(s, "PRAGMA user_version"), 7);
+    assert_int_equal(fixture_count(s, "PRAGMA user_version"), 7);
     execute(f, "PRAGMA user_version = 6");
     assert_int_equal(published(s, 1), 2);
     free(b);
@@ -458,7 +440,7 @@ static void a_newer_schema_stops_writing_with_a_sentence(void **state)
 static void a_file_that_another_put_back_is_taken(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     unsigned opened = store_opened(b);
     published(a, 1);
@@ -471,8 +453,8 @@ static void a_file_that_another_put_back_is_taken(void **state)
     published(b, 4);
     assert_int_equal(f->notices, 1); /* store b takes the file that store a has put back */
     assert_int_equal(store_opened(b), opened + 1);
-    assert_int_equal(count(a, "SELECT count(*) FROM best"), 4);
-    assert_int_equal(count(b, "SELECT count(*) FROM best"), 4);
+    assert_int_equal(fixture_count(a, "SELECT count(*) FROM best"), 4);
+    assert_int_equal(fixture_count(b, "SELECT count(*) FROM best"), 4);
 
     char theirs[128];
     fixture_path(f, ".theirs", theirs);
@@ -493,7 +475,7 @@ static void a_file_that_another_put_back_is_taken(void **state)
 static void a_file_that_another_rebuilt_is_taken(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     published(a, 1);
     published(b, 2);
@@ -504,8 +486,8 @@ static void a_file_that_another_rebuilt_is_taken(void **state)
     assert_int_equal(f->notices, told);
     int64_t first = published(b, 3), second = published(a, 4);
     assert_true(first > 2 && second > first);
-    assert_int_equal(count(a, "SELECT count(*) FROM best"), 4);
-    assert_int_equal(count(b, "SELECT count(*) FROM best"), 4);
+    assert_int_equal(fixture_count(a, "SELECT count(*) FROM best"), 4);
+    assert_int_equal(fixture_count(b, "SELECT count(*) FROM best"), 4);
     store_close(a);
     store_close(b);
 }
@@ -529,7 +511,7 @@ static void write_pages(struct store *a, struct store *b, int n)
 static void the_log_does_not_grow_without_bound(void **state)
 {
     struct fixture *f = *state;
-    struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
+    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     int64_t largest = 0;
     for (int i = 0; i < 12; i++) {
@@ -542,8 +524,8 @@ static void the_log_does_not_grow_without_bound(void **state)
     assert_ok(store_tidy(a, &err));
     assert_int_equal(size_of(f, "-wal"), 0);
     write_pages(b, a, 2);
-    assert_int_equal(count(a, "SELECT count(*) FROM trial"), 12 * 200 + 2);
-    assert_int_equal(count(b, "SELECT count(*) FROM trial"), 12 * 200 + 2);
+    assert_int_equal(fixture_count(a, "SELECT count(*) FROM trial"), 12 * 200 + 2);
+    assert_int_equal(fixture_count(b, "SELECT count(*) FROM trial"), 12 * 200 + 2);
     store_close(a);
     store_close(b);
 }
@@ -552,7 +534,7 @@ static void the_log_does_not_grow_without_bound(void **state)
 static void nothing_is_moved_out_of_the_log_without_the_lock(void **state)
 {
     struct fixture *f = *state;
-    struct store *s = open_as(f, FIRST);
+    struct store *s = fixture_open_as(f, FIRST);
     struct error err = ERROR_NULL;
     write_pages(s, s, 150);
     const int64_t log = size_of(f, "-wal"), file = size_of(f, "");
@@ -564,8 +546,8 @@ static void nothing_is_moved_out_of_the_log_without_the_lock(void **state)
     assert_int_equal(size_of(f, "-wal"), log);
     assert_int_equal(size_of(f, ""), file);
     close(fd);
-    s = open_as(f, FIRST);
-    assert_int_equal(count(s, "SELECT count(*) FROM trial"), 150);
+    s = fixture_open_as(f, FIRST);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM trial"), 150);
     store_close(s);
     assert_int_equal(size_of(f, "-wal"), 0);
     assert_true(size_of(f, "") > file);
@@ -582,7 +564,7 @@ static int count_call(void *n, int calls)
 static void a_checkpoint_does_not_wait_for_a_reader(void **state)
 {
     struct fixture *f = *state;
-    struct store *s = open_as(f, FIRST), *other = open_as(f, SECOND);
+    struct store *s = fixture_open_as(f, FIRST), *other = fixture_open_as(f, SECOND);
     struct error err = ERROR_NULL;
     int waited = 0;
     sqlite3 *reader;

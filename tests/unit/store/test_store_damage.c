@@ -737,14 +737,6 @@ static void spoil_table(struct fixture *f, const char *table)
     close(fd);
 }
 
-static int64_t count(struct store *s, const char *sql)
-{
-    struct error err = ERROR_NULL;
-    int64_t n;
-    assert_ok(db_int(&s->db, sql, &n, &err));
-    return n;
-}
-
 /* Makes a snapshot, and then changes three keys and variants. */
 static void change_after_snapshot(struct fixture *f, char gone[HASH_HEX], char replaced[HASH_HEX])
 {
@@ -786,7 +778,7 @@ static void a_snapshot_gives_back_only_unchanged_keys(void **state)
     assert_int_equal(r.trials, (10 * TRIALS) / 12);
     assert_int_equal(store_best_of(s, gone, b, &err), STORE_MISS);
     assert_int_equal(store_best_of(s, replaced, b, &err), STORE_MISS);
-    assert_int_equal(count(s, "SELECT count(*) FROM quarantine"), 4);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM quarantine"), 4);
     fixture_best(b, 1, 1);
     assert_ok(store_publish(s, b, &err));
     assert_true(b->generation > BESTS + 1 + STORE_GENERATION_GAP);
@@ -821,7 +813,7 @@ static void a_snapshot_is_not_used_when_changes_since_are_unknown(void **state)
         assert_null(strstr(f->text, "snapshot"));
         assert_int_equal(files_like(f, "Z.snapshot"),
                          1); /* the next snapshot does not replace it */
-        assert_int_equal(count(s, "SELECT count(*) FROM best"), 0);
+        assert_int_equal(fixture_count(s, "SELECT count(*) FROM best"), 0);
         store_close(s);
     }
     originals_free(&o);

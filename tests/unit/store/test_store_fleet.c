@@ -19,24 +19,6 @@
 
 enum { LONG_MS = 60000, ROWS = 8 };
 
-static struct store *open_as(struct fixture *f, const char *owner)
-{
-    struct store_options o = fixture_options(f);
-    struct error err = ERROR_NULL;
-    struct store *s = NULL;
-    o.owner = owner;
-    assert_ok(store_open(&o, &s, &err));
-    return s;
-}
-
-static int64_t count(struct store *s, const char *sql)
-{
-    struct error err = ERROR_NULL;
-    int64_t n;
-    assert_ok(db_int(&s->db, sql, &n, &err));
-    return n;
-}
-
 static void execute(struct store *s, const char *sql)
 {
     struct error err = ERROR_NULL;
@@ -107,9 +89,9 @@ static const char *changes(struct store *s, int64_t *at)
 
 static void without_a_fleet_a_shared_lease_is_a_lease(void **state)
 {
-    struct store *a = open_as(*state, FIRST), *b = open_as(*state, SECOND);
+    struct store *a = fixture_open_as(*state, FIRST), *b = fixture_open_as(*state, SECOND);
     assert_int_equal(ask(a, "k", true), 0); /* nothing to ask, and nothing is written */
-    assert_int_equal(count(a, "SELECT count(*) FROM lease"), 0);
+    assert_int_equal(fixture_count(a, "SELECT count(*) FROM lease"), 0);
     assert_int_equal(ask(a, "k", false), 0);
     assert_int_equal(ask(a, "k", false), 0);
     assert_int_equal(ask(b, "k", false), STORE_HELD);
@@ -120,8 +102,8 @@ static void without_a_fleet_a_shared_lease_is_a_lease(void **state)
 
 static void the_fleet_grants_a_key_to_the_daemon_that_comes_first(void **state)
 {
-    struct store *fleet = open_as(*state, FLEET), *a = open_as(*state, FIRST),
-                 *b = open_as(*state, SECOND);
+    struct store *fleet = fixture_open_as(*state, FLEET), *a = fixture_open_as(*state, FIRST),
+                 *b = fixture_open_as(*state, SECOND);
     struct error err = ERROR_NULL;
     int64_t at;
     assert_ok(store_fleet_join(fleet, LONG_MS, &err));
@@ -158,7 +140,7 @@ static void the_fleet_grants_a_key_to_the_daemon_that_comes_first(void **state)
 
 static void a_fleet_that_hangs_is_asked_no_second_time(void **state)
 {
-    struct store *fleet = open_as(*state, FLEET), *a = open_as(*state, FIRST);
+    struct store *fleet = fixture_open_as(*state, FLEET), *a = fixture_open_as(*state, FIRST);
     struct error err = ERROR_NULL;
     assert_ok(store_fleet_join(fleet, LONG_MS, &err));
     assert_int_equal(ask(a, "k", false), STORE_ASKED);
@@ -171,7 +153,7 @@ static void a_fleet_that_hangs_is_asked_no_second_time(void **state)
     execute(a, "UPDATE lease SET until_ms = 1 WHERE key IN ('l', 'n')");
     assert_int_equal(ask(a, "l", false), STORE_ALONE);
     assert_ok(store_fleet_join(fleet, LONG_MS, &err)); /* it lives again: old questions go */
-    assert_int_equal(count(a, "SELECT count(*) FROM lease WHERE key = 'n'"), 0);
+    assert_int_equal(fixture_count(a, "SELECT count(*) FROM lease WHERE key = 'n'"), 0);
     assert_int_equal(ask(a, "n", false), STORE_ASKED);
     store_close(fleet);
     store_close(a);
@@ -180,7 +162,7 @@ static void a_fleet_that_hangs_is_asked_no_second_time(void **state)
 static void when_the_fleet_leaves_or_dies_its_keys_are_free(void **state)
 {
     struct fixture *f = *state;
-    struct store *fleet = open_as(f, FLEET), *a = open_as(f, FIRST);
+    struct store *fleet = fixture_open_as(f, FLEET), *a = fixture_open_as(f, FIRST);
     struct error err = ERROR_NULL;
     int64_t at;
     assert_ok(store_fleet_join(fleet, LONG_MS, &err));
@@ -196,7 +178,7 @@ static void when_the_fleet_leaves_or_dies_its_keys_are_free(void **state)
     store_close(fleet);
     pid_t child = fork();
     if (child == 0) { /* a gemmd-fleet that dies at once */
-        struct store *dies = open_as(f, NULL);
+        struct store *dies = fixture_open_as(f, NULL);
         _exit(store_fleet_join(dies, LONG_MS, &err) || ask(a, "m", false) != STORE_ASKED);
     }
     int how = -1;
@@ -209,8 +191,8 @@ static void when_the_fleet_leaves_or_dies_its_keys_are_free(void **state)
 
 static void a_daemon_takes_its_questions_back(void **state)
 {
-    struct store *fleet = open_as(*state, FLEET), *a = open_as(*state, FIRST),
-                 *b = open_as(*state, SECOND);
+    struct store *fleet = fixture_open_as(*state, FLEET), *a = fixture_open_as(*state, FIRST),
+                 *b = fixture_open_as(*state, SECOND);
     struct error err = ERROR_NULL;
     assert_ok(store_fleet_join(fleet, LONG_MS, &err));
     assert_int_equal(ask(a, "k", false), STORE_ASKED);
@@ -261,7 +243,7 @@ static const char *source_of(struct store *s, int key, struct best *b)
 
 static void a_row_of_the_fleet_is_a_candidate_until_it_is_confirmed(void **state)
 {
-    struct store *fleet = open_as(*state, FLEET), *a = open_as(*state, FIRST);
+    struct store *fleet = fixture_open_as(*state, FLEET), *a = fixture_open_as(*state, FIRST);
     struct error err = ERROR_NULL;
     struct best *b = calloc(1, sizeof(*b));
     struct trial *t = calloc(1, sizeof(*t));
@@ -308,7 +290,7 @@ static void a_better_row_of_this_host_stays_the_answer(void **state)
 {
     static const char *const better[] = {"tuned", "manual", "trusted"}, *const worse[] = {
                                                                             "imported", "partial"};
-    struct store *s = open_as(*state, FLEET);
+    struct store *s = fixture_open_as(*state, FLEET);
     struct best *b = calloc(1, sizeof(*b));
     struct error err = ERROR_NULL;
     struct store_fleet_row row;
@@ -332,7 +314,7 @@ static void a_better_row_of_this_host_stays_the_answer(void **state)
     }
     /* the stamps of the daemons that run tell which kernels are of today */
     publish(s, b, 20, 1, "tuned");
-    struct store *a = open_as(*state, FIRST);
+    struct store *a = fixture_open_as(*state, FIRST);
     assert_ok(store_join(a, &err));
     assert_ok(store_announce(a, b->class, "src=new target=t", &err));
     offer(s, b, 20, 2, seq, 0);
@@ -353,7 +335,7 @@ static void a_better_row_of_this_host_stays_the_answer(void **state)
 
 static void refused_withdrawn_and_evicted_rows_do_not_come_back(void **state)
 {
-    struct store *fleet = open_as(*state, FLEET), *a = open_as(*state, FIRST);
+    struct store *fleet = fixture_open_as(*state, FLEET), *a = fixture_open_as(*state, FIRST);
     struct best *b = calloc(1, sizeof(*b));
     struct error err = ERROR_NULL;
     struct store_fleet_row rows[ROWS], row;
@@ -400,7 +382,7 @@ static void refused_withdrawn_and_evicted_rows_do_not_come_back(void **state)
 static void rows_of_whole_searches_are_published_once(void **state)
 {
     static const char *const sources[] = {"tuned", "manual", "partial", "imported", "trusted"};
-    struct store *fleet = open_as(*state, FLEET), *a = open_as(*state, FIRST);
+    struct store *fleet = fixture_open_as(*state, FLEET), *a = fixture_open_as(*state, FIRST);
     struct best *b = calloc(ROWS, sizeof(*b));
     struct error err = ERROR_NULL;
     struct store_fleet_row row;
@@ -435,7 +417,7 @@ static void rows_of_whole_searches_are_published_once(void **state)
 
 static void quarantine_of_other_hosts_is_a_doubt_until_it_is_a_fact(void **state)
 {
-    struct store *s = open_as(*state, FLEET);
+    struct store *s = fixture_open_as(*state, FLEET);
     struct quarantine q, own[ROWS];
     struct error err = ERROR_NULL;
     char(*avoid)[HASH_HEX];
@@ -451,7 +433,7 @@ static void quarantine_of_other_hosts_is_a_doubt_until_it_is_a_fact(void **state
     assert_ok(store_fleet_barred(s, 0, own, ROWS, &n, &err));
     assert_int_equal(n, 0); /* not this host's word */
     assert_ok(store_fleet_unbar(s, &q, &err));
-    assert_int_equal(count(s, "SELECT count(*) FROM quarantine"), 0);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM quarantine"), 0);
     /* a death here is a fact, with this host's reason, and the fleet takes no row of it back */
     fixture_quarantine(&q, 1);
     q.deaths = 0;
@@ -471,7 +453,7 @@ static void quarantine_of_other_hosts_is_a_doubt_until_it_is_a_fact(void **state
 static void the_fleets_state_survives_and_is_listed(void **state)
 {
     struct fixture *f = *state;
-    struct store *s = open_as(f, FLEET);
+    struct store *s = fixture_open_as(f, FLEET);
     struct store_fleet fleet = {.server = "db:5432/fleet",
                                 .state = "up",
                                 .since_s = 77,
@@ -481,7 +463,7 @@ static void the_fleets_state_survives_and_is_listed(void **state)
                                 .host = 3,
                                 .counters = "{\"published\": 1}"},
                        now;
-    struct store *a = open_as(f, FIRST);
+    struct store *a = fixture_open_as(f, FIRST);
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
     int64_t at, total;
@@ -507,7 +489,7 @@ static void the_fleets_state_survives_and_is_listed(void **state)
 static void a_rebuilt_file_keeps_the_numbers_of_the_rows_that_it_has(void **state)
 {
     const struct store_fleet fleet = {.server = "db", .state = "up", .cursor = 9, .counters = "{}"};
-    struct store *s = open_as(*state, FLEET);
+    struct store *s = fixture_open_as(*state, FLEET);
     struct best *b = calloc(1, sizeof(*b));
     struct error err = ERROR_NULL;
     struct store_fleet now;
@@ -520,8 +502,8 @@ static void a_rebuilt_file_keeps_the_numbers_of_the_rows_that_it_has(void **stat
     assert_ok(store_fleet_status(s, &fleet, &err));
     s->db.damaged = true;
     assert_ok(store_repair(s, &err));
-    assert_int_equal(count(s, "SELECT count(*) FROM fleet_row"), 2);
-    assert_int_equal(count(s, "SELECT seq FROM fleet_row WHERE state = 'new'"), 1);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM fleet_row"), 2);
+    assert_int_equal(fixture_count(s, "SELECT seq FROM fleet_row WHERE state = 'new'"), 1);
     assert_int_equal(store_fleet_read(s, &now, &err), STORE_MISS); /* all rows are read again */
     offer(s, b, 1, 1, 1, STORE_THERE);
     offer(s, b, 2, 1, 2, STORE_THERE);

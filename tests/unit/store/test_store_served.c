@@ -9,14 +9,6 @@
 
 enum { NOW = 1800000000, DAY = 24 * 3600 };
 
-static int64_t count(struct store *s, const char *sql)
-{
-    struct error err = ERROR_NULL;
-    int64_t n;
-    assert_ok(db_int(&s->db, sql, &n, &err));
-    return n;
-}
-
 static void fill(struct served_row *row, int uid, const char *job, const char *tier, int64_t last_s)
 {
     memset(row, 0, sizeof(*row));
@@ -68,13 +60,14 @@ static void answers_to_one_job_are_summed(void **state)
     assert_ok(add(s, &row, 1, false, &err));
     store_close(s);
     s = fixture_open(*state);
-    assert_int_equal(count(s, "SELECT count(*) FROM served"), 4);
-    assert_int_equal(count(s, "SELECT count(*) FROM job"), 2);
-    assert_int_equal(count(s, "SELECT exact * 100 + defaults * 10 + keys FROM job WHERE uid = 7"),
-                     431);
-    assert_int_equal(count(s, "SELECT first_s FROM served WHERE tier = 'exact' AND uid = 7"),
-                     NOW - 110);
-    assert_int_equal(count(s, "SELECT last_s FROM served WHERE tier = 'exact' AND uid = 7"), NOW);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM served"), 4);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM job"), 2);
+    assert_int_equal(
+        fixture_count(s, "SELECT exact * 100 + defaults * 10 + keys FROM job WHERE uid = 7"), 431);
+    assert_int_equal(
+        fixture_count(s, "SELECT first_s FROM served WHERE tier = 'exact' AND uid = 7"), NOW - 110);
+    assert_int_equal(fixture_count(s, "SELECT last_s FROM served WHERE tier = 'exact' AND uid = 7"),
+                     NOW);
     assert_ok(store_check(s, &bad, &err));
     assert_int_equal(bad, 0);
     store_close(s);
@@ -145,12 +138,12 @@ static void old_rows_and_rows_beyond_the_limits_go(void **state)
         fill(&row, 7, job, "default", NOW + i);
         assert_ok(add(s, &row, 256, true, &err));
     }
-    assert_int_equal(count(s, "SELECT count(*) FROM served WHERE uid = 8"), 0);
-    assert_int_equal(count(s, "SELECT count(*) FROM served WHERE uid = 9"), 10);
-    assert_in_range(count(s, "SELECT count(*) FROM served WHERE uid = 7"), STORE_SERVED_MAX / 4,
-                    STORE_SERVED_MAX / 4 + 63);
-    assert_in_range(count(s, "SELECT count(*) FROM served WHERE job = 'slurm:0'"), 0, 63);
-    assert_int_equal(count(s, "SELECT count(*) FROM served WHERE job = 'slurm:16'"), 256);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM served WHERE uid = 8"), 0);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM served WHERE uid = 9"), 10);
+    assert_in_range(fixture_count(s, "SELECT count(*) FROM served WHERE uid = 7"),
+                    STORE_SERVED_MAX / 4, STORE_SERVED_MAX / 4 + 63);
+    assert_in_range(fixture_count(s, "SELECT count(*) FROM served WHERE job = 'slurm:0'"), 0, 63);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM served WHERE job = 'slurm:16'"), 256);
     store_close(s);
 }
 
@@ -169,7 +162,7 @@ static void a_bad_row_in_a_list_adds_nothing(void **state)
     wire_put_kv_str(&rows, "answers", "many");
     assert_int_equal(wire_decode(doc, rows.data, rows.len, &list, &err), 0);
     assert_int_equal(store_add_served(s, list, &err), ERROR_INVALID);
-    assert_int_equal(count(s, "SELECT count(*) FROM served"), 0);
+    assert_int_equal(fixture_count(s, "SELECT count(*) FROM served"), 0);
     wire_doc_free(doc);
     store_close(s);
 }
