@@ -120,7 +120,7 @@ static const struct list lists[] = {
       {"epoch", "epoch", COLUMN_TEXT},
       {.name = "cursor", .sql = "cursor"},
       {.name = "host", .sql = "host"},
-      {"counters", "counters", COLUMN_TEXT},
+      {"counters", "counters", COLUMN_JSON},
       {.name = "attached", .sql = FLEET_ATTACHED},
       {.name = NULL}}},
     {"fleet_rows",

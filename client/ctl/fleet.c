@@ -17,17 +17,13 @@ extern const char fleet_sql[]; /* fleet/sql/fleet1.sql */
 
 static void fleet_print_counters(const json_t *row)
 {
-    const char *text = field_text(row, "counters");
-    json_t *counters = *text ? json_loads(text, 0, NULL)
-                             : json_incref((json_t *)(uintptr_t)field_value(row, "counters"));
     const char *name;
     json_t *value;
-    json_object_foreach(counters, name, value) {
+    json_object_foreach(json_object_get(row, "counters"), name, value) {
         if (json_is_integer(value) && json_integer_value(value)) {
             printf("%-12s %lld\n", name, json_integer_value(value));
         }
     }
-    json_decref(counters);
 }
 
 static int fleet_show_status(struct subject *s)

@@ -175,22 +175,9 @@ static void fp8_put_run_time(const struct gemm *v, const struct hopper_tile *t,
 static double fp8_choose_run_time(const struct gemm *v, const struct hopper_facts *f,
                                   struct hopper_tile *t, struct record *config)
 {
-    static const int groups[] = {1, 4, 8, 16};
-    const int orders = v->mode == GEMM_DW && v->experts <= HOPPER_SORT_MAX ? 2 : 1;
-    struct hopper_tile one = *t;
-    double best = INFINITY;
-    for (int i = 0; i < 8 * orders; i++) {
-        one.group = groups[i % 4];
-        one.raster_columns = i & 4;
-        one.sort_experts = i & 8;
-        const double us = hopper_expected(f, &one);
-        if (us < best) {
-            best = us;
-            *t = one;
-        }
-    }
+    const double us = hopper_best_run_time(f, t);
     fp8_put_run_time(v, t, config);
-    return best;
+    return us;
 }
 
 /* Gives a default of dW with fp32 the buffers through which it loads its output, in place of

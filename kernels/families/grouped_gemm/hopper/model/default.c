@@ -130,8 +130,7 @@ static void put_run_time(const struct gemm *v, const struct hopper_tile *t, stru
 /* values of GROUP_SIZE_M: the first is usual; in dW 1 is usual */
 static const int groups[] = {8, 1, 4, 16};
 
-/* Puts the best run-time settings of a tile into *t; returns its time. */
-static double best_run_time(const struct hopper_facts *f, struct hopper_tile *t)
+double hopper_best_run_time(const struct hopper_facts *f, struct hopper_tile *t)
 {
     const bool sorts = f->v.mode == GEMM_DW && f->v.experts <= HOPPER_SORT_MAX;
     struct hopper_tile one = *t;
@@ -224,7 +223,7 @@ static double best_of(const struct hopper_facts *f, const struct problem *p,
         if (hopper_check(p, &point, info, why) || (worthy && hopper_worth(p, &point, info, why))) {
             continue; /* this tile is illegal with any settings */
         }
-        const double us = best_run_time(f, &t);
+        const double us = hopper_best_run_time(f, &t);
         put_run_time(&f->v, &t, &point);
         tried++;
         if (us < best) {

@@ -105,5 +105,7 @@ void hopper_aspects(const struct hopper_facts *f, double out[HOPPER_ASPECTS]);
 
 /* Microseconds: hopper_time() with hopper_constants_of(), corrected by hopper_corrections_used. */
 double hopper_expected(const struct hopper_facts *f, const struct hopper_tile *t);
+/* Puts the best run-time settings of a tile into *t; returns its expected time. */
+double hopper_best_run_time(const struct hopper_facts *f, struct hopper_tile *t);
 
 #endif
