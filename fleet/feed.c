@@ -14,7 +14,6 @@
 #include "fleet/import.h"
 #include "fleet/log.h"
 #include "fleet/text.h"
-#include "store/fleet_forget.h"
 
 enum {
     WRONG_MAX = 2, /* a host of which so many rows failed here is not trusted here any more */

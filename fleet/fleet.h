@@ -25,7 +25,6 @@
 #include <limits.h>
 
 #include "fleet/link.h"
-#include "fleet/options.h"
 #include "store/fleet.h"
 
 enum {
@@ -62,6 +61,18 @@ struct bar {
 struct counters {
     int64_t published, evidence, repeats, refused_there, received, bad_rows, distrusted, withdrawn,
         complaints, granted, elsewhere, connects;
+};
+
+enum { OPTIONS_EXIT_USAGE = 2, OPTIONS_EXIT_BUSY = 75 };
+
+struct options {
+    char database[PATH_MAX];
+    char conninfo[1024];
+    char name[80];    /* this database's name in the fleet */
+    int64_t idle_ms;  /* time between reads of the feed while no search waits */
+    int64_t fleet_ms; /* time after which daemons go on without an answer */
+    int64_t pause_ms; /* the longest pause between two attempts to connect */
+    bool force_network_fs;
 };
 
 struct fleet {
@@ -113,6 +124,11 @@ struct fleet {
     uint64_t beat_at;
     bool pairs_changed;
 };
+
+/* ---- options.c ------------------------------------------------------------------------------- */
+
+/* Reads the command line. Exits with status 2 after a message when it is wrong. */
+void options_read(struct options *o, int argc, char **argv);
 
 /* ---- steps.c --------------------------------------------------------------------------------- */
 

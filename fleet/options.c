@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the command line (options.h). */
+/* Reads the command line. */
 #include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fleet/options.h"
+#include "fleet/fleet.h"
 #include "proto/build.h"
 #include "proto/hash.h"
 #include "proto/paths.h"

@@ -14,7 +14,6 @@
 #include "fleet/log.h"
 #include "fleet/text.h"
 #include "proto/build.h"
-#include "store/fleet_forget.h"
 
 enum { RETRY_MS = 500 };
 

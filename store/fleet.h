@@ -97,6 +97,13 @@ struct store_fleet {
 int store_fleet_status(struct store *s, const struct store_fleet *f, struct error *err);
 int store_fleet_read(struct store *s, struct store_fleet *out, struct error *err); /* STORE_MISS */
 
+/* Forgets numbers of the fleet: all numbers (another fleet), or the numbers of this host's
+ * rows (the server may have lost rows). This host's rows then count as not published. */
+int store_fleet_forget(struct store *s, bool own_only, struct error *err);
+/* Reads the hosts of which at least `least` rows failed here. */
+int store_fleet_list_wrong(struct store *s, int64_t least, char (*out)[64], uint32_t max,
+                           uint32_t *n, struct error *err);
+
 /* ---- daemons --------------------------------------------------------------------------------- */
 
 /* Decides if `now`, a key's newest row, stays before a row `b` of the fleet: a pin does. So does a

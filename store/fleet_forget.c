@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of the fleet that are void, and rows that failed (fleet_forget.h). */
-#include "store/fleet_forget.h"
+/* Numbers of the fleet that are void, and rows that failed. */
+#include "store/fleet.h"
 #include "store/inner.h"
 
 int store_fleet_forget(struct store *s, bool own_only, struct error *err)
