@@ -83,7 +83,8 @@ struct fleet {
     struct link link;
     uv_timer_t timer;    /* the next due step */
     uv_timer_t beat;     /* the heartbeat in the database */
-    uv_timer_t patience; /* from the loss of the connection on, until the daemons go on alone */
+    uv_timer_t patience; /* from the loss of the connection on, until the daemons go on alone; or
+                            until the end */
     uv_fs_event_t watch;
     uv_signal_t signals[2];
     ino_t watched;
@@ -147,6 +148,10 @@ bool steps_is_waiting(const struct fleet *f); /* a daemon waits for another host
 /* ---- leases.c, publish.c, feed.c: a step starts a statement and returns true, or returns false */
 
 bool leases_release(struct fleet *f);
+/* The last step: gives leases back that no daemon works on, and stops the loop at the answer. A
+ * daemon's own search goes on, and so does its lease: the next gemmd-fleet finds it in the
+ * database. */
+bool leases_release_granted(struct fleet *f);
 bool leases_want(struct fleet *f);
 bool leases_renew(struct fleet *f);
 /* Reads the rows of `lease`, and notes which leases have lost their row. */

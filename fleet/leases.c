@@ -366,3 +366,32 @@ bool leases_release(struct fleet *f)
 {
     return leases_send(f, false, "SELECT fleet1.release($1, $2, $3)", leases_on_released);
 }
+
+static void leases_on_granted_released(void *ctx, const PGresult *r)
+{
+    struct fleet *f = ctx;
+    uv_stop(&f->loop);
+}
+
+bool leases_release_granted(struct fleet *f)
+{
+    char host[24];
+    TEXT_AUTO fences = {.data = NULL};
+    TEXT_AUTO keys = {.data = NULL};
+    leases_read(f);
+    for (uint32_t i = 0; i < f->n_rows; i++) {
+        if (f->rows[i].fence > 0 && f->rows[i].state[0] == 'g') {
+            text_add_number(&fences, f->rows[i].fence);
+            text_add_element(&keys, f->rows[i].key);
+        }
+    }
+    if (!keys.n) {
+        return false;
+    }
+    text_end_array(&fences);
+    text_end_array(&keys);
+    const char *const values[] = {text_of_number(host, f->host), fences.data, keys.data};
+    link_query(&f->link, "SELECT fleet1.release($1, $2, $3)", 3, values,
+               leases_on_granted_released);
+    return true;
+}

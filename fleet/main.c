@@ -8,7 +8,6 @@
 
 #include "fleet/fleet.h"
 #include "fleet/log.h"
-#include "fleet/text.h"
 #include "proto/std_files.h"
 
 enum { END_MS = 2000 }; /* time for the server to take leases back */
@@ -18,41 +17,17 @@ static void main_on_end_deadline(uv_timer_t *timer)
     uv_stop(timer->loop);
 }
 
-static void main_on_released(void *ctx, const PGresult *r)
-{
-    struct fleet *f = ctx;
-    uv_stop(&f->loop);
-}
-
-/* Gives leases back that no daemon works on. A daemon's own search goes on, and so does its lease:
- * the next gemmd-fleet finds it in the database. */
-static void main_end(struct fleet *f)
-{
-    char host[24];
-    TEXT_AUTO fences = {.data = NULL};
-    TEXT_AUTO keys = {.data = NULL};
-    leases_read(f);
-    for (uint32_t i = 0; i < f->n_rows; i++) {
-        if (f->rows[i].fence > 0 && f->rows[i].state[0] == 'g') {
-            text_add_number(&fences, f->rows[i].fence);
-            text_add_element(&keys, f->rows[i].key);
-        }
-    }
-    f->ending = true;
-    if (!keys.n || !f->greeted || f->link.busy) {
-        uv_stop(&f->loop);
-        return;
-    }
-    text_end_array(&fences);
-    text_end_array(&keys);
-    const char *const values[] = {text_of_number(host, f->host), fences.data, keys.data};
-    uv_timer_start(&f->timer, main_on_end_deadline, END_MS, 0);
-    link_query(&f->link, "SELECT fleet1.release($1, $2, $3)", 3, values, main_on_released);
-}
-
+/* Waits for the statement under way, whose answer may be a lease; then the last step follows. */
 static void main_on_signal(uv_signal_t *handle, int number)
 {
-    main_end(handle->data);
+    struct fleet *f = handle->data;
+    f->ending = true;
+    uv_timer_start(&f->patience, main_on_end_deadline, END_MS, 0);
+    if (f->link.up) {
+        steps_go_on(f);
+    } else {
+        uv_stop(&f->loop);
+    }
 }
 
 static int main_begin(struct fleet *f, struct error *err)

@@ -253,7 +253,13 @@ static void steps_sleep(struct fleet *f, uint64_t now)
 void steps_go_on(struct fleet *f)
 {
     const uint64_t now = uv_now(&f->loop);
-    if (!f->link.up || f->link.busy || f->ending) {
+    if (!f->link.up || f->link.busy) {
+        return;
+    }
+    if (f->ending) {
+        if (!f->greeted || !leases_release_granted(f)) {
+            uv_stop(&f->loop);
+        }
         return;
     }
     if (now < f->retry_at) {
@@ -301,6 +307,10 @@ void steps_on_down(void *fleet, const char *why, unsigned soon_ms)
     struct fleet *f = fleet;
     f->greeted = false;
     uv_timer_stop(&f->timer);
+    if (f->ending) {
+        uv_stop(&f->loop);
+        return;
+    }
     if (f->attached && !uv_is_active((uv_handle_t *)&f->patience)) {
         uv_timer_start(&f->patience, steps_on_patience, (uint64_t)f->options.fleet_ms, 0);
     }

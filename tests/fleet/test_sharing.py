@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from hosts import CLASS, FLEET, STAMP, until
+from hosts import CLASS, FLEET, PATIENCE, STAMP, until
 from server import Host
 
 
@@ -224,6 +224,20 @@ def test_a_restarted_gemmd_fleet_keeps_the_leases_of_running_searches_and_return
     server.psql("UPDATE fleet.answer SET until = clock_timestamp()")  # as if nobody had renewed it
     b.do("ask", 1)
     until("b is answered", lambda: b.lease(1)[0] in ("granted", "elsewhere"))
+
+
+def test_a_gemmd_fleet_that_ends_while_a_lease_comes_gives_the_lease_back(pair, server):
+    a, _ = pair
+    boss = server.connect("postgres").cursor()
+    boss.execute("BEGIN; LOCK TABLE fleet.answer IN ACCESS EXCLUSIVE MODE")
+    assert a.do("ask", 1) == "asked"
+    until("the statement for the lease waits", lambda: server.psql(
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE usename = 'h1' AND wait_event_type = 'Lock'") == "t")
+    a.fleet.send_signal(signal.SIGTERM)
+    boss.execute("ROLLBACK")
+    assert a.fleet.wait(PATIENCE) == 0
+    assert a.lease(1) == ("", 0)
+    assert server.psql("SELECT count(*) FROM fleet.answer WHERE until > '-infinity'") == "0"
 
 
 def test_a_killed_gemmd_fleet_frees_the_daemons_at_once_and_a_stopped_one_after_fleet_ms(pair):
