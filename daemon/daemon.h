@@ -78,7 +78,8 @@ struct daemon {
     uint64_t answers[TIERS];
     /* some cache entries may have low confidence: remeasure.c looks for such entries */
     bool doubtful;
-    bool tuning; /* a job has the device (tuning/scheduler.c) */
+    bool has_candidates; /* the cache may have candidates to compile ahead (tuning/precompile.c) */
+    bool tuning;         /* a job has the device (tuning/scheduler.c) */
     bool stopping;
     bool learned; /* the cache has a new or changed answer, which the portfolio lacks */
     /* Hook, called when the quarantine changed: the key (its id; "": unknown) may have gained or

@@ -16,6 +16,7 @@ static void note_confidence(struct daemon *d, const struct best *b, uint8_t trie
     e->low = confidence_is_low(b, says) && strcmp(b->source, "tuned") == 0;
     e->tries = e->low ? tries : 0;
     d->doubtful = d->doubtful || e->low;
+    d->has_candidates = d->has_candidates || e->candidate;
 }
 
 /* Keeps a row of an alike device class as a hint in daemon.alike, unless that has a newer row of

@@ -65,9 +65,10 @@ struct cache_entry {
     /* a person's pin; with a rank below CACHE_PINNED it does not serve, since it was verified with
      * other kernels or is quarantined */
     bool manual : 1;
-    bool brought : 1;   /* brought by `uid` (`put`, `import`), not measured here */
-    bool candidate : 1; /* a row of the fleet that is not confirmed here */
-    bool low : 1;       /* tuned with low confidence: to be measured again */
+    bool brought : 1;     /* brought by `uid` (`put`, `import`), not measured here */
+    bool candidate : 1;   /* a row of the fleet that is not confirmed here */
+    bool precompiled : 1; /* a candidate whose variants a process of compiling ahead got */
+    bool low : 1;         /* tuned with low confidence: to be measured again */
     bool saved : 1;
     bool met : 1;      /* put, or found in the database (cache_meet), since cache_unmeet */
     bool restored : 1; /* written again after the database lost rows (answers/restore.c) */

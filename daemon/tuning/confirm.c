@@ -11,12 +11,12 @@
 /* A confirmed row may be slower than the fleet's row promised by this factor. */
 static const double SLOWER_MAX = 1.10;
 
-bool confirm_is_due(struct daemon *d, const struct job *j, const struct cache_entry *e)
+bool confirm_is_due(struct daemon *d, const char *key, const struct problem *bucket,
+                    const struct cache_entry *e)
 {
     struct answer *a = &d->scratch->answer;
-    const struct problem *bucket = &j->request->problem;
     return e->candidate && cache_answer(&d->cache, e, a, NULL) == 0 &&
-           target_has_kernels(d, bucket, a->stamp) && !target_is_quarantined(d, j->key, a, bucket);
+           target_has_kernels(d, bucket, a->stamp) && !target_is_quarantined(d, key, a, bucket);
 }
 
 void confirm_begin(struct job *j)

@@ -86,7 +86,10 @@ static const struct cache_entry *job_find_known(struct daemon *d, const struct j
         return NULL;
     }
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, NULL);
-    return e && (e->rank >= CACHE_SERVES || e->manual || confirm_is_due(d, j, e)) ? e : NULL;
+    return e && (e->rank >= CACHE_SERVES || e->manual ||
+                 confirm_is_due(d, j->key, &j->request->problem, e))
+               ? e
+               : NULL;
 }
 
 bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer)

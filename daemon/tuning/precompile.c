@@ -12,7 +12,9 @@
 
 enum {
     SOON_MS = 20,
-    JOBS_MOST = 32, /* searches that one process gets */
+    JOBS_MOST = 32,       /* searches that one process gets */
+    CANDIDATES_MOST = 16, /* candidates that one process gets: a queued job waits for its end */
+    SLICE = 4096,         /* slots of the cache that one look reads */
 };
 
 static void on_soon(uv_timer_t *timer);
@@ -34,15 +36,80 @@ void precompile_queued(struct precompiler *a)
     }
 }
 
+void precompile_tick(struct precompiler *a)
+{
+    if (a->daemon->has_candidates && !a->daemon->config->offline) {
+        precompile_queued(a);
+    }
+}
+
 /* ---- input of the process -------------------------------------------------------------------- */
 
-/* Writes a queued search, with its restrictions, as a line of JSON. */
-static bool write_search(const struct job *j, int fd)
+/* Writes a search, with its restrictions, as a line of JSON. */
+static bool precompile_write_line(const struct wire_buf *search, int fd)
 {
     char *text = NULL;
-    bool written = wire_buf_to_json(&j->search, &text, NULL) == 0 && dprintf(fd, "%s\n", text) > 0;
+    bool written = wire_buf_to_json(search, &text, NULL) == 0 && dprintf(fd, "%s\n", text) > 0;
     free(text);
     return written;
+}
+
+/* Writes the confirmation of a candidate: the search of its config alone. False: the entry is no
+ * candidate that this daemon could confirm, or a process had it. */
+static bool precompile_write_candidate(struct precompiler *a, struct cache_entry *e, int fd)
+{
+    struct daemon *d = a->daemon;
+    struct request *r = &d->scratch->request;
+    WIRE_BUF_AUTO search = WIRE_BUF_NULL;
+    char key[HASH_HEX];
+    if (!e->candidate || e->precompiled) {
+        return false;
+    }
+    e->precompiled = true;
+    cache_entry_id(e, key);
+    bool can = cache_problem(&d->cache, e, d->device.class, &r->problem, NULL) == 0 &&
+               confirm_is_due(d, key, &r->problem, e) && request_default(r, NULL) == 0;
+    if (can) {
+        snprintf(r->query.strategy, sizeof(r->query.strategy), "given");
+        family_stamp_target(d->scratch->answer.stamp, r->query.target);
+        r->configs = &d->scratch->answer.config; /* borrowed */
+        r->n_configs = 1;
+        request_pack(&search, r);
+        can = !search.failed && precompile_write_line(&search, fd);
+    }
+    *r = (struct request){.n_configs = 0};
+    return can;
+}
+
+/* Writes candidates that no process had yet, from the cache's next slots. */
+static unsigned precompile_write_candidates(struct precompiler *a, int fd)
+{
+    struct daemon *d = a->daemon;
+    const struct hash_table *keys = &d->cache.keys;
+    unsigned n = 0;
+    if (a->at == 0) {
+        d->has_candidates = false; /* learn.c sets the flag again when another candidate comes */
+    }
+    for (size_t i = 0; i < SLICE && n < CANDIDATES_MOST && a->at < keys->capacity; i++) {
+        struct cache_entry *e = keys->slots[a->at++];
+        n += e && precompile_write_candidate(a, e, fd);
+    }
+    if (a->at < keys->capacity) {
+        d->has_candidates = true;
+    } else {
+        a->at = 0;
+    }
+    return n;
+}
+
+/* Writes a queued job: its search, or the confirmation of its key's candidate. */
+static bool precompile_write_job(struct precompiler *a, struct job *j, int fd)
+{
+    struct cache_entry *e = cache_find_id(&a->daemon->cache, j->key, NULL);
+    if (e && e->candidate && !j->again && !j->pin && !j->restricted) {
+        return precompile_write_candidate(a, e, fd);
+    }
+    return precompile_write_line(&j->search, fd);
 }
 
 /* Writes the queued searches that no process had yet, in queue order. */
@@ -53,7 +120,7 @@ static unsigned write_searches(struct precompiler *a, int fd)
         struct job *j = LIST_OF(node, struct job, link);
         if (n < JOBS_MOST && !j->precompiled) {
             j->precompiled = true;
-            n += write_search(j, fd);
+            n += precompile_write_job(a, j, fd);
         }
     }
     return n;
@@ -67,6 +134,8 @@ static void precompile_on_closed(uv_handle_t *handle)
     a->runs = false;
     if (!a->stopping && a->scheduler->n_queued > 0) {
         precompile_queued(a); /* for jobs that were queued while the process ran */
+    } else if (!a->stopping) {
+        precompile_tick(a);
     }
 }
 
@@ -127,16 +196,17 @@ static void precompile_start_searches(struct precompiler *a, int searches, unsig
         uv_close((uv_handle_t *)&a->process, precompile_on_closed);
         return;
     }
-    log_info("compiling ahead for %u queued problems, process %d", n, (int)a->process.pid);
+    log_info("compiling ahead for %u problems, process %d", n, (int)a->process.pid);
 }
 
 static void on_soon(uv_timer_t *timer)
 {
     struct precompiler *a = timer->data;
-    int fd = a->runs || a->stopping || !a->scheduler->running
-                 ? -1
-                 : memfd_create("searches", MFD_CLOEXEC);
-    unsigned n = fd >= 0 ? write_searches(a, fd) : 0;
+    int fd = a->runs || a->stopping ? -1 : memfd_create("searches", MFD_CLOEXEC);
+    unsigned n = fd >= 0 && a->scheduler->running ? write_searches(a, fd) : 0;
+    if (fd >= 0 && n == 0) {
+        n = precompile_write_candidates(a, fd);
+    }
     if (n > 0 && lseek(fd, 0, SEEK_SET) == 0) {
         precompile_start_searches(a, fd, n);
     }

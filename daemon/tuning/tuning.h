@@ -100,6 +100,7 @@ struct precompiler {
     uv_process_t process;
     bool runs, stopping;
     uint64_t starts;
+    size_t at; /* slot of the cache where the search for candidates goes on */
 };
 
 struct pauses {
@@ -377,6 +378,10 @@ bool pauses_are_overdue(const struct tuning *x, const struct job *j);
  * ahead disturbs no measurement. On the CPU a compiler would slow the measured kernel, so nothing
  * is compiled ahead; in replays neither.
  *
+ * Candidates of the fleet are compiled ahead too, each with the reference that it is timed beside,
+ * also while no job has the GPU: nobody has asked for them, but the first query of a key waits for
+ * its confirmation, most of which is compiling. Queued jobs come first.
+ *
  * No search waits for this process: a variant is never compiled twice (kernels/modules.h), and the
  * runner compiles the rest.
  */
@@ -384,6 +389,8 @@ bool pauses_are_overdue(const struct tuning *x, const struct job *j);
 void precompile_init(struct precompiler *a, struct daemon *d, const struct scheduler *s);
 /* call when a job was queued, which may have to wait */
 void precompile_queued(struct precompiler *a);
+/* Call once a second: compiles candidates ahead if there may be new ones. */
+void precompile_tick(struct precompiler *a);
 /* kills the process, and does not wait for its end */
 void precompile_stop(struct precompiler *a);
 
@@ -485,7 +492,8 @@ bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
 
 /* True when the key's entry is a candidate of today's source, target and launch ABI. Its compiler
  * may be another. Fills scratch->answer. */
-bool confirm_is_due(struct daemon *d, const struct job *j, const struct cache_entry *e);
+bool confirm_is_due(struct daemon *d, const char *key, const struct problem *bucket,
+                    const struct cache_entry *e);
 /* Prepares a job whose request is the confirmation of a candidate (wanted.candidate). */
 void confirm_begin(struct job *j);
 /* Notes what the candidate promises; `a` is its answer. */

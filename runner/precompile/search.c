@@ -120,7 +120,7 @@ static int precompile_take_all(struct sequence *s, struct error *err)
         !s->plan
              .point; /* true: the search has a list of configs, and takes only these, all of them */
     uint32_t reference;
-    int r = listed ? 0 : take_reference(s, &reference, err);
+    int r = take_reference(s, &reference, err);
     r = r || listed ? r : take_proposals(s, reference, err);
     const bool all = listed || !s->to->openings;
     for (uint32_t i = 0; all && i < s->plan.n_ranked && r == 0 && s->n < s->most; i++) {

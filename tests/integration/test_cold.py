@@ -18,6 +18,7 @@ import tempfile
 
 import pytest
 
+from test_fleet import LONG, Fleet
 from conftest import BUILD, PATIENCE, ROOT, RUNNER, Daemon, RpcError, eventually, gemm, runs
 
 STUBS = BUILD / "tests" / "cuda_stub"
@@ -205,7 +206,7 @@ def ask_for_two(d, first, second):
     default = first.call("get", problem=gemm(M=96, N=64, K=64), wait="cached", target="portable")
     first.send("tune", problem=gemm(M=96, N=64, K=64), strategy="given", target="portable", configs=[default["config"]])
     second.send("tune", problem=gemm(M=128, N=128, K=256), target="portable", restrict={"num_stages": 2})
-    return int(eventually(lambda: re.search(r"compiling ahead for 1 queued problems, process (\d+)", d.text()))[1])
+    return int(eventually(lambda: re.search(r"compiling ahead for 1 problems, process (\d+)", d.text()))[1])
 
 
 def test_queued_problems_are_compiled_ahead(stubbed):
@@ -216,6 +217,28 @@ def test_queued_problems_are_compiled_ahead(stubbed):
         eventually(lambda: len(records_of(d)) >= 1 + HELPERS + 6)
         others = [p for p in records_of(d) if stages_of(p) not in (None, 2)]
         assert len(others) <= 2, "the analytic defaults of both, which are measured in any case"
+
+
+def test_candidates_of_the_fleet_are_compiled_before_anybody_asks(stubbed, folder):
+    problem = gemm(M=128, N=128, K=128)
+    d = stubbed()
+    default = d.call("get", problem=problem, wait="cached")
+    key = d.call("tune", problem=problem, strategy="given", configs=[default["config"]])["key"]
+    d.stop()
+    others = folder / "others.db"
+    for file in folder.glob("cache.db*"):
+        file.rename(folder / file.name.replace("cache", "others"))
+    d = stubbed(cache=None)
+    before = d.compiles()
+    fleet = Fleet(d.database)
+    fleet.do("join", LONG)
+    fleet.do("offer", 1, "other-host", others, key, 1.0, "-")
+    eventually(lambda: len(records_of(d)) == 1 + HELPERS)
+    fleet.do("leave")
+    fleet.end()
+    assert d.call("status")["jobs"]["done"] == 0
+    assert d.call("get", problem=problem)["source"] == "fleet"
+    assert d.compiles() == before + 1 + HELPERS, "the confirmation compiles nothing"
 
 
 def test_what_compiles_ahead_does_not_outlive_its_daemon(stubbed):
