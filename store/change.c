@@ -39,10 +39,15 @@ static bool read_process(long pid, char *state, unsigned long long *began)
     return rest && sscanf(rest, " %llu", began) == 1;
 }
 
+/* A process keeps its own namespace of process numbers for life. */
 static unsigned long long process_namespace(void)
 {
+    static _Atomic unsigned long long number;
     struct stat st;
-    return stat("/proc/self/ns/pid", &st) == 0 ? (unsigned long long)st.st_ino : 0;
+    if (number == 0 && stat("/proc/self/ns/pid", &st) == 0) {
+        number = (unsigned long long)st.st_ino;
+    }
+    return number;
 }
 
 void store_owner(char out[STORE_OWNER_MAX])
@@ -71,15 +76,28 @@ bool store_owner_is_lost(const char *owner)
     return now != began || state == 'Z' || state == 'X';
 }
 
+static bool change_owner_is_lost(struct store *s, const char *owner)
+{
+    if (s->alive_step == s->db.steps && strcmp(s->alive, owner) == 0) {
+        return false;
+    }
+    if (store_owner_is_lost(owner)) {
+        return true;
+    }
+    snprintf(s->alive, sizeof(s->alive), "%s", owner);
+    s->alive_step = s->db.steps;
+    return false;
+}
+
 /* The SQL function is_gone(owner, boot): true when the owner of a row of `lease` or `wanted` has
  * ended, or the host was booted since. */
 static void change_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args)
 {
-    const struct store *s = sqlite3_user_data(ctx);
+    struct store *s = sqlite3_user_data(ctx);
     const char *owner = (const char *)sqlite3_value_text(args[0]),
                *boot = (const char *)sqlite3_value_text(args[1]);
-    sqlite3_result_int(ctx,
-                       !owner || !boot || strcmp(boot, s->boot) != 0 || store_owner_is_lost(owner));
+    sqlite3_result_int(ctx, !owner || !boot || strcmp(boot, s->boot) != 0 ||
+                                change_owner_is_lost(s, owner));
 }
 
 /* The SQL function boot_ms(): the clock of lease.until_ms. */

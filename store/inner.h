@@ -127,6 +127,10 @@ struct store {
     struct stat file; /* the open file, as stat(2) shows it */
     struct stat log;  /* the open file's log likewise; st_ino 0: there is no log */
     char boot[40];    /* this boot of the host: leases of other boots are over */
+    /* The last owner that was found alive, during this step of a statement (change.c): a step looks
+     * at many rows of few owners, and each look reads /proc. */
+    char alive[STORE_OWNER_MAX];
+    uint64_t alive_step;
 
     int64_t next_id[TABLES]; /* next id of each table; checksums include ids */
     struct row_scratch scratch;

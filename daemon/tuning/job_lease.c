@@ -193,12 +193,32 @@ static void job_lease_renew_key(struct tuning *x, struct job *j)
     }
 }
 
+/* Brings a few jobs back, from the job after `from` on. Returns how many. The device needs only one
+ * key, and each attempt is a transaction. */
+static unsigned job_lease_retry(struct tuning *x, int64_t from, int64_t to, unsigned most)
+{
+    unsigned n = 0;
+    LIST_EACH(node, &x->scheduler.jobs) {
+        struct job *j = LIST_OF(node, struct job, all);
+        if (n < most && j->state == JOB_LEASED_OUT && j->id > from && j->id <= to) {
+            scheduler_come_back(&x->scheduler, j);
+            x->last_retried = j->id;
+            n++;
+        }
+    }
+    return n;
+}
+
 void job_lease_tick(struct tuning *x)
 {
+    enum { RETRIED_MOST = 16 };
+    const int64_t last = x->last_retried;
     LIST_EACH(node, &x->scheduler.jobs) {
         job_lease_renew_key(x, LIST_OF(node, struct job, all));
     }
     if (x->scheduler.n_leased_out) {
-        job_lease_freed(x, "");
+        unsigned n = job_lease_retry(x, last, INT64_MAX, RETRIED_MOST);
+        job_lease_retry(x, 0, last, RETRIED_MOST - n);
+        scheduler_next(&x->scheduler);
     }
 }

@@ -127,6 +127,7 @@ struct tuning {
         uint64_t confirmed, refused; /* rows of the fleet */
     } fleet;
     uv_timer_t deadlines; /* ends at the earliest deadline of all waiters */
+    int64_t last_retried; /* the last job whose lease job_lease_tick tried again */
     /* this daemon serves clients; before that it takes no search of another daemon */
     bool offers_open;
     /* the ledger looks for another daemon's search; it must be asked once more after that */
@@ -292,8 +293,8 @@ void job_lease_stop(struct tuning *x);
 void job_lease_take(struct tuning *x, struct job *j);
 /* Called when a job was queued: asks the fleet for its key while another job has the device. */
 void job_lease_queued(struct tuning *x, struct job *j);
-/* Called periodically: renews the leases of this daemon, and tries again to lease other keys, since
- * no message tells when a killed daemon's lease ends. */
+/* Called once a second: renews the leases of this daemon, and tries again to lease other keys, in
+ * turns, since no message tells when a killed daemon's lease ends. */
 void job_lease_tick(struct tuning *x);
 /* Gives back the job's lease of its key, and takes back the question to the fleet. */
 void job_lease_release(struct tuning *x, struct job *j);
