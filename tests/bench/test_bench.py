@@ -562,7 +562,7 @@ with ours.watched(result, {{"rows": [result]}}, types.SimpleNamespace(
 
 # ---- the programs --------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("program", ["moe_peers.py", "dense_peers.py"])
+@pytest.mark.parametrize("program", ["moe_peers.py", "dense_peers.py", "layer_peers.py"])
 def test_without_what_it_needs_a_program_skips(program, tmp_path):
     def run(torch):
         (tmp_path / "torch.py").write_text(torch)
