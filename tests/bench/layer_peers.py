@@ -115,7 +115,8 @@ class Child:
         request = {**request, "limit_s": limit_s, "trace": str(self.trace)}
         with self.log.open("wb") as log:  # a session of its own: a library may start processes
             self.process = subprocess.Popen([*command, json.dumps(request)], stdin=subprocess.PIPE,
-                                            stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+                                            stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+                                            env={**os.environ, "PYTHONUNBUFFERED": "1"})
         self.lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 

@@ -323,9 +323,10 @@ def test_idle_and_flooding_clients_hold_few_connections_and_no_hit(listening):
     d.call("tune", problem=PROBLEM)
 
     def connections():
-        """Sockets of gemmd. Files come and go with commits and snapshots."""
-        folder = pathlib.Path(f"/proc/{d.process.pid}/fd")
-        return sum(os.path.realpath(fd).rpartition("/")[2].startswith("socket:") for fd in folder.iterdir())
+        """TCP sockets of gemmd. Files and other sockets come and go with commits, snapshots and runners."""
+        proc = pathlib.Path(f"/proc/{d.process.pid}")
+        tcp = {f"socket:[{line.split()[9]}]" for line in (proc / "net/tcp").read_text().splitlines()[1:]}
+        return sum(os.path.realpath(fd).rpartition("/")[2] in tcp for fd in (proc / "fd").iterdir())
 
     with d.connect() as c:
         before, silent = connections(), []
