@@ -109,11 +109,13 @@ class Form:
 
 
 class Ours(Form):
+    save = "fast"
+
     def load(self):
         from gemmd.torch import MoEMLP
         s = self.shape
         with self.torch.device("meta"):
-            self.layer = MoEMLP(s.hidden, s.inter, s.experts, s.topk, dtype=self.torch.bfloat16)
+            self.layer = MoEMLP(s.hidden, s.inter, s.experts, s.topk, save=self.save, dtype=self.torch.bfloat16)
 
     def own(self, weights):
         new = self.torch.nn.Parameter
@@ -123,6 +125,11 @@ class Ours(Form):
 
     def forward(self, x):
         return self.layer(x)
+
+
+class OursLeast(Ours):
+    """Computes the activation again in the backward pass. Stands beside ours, and is no peer."""
+    save = "least"
 
 
 class Torch(Form):
@@ -271,7 +278,7 @@ class ScatterMoE(Form):
         return self.layer(x, weights.to(x.dtype), ids)
 
 
-FORMS = {"ours": Ours, "torch": Torch, "torch_gather": TorchGather, "sonicmoe": SonicMoE, "quack": QuACK,
+FORMS = {"ours": Ours, "ours_least": OursLeast, "torch": Torch, "torch_gather": TorchGather, "sonicmoe": SonicMoE, "quack": QuACK,
          "te": TransformerEngine, "scattermoe": ScatterMoE}
 
 

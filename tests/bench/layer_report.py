@@ -20,7 +20,7 @@ def is_counted(row):
 
 def best_peer(rows):
     """(name, ms) of the fastest right peer among rows; None without any."""
-    return min(((row["ms"], row["peer"]) for row in rows if row["peer"] != "ours" and is_counted(row)), default=None)
+    return min(((row["ms"], row["peer"]) for row in rows if not row["peer"].startswith("ours") and is_counted(row)), default=None)
 
 
 def verdicts(rows):

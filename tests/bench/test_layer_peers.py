@@ -263,7 +263,7 @@ def stand_in_of_scattermoe(torch):
     return {"scattermoe": {}, "scattermoe.mlp": {"GLUMLP": GLUMLP}}
 
 
-STAND_INS = {"ours": None, "torch": None, "torch_gather": None, "quack": stand_in_of_quack, "sonicmoe": stand_in_of_sonicmoe,
+STAND_INS = {"ours": None, "ours_least": None, "torch": None, "torch_gather": None, "quack": stand_in_of_quack, "sonicmoe": stand_in_of_sonicmoe,
              "te": stand_in_of_te, "scattermoe": stand_in_of_scattermoe}
 
 

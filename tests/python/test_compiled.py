@@ -51,6 +51,13 @@ def test_nothing_as_large_as_the_routed_rows_is_made_around_the_products(layer, 
     assert backward.elements.count(h // 2) == 0
 
 
+def test_the_activation_is_computed_again_where_its_gradients_are(layer, x):
+    least = gt.MoEMLP(HIDDEN, INTER, EXPERTS, TOPK, save="least", dtype=torch.bfloat16)
+    forward, backward = inductor.compile_step(least, [x])
+    assert forward.ours == ["grouped_gemm"] * 2
+    assert backward.ours == ["grouped_gemm_dx", "gate_grads", "grouped_gemm_grads", "grouped_gemm_dw"]
+
+
 def test_the_gradient_of_an_output_is_made_once_for_both_products(layer, x):
     forward, backward = inductor.compile_step(lambda x: weighted_after(layer, x), [x])
     assert forward.elements.count(ROUTED) == 0 and backward.elements.count(ROUTED) == 1

@@ -148,8 +148,8 @@ for (rows, inter, dtype, weighted), kind, biased in itertools.product(
         wide[3] = weights.to(dtype).float()
     right = _plain_gate_op(*wide, *kind).to(dtype)
     for a, b in ((_cuda_gate(*operands, *kind), right), (_cuda_gate(*strided[:-1], *kind), right),
-                 *zip(_cuda_grads(*operands, da, *kind), _plain_grads(*operands, da, *kind)),
-                 *zip(_cuda_grads(*strided, *kind), _plain_grads(*operands, da, *kind))):
+                 *zip(_cuda_grads(*operands, da, True, *kind), (*_plain_grads(*operands, da, False, *kind)[:2], right)),
+                 *zip(_cuda_grads(*strided, False, *kind), _plain_grads(*operands, da, False, *kind))):
         # The interpreter cuts where a GPU rounds.
         torch.testing.assert_close(a, b, atol=1e-6, rtol={torch.float32: 1e-5, torch.float16: 2e-3,
                                                          torch.bfloat16: 1.6e-2}[dtype])

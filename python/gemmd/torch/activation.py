@@ -6,7 +6,8 @@ Plain PyTorch makes a kernel of each step. Inductor makes two kernels of the gra
 three times as long as moving their bytes: the first writes both halves of h's gradient with a
 condition per element; the second reads all operands again (tests/gpu/moe_layer.py --stages profile
 prints both times). The ops gemmd::gate and gemmd::gate_grads read each operand once: Triton kernels
-on a GPU, else plain PyTorch. A product with a bias needs no bias of its own: the activation reads the
+on a GPU, else plain PyTorch. With `again`, gate_grads also writes the activation anew, for a layer
+that does not keep it. A product with a bias needs no bias of its own: the activation reads the
 product's rows anyway, and adds the bias on the way.
 """
 import functools
@@ -24,7 +25,7 @@ _lib = torch.library.Library("gemmd", "FRAGMENT")
 _OPERANDS = "Tensor h, Tensor? bias, Tensor? expert, Tensor? weights"
 _KIND = "bool clamped, float alpha, float limit"
 _lib.define(f"gate({_OPERANDS}, {_KIND}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
-_lib.define(f"gate_grads({_OPERANDS}, Tensor da, {_KIND}) -> (Tensor, Tensor)",
+_lib.define(f"gate_grads({_OPERANDS}, Tensor da, bool again, {_KIND}) -> (Tensor, Tensor, Tensor)",
             tags=(torch.Tag.pt2_compliant_tag,))
 
 
@@ -67,8 +68,13 @@ def _new_weights_gradient(h, weights):
     return h.new_empty(h.shape[0] if weights is not None else 0, dtype=torch.float32)
 
 
-def _plain_grads(h, bias, expert, weights, da, *kind):
+def _new_again(h, again):
+    return h.new_empty((h.shape[0] if again else 0, h.shape[1] // 2))
+
+
+def _plain_grads(h, bias, expert, weights, da, again, *kind):
     kind = Kind(*kind)
+    a = plain_gate(h, bias, expert, weights, kind) if again else _new_again(h, again)
     gate, up = _halves(_with_bias(h.float(), bias, expert), kind)
     da = da.float()
     scaled = da if weights is None else da * weights.reshape(-1, 1).float()
@@ -82,7 +88,7 @@ def _plain_grads(h, bias, expert, weights, da, *kind):
     of_up = scaled * glu * inside[1]
     dh = torch.stack((of_gate, of_up), dim=-1).flatten(1) if kind.clamped else torch.cat((of_gate, of_up), dim=-1)
     dweights = _new_weights_gradient(h, weights)
-    return dh.to(h.dtype), dweights if weights is None else (da * glu * up).sum(-1)
+    return dh.to(h.dtype), dweights if weights is None else (da * glu * up).sum(-1), a
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------
@@ -116,15 +122,15 @@ def _cuda_gate(h, bias, expert, weights, *kind):
     return a
 
 
-def _cuda_grads(h, bias, expert, weights, da, *kind):
+def _cuda_grads(h, bias, expert, weights, da, again, *kind):
     kernels = _find_kernels()
     if kernels is None or not h.numel():
-        return _plain_grads(h, bias, expert, weights, da, *kind)
+        return _plain_grads(h, bias, expert, weights, da, again, *kind)
     h, rest = _operands(h, bias, expert, weights)
-    dh, dweights = torch.empty_like(h), _new_weights_gradient(h, weights)
+    dh, dweights, a = torch.empty_like(h), _new_weights_gradient(h, weights), _new_again(h, again)
     with torch.cuda.device_of(h):
-        kernels.launch_grads(h, *rest, da.contiguous(), dh, dweights, *kind)
-    return dh, dweights
+        kernels.launch_grads(h, *rest, da.contiguous(), dh, dweights, a if again else None, *kind)
+    return dh, dweights, a
 
 
 # ---- ops -------------------------------------------------------------------------------------------
@@ -133,8 +139,8 @@ def _fake_gate(h, bias, expert, weights, *kind):
     return h.new_empty((h.shape[0], h.shape[1] // 2))
 
 
-def _fake_grads(h, bias, expert, weights, da, *kind):
-    return h.new_empty(h.shape), _new_weights_gradient(h, weights)
+def _fake_grads(h, bias, expert, weights, da, again, *kind):
+    return h.new_empty(h.shape), _new_weights_gradient(h, weights), _new_again(h, again)
 
 
 for _name, _on_cpu, _on_cuda, _fake in (("gate", _plain_gate_op, _cuda_gate, _fake_gate),
@@ -145,20 +151,31 @@ for _name, _on_cpu, _on_cuda, _fake in (("gate", _plain_gate_op, _cuda_gate, _fa
 _gate, _grads = torch.ops.gemmd.gate.default, torch.ops.gemmd.gate_grads.default
 
 
+def gate(h, bias, expert, weights, kind):
+    """The activation without gradients: see gated()."""
+    if torch.compiler.is_compiling():  # Inductor fuses these operations into one kernel
+        return plain_gate(h, bias, expert, weights, Kind(*kind))
+    return _gate(h, bias, expert, weights, *kind)
+
+
+def gate_grads_again(h, weights, da, kind):
+    """Returns (dh, dweights in weights' shape and type, the activation anew)."""
+    dh, dweights, a = _grads(h, None, None, weights, da, True, *kind)
+    return dh, dweights.view(weights.shape).to(weights.dtype), a
+
+
 class _Gate(Function):
     @staticmethod
     def forward(ctx, h, bias, expert, weights, m_sizes, *kind):
         ctx.save_for_backward(h, bias, expert, weights, m_sizes)
         ctx.kind = kind
-        if torch.compiler.is_compiling():  # Inductor fuses these operations into one kernel
-            return plain_gate(h, bias, expert, weights, Kind(*kind))
-        return _gate(h, bias, expert, weights, *kind)
+        return gate(h, bias, expert, weights, kind)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, saved, da):
         h, bias, expert, weights, m_sizes = saved
-        dh, dweights = _grads(h, bias, expert, weights, da, *ctx.kind)
+        dh, dweights, _ = _grads(h, bias, expert, weights, da, False, *ctx.kind)
         want_bias = bias is not None and ctx.needs_input_grad[1]
         return (dh, sum_of_experts(dh, m_sizes).to(bias.dtype) if want_bias else None, None,
                 None if weights is None else dweights.view(weights.shape).to(weights.dtype),

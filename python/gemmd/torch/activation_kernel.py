@@ -55,8 +55,8 @@ def _gate(h, bias, expert, weights, a, rows, alpha, limit, INTER: tl.constexpr, 
 
 
 @triton.jit
-def _gate_grads(h, bias, expert, weights, da, dh, dweights, rows, alpha, limit, INTER: tl.constexpr,
-                CLAMPED: tl.constexpr, BIASED: tl.constexpr, WEIGHTED: tl.constexpr,
+def _gate_grads(h, bias, expert, weights, da, dh, dweights, a, rows, alpha, limit, INTER: tl.constexpr,
+                CLAMPED: tl.constexpr, BIASED: tl.constexpr, WEIGHTED: tl.constexpr, AGAIN: tl.constexpr,
                 ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_there = row < rows
@@ -89,6 +89,9 @@ def _gate_grads(h, bias, expert, weights, da, dh, dweights, rows, alpha, limit, 
             tl.store(dh + at, of_gate.to(dh.dtype.element_ty), mask=there)
             tl.store(dh + at + INTER, of_up.to(dh.dtype.element_ty), mask=there)
         total += tl.sum(grad * glu * up, axis=1)
+        if AGAIN:  # as _gate computes it
+            rounded = weight.to(dh.dtype.element_ty).to(tl.float32)[:, None] if WEIGHTED else 1.0
+            tl.store(a + row[:, None] * INTER + column[None, :], (glu * up * rounded).to(dh.dtype.element_ty), mask=there)
     if WEIGHTED:
         tl.store(dweights + row, total, mask=row_there)
 
@@ -109,7 +112,8 @@ def launch_gate(h, bias, expert, weights, a, clamped, alpha, limit):
     _gate[grid](h, bias, expert, weights, a, a.shape[0], alpha, limit, **constants)
 
 
-def launch_grads(h, bias, expert, weights, da, dh, dweights, clamped, alpha, limit):
-    """Arguments as of launch_gate(); da [T, inter], dh [T, 2 * inter], dweights [T] fp32."""
+def launch_grads(h, bias, expert, weights, da, dh, dweights, a, clamped, alpha, limit):
+    """Arguments as of launch_gate(); da [T, inter], dh [T, 2 * inter], dweights [T] fp32; a [T, inter], or None."""
     grid, constants = _shape(*da.shape, bias, weights, clamped)
-    _gate_grads[grid](h, bias, expert, weights, da, dh, dweights, da.shape[0], alpha, limit, **constants)
+    _gate_grads[grid](h, bias, expert, weights, da, dh, dweights, a, da.shape[0], alpha, limit, AGAIN=a is not None,
+                      **constants)

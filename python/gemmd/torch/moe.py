@@ -4,14 +4,19 @@ import torch
 from torch import nn
 from torch.autograd import Function
 
-from gemmd.torch.activation import swiglu
-from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
+from gemmd.torch.activation import SWIGLU, swiglu
+from gemmd.torch.product import gated_product_sum, grouped_gemm, grouped_gemm_sum
 
 
 def route(logits, topk, normalise=True):
-    """Router logits [tokens, experts] to (weights [tokens, topk] in fp32, ids [tokens, topk])."""
-    weights, ids = torch.topk(torch.softmax(logits.float(), dim=-1), topk, dim=-1)
-    return weights / weights.sum(-1, keepdim=True) if normalise else weights, ids
+    """Router logits [tokens, experts] to (weights [tokens, topk] in fp32, ids [tokens, topk]).
+
+    `normalise`: a token's weights sum to 1. They are the softmax of its largest logits, so that nothing
+    of all experts is kept for the gradients."""
+    if normalise:
+        largest, ids = torch.topk(logits.float(), topk, dim=-1)
+        return torch.softmax(largest, dim=-1), ids
+    return torch.topk(torch.softmax(logits.float(), dim=-1), topk, dim=-1)
 
 
 def sort_by_expert(ids, experts):
@@ -50,10 +55,16 @@ def in_expert_order(weights, gather):
 class MoEMLP(nn.Module):
     """x [..., hidden] -> [..., hidden]: router, top-k, SwiGLU experts, weighted sum. Both permutes
     are fused into the GEMMs. The routing weights multiply the second GEMM's input, not its output:
-    the input has fewer columns, and the gradients then need nothing of the output."""
+    the input has fewer columns, and the gradients then need nothing of the output.
 
-    def __init__(self, hidden, inter, experts, topk, normalise=True, device=None, dtype=None):
+    save: "fast" keeps the activation for the gradients; "least" computes the activation again in the
+    backward pass, [T, inter] less memory."""
+
+    def __init__(self, hidden, inter, experts, topk, normalise=True, save="fast", device=None, dtype=None):
         super().__init__()
+        if save not in ("fast", "least"):
+            raise ValueError(f'save is {save!r}: "fast" or "least"')
+        self.save = save
         self.experts, self.topk, self.normalise = experts, topk, normalise
         new = {"device": device, "dtype": dtype}
         self.router = nn.Linear(hidden, experts, bias=False, **new)
@@ -69,12 +80,16 @@ class MoEMLP(nn.Module):
     def extra_repr(self):
         experts, hidden, inter = self.down.shape
         return (f"hidden={hidden}, inter={inter}, experts={experts}, topk={self.topk}, "
-                f"normalise={self.normalise}")
+                f"normalise={self.normalise}, save={self.save}")
 
     def forward(self, x):
         rows = x.reshape(-1, x.shape[-1])
         weights, ids = route(self.router(rows), self.topk, self.normalise)
         m_sizes, gather = sort_by_expert(ids, self.experts)
         h = grouped_gemm(rows, self.gate_up, m_sizes, gather, self.topk, permute_x=True)
-        a = swiglu(h, in_expert_order(weights, gather))
-        return grouped_gemm_sum(a, self.down, m_sizes, gather, self.topk).view(x.shape)
+        weights = in_expert_order(weights, gather)
+        if self.save == "least":
+            y = gated_product_sum(h, weights, self.down, m_sizes, gather, self.topk, SWIGLU)
+        else:
+            y = grouped_gemm_sum(swiglu(h, weights), self.down, m_sizes, gather, self.topk)
+        return y.view(x.shape)

@@ -4,6 +4,7 @@ import torch
 from torch.autograd import Function, forward_ad
 
 from gemmd.torch import ops, plain
+from gemmd.torch.activation import gate, gate_grads_again
 from gemmd.torch.launch import INDEX
 from gemmd.torch.once import once_differentiable
 from gemmd.torch.rows import clear_rest
@@ -76,6 +77,27 @@ class _Sum(Function):
         rest = m_sizes, _token(gather, ctx.topk), ctx.topk, False, True
         dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, rest)
         return dx, dw, None, None, None, None
+
+
+class _GatedSum(Function):
+    """An activation and _Sum as one function, which keeps only the activation's input: the pass that
+    computes the activation's gradients writes the activation anew, for dW."""
+
+    @staticmethod
+    def forward(ctx, h, weights, w, m_sizes, gather, topk, *kind):
+        ctx.save_for_backward(h, weights, w, m_sizes, gather)
+        ctx.topk, ctx.kind = topk, kind
+        y = ops.forward(gate(h, None, None, weights, kind), w, m_sizes, gather, topk, False, True)
+        return _sum_rows(y, m_sizes, gather, topk, False)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, saved, dy):
+        h, weights, w, m_sizes, gather = saved
+        rest = m_sizes, _token(gather, ctx.topk), ctx.topk, False, True
+        dh, dweights, a = gate_grads_again(h, weights, ops.dx(dy, w, *rest), ctx.kind)
+        dw = ops.dw(dy, a, *rest) if ctx.needs_input_grad[2] else None
+        return dh, dweights, dw, None, None, None, None, None, None
 
 
 # ---- weights as [experts, K, N] -------------------------------------------------------------------
@@ -286,3 +308,9 @@ def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk, *, transposed=False, p
     if transposed:
         return _Swapped.apply(x, w, m_sizes, gather_indices, topk, False, True, True, partial)
     return _Sum.apply(x, w, m_sizes, gather_indices, topk, partial)
+
+
+def gated_product_sum(h, weights, w, m_sizes, gather_indices, topk, kind):
+    """grouped_gemm_sum(gated(h, weights, kind), w, ...), which keeps h for the gradients and not the activation."""
+    h, w = _autocast(h, w)
+    return _GatedSum.apply(h, weights, w, m_sizes, gather_indices, topk, *kind)
