@@ -339,7 +339,7 @@ def test_a_key_is_not_measured_again_while_another_process_has_a_context_on_the_
     for times in (1, 2, 3):
         d.tune(M=64, N=64, K=64)  # after this tuning the idle time begins again
         before, known = traces(d), d.text().count("is put off: ")
-        eventually(lambda: d.text().count("is put off: ") > known, 60)  # more than one, on a slow machine
+        eventually(lambda: d.text().count("is put off: ") > known, 300)  # more than one, on a slow machine; the idle time doubles
         assert traces(d) == before
         jobs = d.status()["jobs"]
         assert (jobs["done"], jobs["failed"], jobs["cancelled"]) == (1 + times, 0, 0)
@@ -347,7 +347,7 @@ def test_a_key_is_not_measured_again_while_another_process_has_a_context_on_the_
     assert text.count("other processes (1) have a context on the GPU") == text.count("is put off: ") >= 3
     assert " warning " not in d.text().split("put off")[1]
     d.processes.write_text("0")
-    eventually(lambda: len(traces(d)[0][0][1]) > len(before[0][0][1]), 60)
+    eventually(lambda: len(traces(d)[0][0][1]) > len(before[0][0][1]), 300)
 
 
 def test_a_client_who_asks_for_a_key_that_waits_for_a_quiet_gpu_does_not_wait_for_that(doubted):
