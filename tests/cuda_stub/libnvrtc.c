@@ -77,9 +77,9 @@ static int emulate(struct program *p, const char *root, int n, const char *const
         return 0;
     }
     size_t used = (size_t)snprintf(command, sizeof(command),
-                                   "cc %s -s -w -Wno-psabi -shared -fPIC -Wl,--build-id=none -I%s "
+                                   "cc -Og -s -w -Wno-psabi -shared -fPIC -Wl,--build-id=none -I%s "
                                    "%s/tests/unit/cuda/%s",
-                                   strstr(file, "reference") ? "-O3" : "-Og", root, root, file);
+                                   root, root, file);
     for (int i = 0; i < n && used < sizeof(command); i++) {
         if (strncmp(options[i], "-D", 2) == 0) {
             used += (size_t)snprintf(command + used, sizeof(command) - used, " %s", options[i]);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reference.cu for the CPU; compiled by test_emulated.c. */
 #define REFERENCE_EMULATED
-#define EMULATE_ALL_FAST
 #include "tests/unit/cuda/emulate.h"
 
 #define DEVICE    static

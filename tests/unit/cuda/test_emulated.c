@@ -243,7 +243,7 @@ static void test_sample(void **state)
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
     uint64_t seed = from ? strtoull(from, NULL, 10) : 1;
     uint64_t n = cases ? strtoull(cases, NULL, 10) : is_rough ? 4 : 22;
-    void *reference = emulated_compile(NULL, "emulate_reference.c", "-O3");
+    void *reference = emulated_compile(NULL, "emulate_reference.c", "-O2");
     for (uint64_t i = 0; i < n; i++) {
         one_case(case_draw(seed + i), reference);
     }
@@ -257,7 +257,7 @@ static void test_scaled(void **state)
     (void)state;
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
     uint64_t seed = from ? strtoull(from, NULL, 10) : 1, n = cases ? strtoull(cases, NULL, 10) : 8;
-    void *reference = emulated_compile(NULL, "emulate_reference.c", "-O3");
+    void *reference = emulated_compile(NULL, "emulate_reference.c", "-O2");
     for (uint64_t i = 0; i < n; i++) {
         one_case(case_draw_scaled(seed + i), reference);
     }
@@ -314,7 +314,7 @@ static void each_kind(int kinds, int (*kind_of)(const struct test_case *c),
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
     const uint64_t each = cases ? strtoull(cases, NULL, 10) : 1;
     uint64_t seen[KINDS_MAX] = {0}, n = 0, next = from ? strtoull(from, NULL, 10) : 1;
-    void *reference = emulated_compile(NULL, "emulate_reference.c", "-O3");
+    void *reference = emulated_compile(NULL, "emulate_reference.c", "-O2");
     assert_true(kinds <= KINDS_MAX);
     soon = cases || from ? NULL : soon;
     while (n < (uint64_t)kinds * each) {

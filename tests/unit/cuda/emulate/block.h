@@ -272,9 +272,7 @@ static int emulate_round(int warps)
 static void emulate_block(void)
 {
     int n = (int)emulate.l.threads * emulate.blocks, warps = n / 32;
-    for (int i = 0; i < emulate.blocks; i++) {
-        memset(emulate_memory + i * EMULATE_SHARED_MAX, 0xff, emulate.l.shared_bytes);
-    }
+    memset(emulate_memory, 0xff, (size_t)emulate.blocks * EMULATE_SHARED_MAX);
     memset(emulate.warps, 0, sizeof(emulate.warps));
     memset(emulate.barrier, 0, sizeof(emulate.barrier));
     emulate_async_begin();

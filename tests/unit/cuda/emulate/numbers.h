@@ -10,10 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef EMULATE_ALL_FAST /* the whole file is compiled with -O2; a pragma would forbid inlining */
-#define EMULATE_FAST
-#define EMULATE_FAST_END
-#elif defined(__GNUC__) && !defined(__clang__)
+#if defined(__GNUC__) && !defined(__clang__)
 #define EMULATE_FAST     _Pragma("GCC push_options") _Pragma("GCC optimize(\"O2\")")
 #define EMULATE_FAST_END _Pragma("GCC pop_options")
 #else
