@@ -21,6 +21,7 @@ acknowledged too early. The program then fails unless it reports the loss.
 """
 import argparse
 import collections
+import contextlib
 import importlib.util
 import json
 import os
@@ -184,7 +185,12 @@ class Storm:
         return d
 
     def copy_is_sound(self):
-        """SQLite's integrity check of the killed daemon's files; returns row counts by table."""
+        """SQLite's integrity check of the killed daemon's files; returns row counts by table.
+
+        While other daemons live, the rows are counted in the database itself, and not in the copy. The killed
+        daemon may have written a whole commit to the log and have died before it published the commit in the
+        log's index. The living daemons do not see that commit, which nobody was told of, and write over it. The
+        copy has no index, so that SQLite finds the commit there."""
         with tempfile.TemporaryDirectory(dir=self.daemon.folder) as t:
             copy = pathlib.Path(t) / "copy.db"
             for suffix in ("", "-wal"):
@@ -193,11 +199,12 @@ class Storm:
                     shutil.copy(source, f"{copy}{suffix}")
             if not copy.exists() or copy.stat().st_size == 0:
                 return None
-            with sqlite3.connect(copy) as db:
+            with contextlib.closing(sqlite3.connect(copy)) as db:
                 verdict = db.execute("PRAGMA integrity_check").fetchall()
                 assert verdict == [("ok",)], verdict
                 if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'best'").fetchall():
                     return None
+            with contextlib.closing(sqlite3.connect(copy if len(self.members) == 1 else self.daemon.database)) as db:
                 return {what: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
                         for what, table in (("history", "best"), ("trials", "trial"))}
 
