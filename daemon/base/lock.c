@@ -13,7 +13,7 @@
 #include "proto/lockfile.h"
 #include "proto/paths.h"
 
-enum { HOLDER_PATIENCE_MS = 200, ASKERS_MAX = 64 };
+enum { HOLDER_PATIENCE_MS = 200, HOLDER_TURNS = 10, ASKERS_MAX = 64 };
 
 /* ---- a path ---------------------------------------------------------------------------------- */
 
@@ -54,10 +54,14 @@ static int take_path(const char *socket_path, unsigned patience_ms, int *out, st
     }
     struct lockfile_holder h = lockfile_holder(path, patience_ms);
     /* The holder named in the file has ended, and yet the lock was held: it was killed while it
-     * started a child, which had a copy of the lock's descriptor. The child may have closed the
-     * copy by now, so the lock is tried once more. */
-    if (!h.lives && patience_ms) {
+     * started a child, which had a copy of the lock's descriptor. The child closes the copy when
+     * it runs, on a busy machine after a second, so the lock is tried again. */
+    for (int turn = 0; turn < HOLDER_TURNS && !h.lives && patience_ms; turn++) {
         status = lockfile_take(path, NULL, out, err);
+        if (status != LOCKFILE_HELD) {
+            break;
+        }
+        h = lockfile_holder(path, patience_ms);
     }
     return status != LOCKFILE_HELD ? status : path_taken(socket_path, &h, err);
 }
