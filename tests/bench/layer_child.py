@@ -10,6 +10,7 @@ libraries print goes to standard error.
     prepare       weights and inputs, first steps (which compile and tune), capture, memory of a step
     check         errors of the output and the gradients against fp32
     block STEPS   milliseconds of a step, the mean of STEPS steps back to back, and the SM clock beside them
+    kernels STEPS each kernel's microseconds and launches in a step, the mean of STEPS profiled steps
 
 The first answer comes without a command, after the imports. {"why": ...} is an answer, too, and the last one. A
 command that is not done after limit_s writes the stacks of all threads to the file `trace` and ends the process.
@@ -166,6 +167,18 @@ class Job:
             gc.enable()
         self.clean()
         return {"ms": ms, "sm_mhz": now.get("sm_mhz"), "watt": now.get("watt")}
+
+    def kernels(self, steps):
+        from torch.profiler import ProfilerActivity, profile
+        run = self.graph.replay if self.graph else self.step
+        self._lead(run)
+        with profile(activities=[ProfilerActivity.CUDA]) as found:
+            for _ in range(steps):
+                run()
+            self.sync()
+        self.clean()
+        return {"kernels": [{"name": k.key, "us": k.self_device_time_total / steps, "launches": k.count / steps}
+                            for k in found.key_averages() if k.self_device_time_total]}
 
     def _lead(self, run):
         began, done = time.perf_counter(), 0

@@ -4,7 +4,7 @@
 
     layer_peers.py --build build [--lib libgemmd.so] [--shapes sonic,qwen3-30b-a3b/4096] [--peers sonicmoe,torch]
                    [--ways eager,compiled,graph,compiled_graph] [--store FILE] [--out-store FILE] [--seconds 500]
-                   [--limit 120] [--rounds 6] [--steps 8] [--logs DIR] [--json FILE]
+                   [--limit 120] [--rounds 6] [--steps 8] [--kernels] [--logs DIR] [--json FILE]
 
     layer_peers.py --results FILE ...    results of earlier runs; runs of several parts make one table
 
@@ -20,6 +20,7 @@ ways     eager; compiled: torch.compile, graph breaks allowed and counted; graph
 times    of forward and backward, ms: the median of the blocks' means
 memory   kept: bytes that the forward pass leaves for the backward pass, and x, without the output. peak: the most in a
          step, above weights, inputs and gradients
+kernels  with --kernels: each library's kernels of a step under torch.profiler, after the blocks
 clock    the GPU's SM clock, read while a block runs
 right    output and gradients within a relative L2 error of 2e-2 of an fp32 loop over the experts; and each product of
          ours by the kernel that gemmd tuned
@@ -73,6 +74,7 @@ def parse(arguments=None):
     p.add_argument("--limit", type=float, default=120, help="seconds for a command of a process")
     p.add_argument("--rounds", type=int, default=6, help="blocks of steps for each library")
     p.add_argument("--steps", type=int, default=8, help="of a block")
+    p.add_argument("--kernels", action="store_true", help="print the kernels of each library's step, and their times")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--log", type=pathlib.Path, help="keep gemmd's log here")
     p.add_argument("--logs", type=pathlib.Path, help="keep the processes' standard errors and stacks in this folder")
@@ -227,6 +229,9 @@ class Group:
                 print(f"  {row['peer']}: WRONG: {row['wrong']}", flush=True)
         before_blocks()
         self.blocks()
+        if self.options.kernels:
+            for row, answer in self.each("kernels", self.options.steps):
+                row.update(answer)
 
     def blocks(self):
         for order in measure.rounds(self.alive(), self.options.rounds) if self.alive() else ():
@@ -256,7 +261,8 @@ def conclude(record):
             ("ms of forward and backward (! a wrong result; peer / ours above 1: ours is faster)", layer_report.times_table(rows)),
             ("Geometric means of peer / ours", layer_report.means_table(layer_report.verdicts(rows))),
             ("MiB kept for the backward pass, with x / peak above weights, inputs and gradients",
-             layer_report.memory_table(rows))):
+             layer_report.memory_table(rows)),
+            ("Kernels of a step, us", layer_report.kernels_table(rows))):
         print(f"\n## {title}\n\n{table}")
     left_out = [layer_report.not_measured(rows), *(f"!! left out: {name}" for name in record["left_out"])]
     left_out = "\n".join(filter(None, left_out))

@@ -5,6 +5,8 @@ import statistics
 
 import report
 
+KERNEL_NAME_MOST = 90
+
 
 def by_group(rows):
     """{(shape, way): {peer: row}}, in the order of the rows. A later row replaces an earlier one."""
@@ -79,6 +81,13 @@ def memory_table(rows):
             lines.append([shape, way, *(f"{of[p]['kept'] / 2**20:.0f} / {(of[p]['peak'] - of[p]['grads']) / 2**20:.0f}"
                                         if p in of else "-" for p in peers)])
     return report.table(["shape", "way", *peers], lines) if lines else "not measured"
+
+
+def kernels_table(rows):
+    """The kernels of each library's step, the longest first."""
+    lines = [[row["shape"], row["way"], row["peer"], f"{k['us']:.0f}", f"{k['launches']:g}", k["name"][:KERNEL_NAME_MOST]]
+             for row in rows for k in sorted(row.get("kernels", ()), key=lambda k: -k["us"])]
+    return report.table(["shape", "way", "library", "us", "launches", "kernel"], lines) if lines else "not measured"
 
 
 def means_table(found):

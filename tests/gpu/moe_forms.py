@@ -17,7 +17,7 @@ Only the loop waits for the device: it reads the rows of each expert.
 import torch
 
 from gemmd.torch.activation import swiglu
-from gemmd.torch.moe import in_expert_order, route, sort_by_expert
+from gemmd.torch.routing import in_expert_order, route, sort_by_expert
 from gemmd.torch.sums import sum_of_slots
 
 

@@ -13,6 +13,8 @@ import pytest
 from on_gpu import by, error, gt, torch  # noqa: F401 -- by is a fixture
 
 import gemmd.torch.launch
+import gemmd.torch.routing
+from gemmd.torch.rows import sum_of_slots
 
 EXPERTS, TOPK, TOKENS, HIDDEN, INTER = 8, 2, 96, 128, 64
 T = TOKENS * TOPK
@@ -116,7 +118,7 @@ def test_a_kernels_first_launch_in_a_capture(by, monkeypatch):
     x, w = (torch.randn(*s, device="cuda", dtype=BF16) for s in ((TOKENS, HIDDEN), (EXPERTS, INTER, HIDDEN)))
     call = lambda: gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_x=True)  # noqa: E731
     with monkeypatch.context() as patch:
-        patch.setattr(gemmd.torch.launch, "_launch", lambda *_: False)
+        patch.setattr(gemmd.torch.launch, "run", lambda *_: False)
         plain = call()
     assert sum(p["launches"] for p in gt.status()) == 0
     graph = torch.cuda.CUDAGraph()
@@ -146,3 +148,24 @@ def test_streams_beside_each_other(by):
                 beside.append((i // 2, calls[i // 2]()))
     torch.cuda.synchronize()
     assert all(torch.equal(got, wanted) for which, outs in beside for got, wanted in zip(outs, alone[which]))
+
+
+@pytest.mark.parametrize("dtype", [BF16, torch.float16, torch.float32])
+@pytest.mark.parametrize("tokens, experts, topk", [(24576, 128, 8), (1000, 256, 16), (77, 60, 4), (3, 500, 10)])
+def test_routing_as_pytorch_computes_it(tokens, experts, topk, dtype):
+    """Compares the Triton kernels with plain PyTorch, for logits without equal numbers."""
+    torch.manual_seed(tokens)
+    logits = ((torch.rand(tokens, experts, device="cuda").argsort(-1) - experts // 2) / 128).to(dtype).requires_grad_()
+    for normalise in (True, False):
+        weights, ids = gt.route(logits, topk, normalise)
+        want, want_ids = gemmd.torch.routing._plain_route(logits, topk, normalise)
+        assert torch.equal(ids, want_ids)
+        torch.testing.assert_close(weights, want)
+        g = torch.randn_like(weights)
+        got, right = (torch.autograd.grad(w, logits, g)[0] for w in (weights, want))
+        torch.testing.assert_close(got, right, atol=1e-5, rtol=2e-2)
+    ids = torch.where(ids % 7 == 3, experts + 5, ids)  # of other ranks
+    for got, wanted in zip(gt.sort_by_expert(ids, experts), gemmd.torch.routing._plain_sort(ids, experts)):
+        assert torch.equal(got, wanted)
+    rows = torch.randn(tokens * topk, 328, device="cuda", dtype=dtype)
+    torch.testing.assert_close(sum_of_slots(rows, topk), rows.view(tokens, topk, -1).float().sum(1).to(dtype), atol=1e-5, rtol=2e-2)

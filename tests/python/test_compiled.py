@@ -40,9 +40,9 @@ def weighted_after(layer, x):
 
 def test_nothing_as_large_as_the_routed_rows_is_made_around_the_products(layer, x):
     forward, backward = inductor.compile_step(layer, [x])
-    assert forward.ours == ["grouped_gemm"] * 2
+    assert forward.ours == ["route", "sort_by_expert"] + ["grouped_gemm"] * 2
     # one op computes dX and dW, which share an operand; another computes all of SwiGLU's gradients
-    assert backward.ours == ["grouped_gemm_grads", "gate_grads", "grouped_gemm_grads"]
+    assert backward.ours == ["grouped_gemm_grads", "gate_grads", "route_grads", "grouped_gemm_grads"]
     for code in (forward, backward):
         assert ROUTED not in code.elements and code.grouped_mm == 0
     h = TOKENS * TOPK * 2 * INTER
@@ -54,8 +54,8 @@ def test_nothing_as_large_as_the_routed_rows_is_made_around_the_products(layer, 
 def test_the_activation_is_computed_again_where_its_gradients_are(layer, x):
     least = gt.MoEMLP(HIDDEN, INTER, EXPERTS, TOPK, save="least", dtype=torch.bfloat16)
     forward, backward = inductor.compile_step(least, [x])
-    assert forward.ours == ["grouped_gemm"] * 2
-    assert backward.ours == ["grouped_gemm_dx", "gate_grads", "grouped_gemm_grads", "grouped_gemm_dw"]
+    assert forward.ours == ["route", "sort_by_expert"] + ["grouped_gemm"] * 2
+    assert backward.ours == ["grouped_gemm_dx", "gate_grads", "route_grads", "grouped_gemm_grads", "grouped_gemm_dw"]
 
 
 def test_the_gradient_of_an_output_is_made_once_for_both_products(layer, x):
@@ -66,6 +66,6 @@ def test_the_gradient_of_an_output_is_made_once_for_both_products(layer, x):
 def test_only_the_gradient_that_is_wanted(layer, x):
     frozen = gt.MoEMLP(HIDDEN, INTER, EXPERTS, TOPK, dtype=torch.bfloat16).requires_grad_(False)
     ours = inductor.compile_step(frozen, [x])[1].ours
-    assert ours == ["grouped_gemm_dx", "gate_grads", "grouped_gemm_dx"]
+    assert ours == ["grouped_gemm_dx", "gate_grads", "route_grads", "grouped_gemm_dx"]
     _, backward = inductor.compile_step(layer, [x.detach()])
-    assert backward.ours == ["grouped_gemm_grads", "gate_grads", "grouped_gemm_dw"]
+    assert backward.ours == ["grouped_gemm_grads", "gate_grads", "route_grads", "grouped_gemm_dw"]

@@ -12,11 +12,12 @@ if not hasattr(_torch.library, "register_fake"):
     raise ImportError(f"gemmd.torch needs PyTorch 2.4 or newer, and this is {_torch.__version__}")
 
 from gemmd.torch.activation import swiglu  # noqa: E402
-from gemmd.torch.moe import MoEMLP, route, sort_by_expert  # noqa: E402
+from gemmd.torch.moe import MoEMLP  # noqa: E402
 from gemmd.torch.override import install, uninstall  # noqa: E402
 from gemmd.torch.plans import boundary, configure, status  # noqa: E402
 from gemmd.torch.product import grouped_gemm, grouped_gemm_sum  # noqa: E402
 from gemmd.torch.install_report import report  # noqa: E402
+from gemmd.torch.routing import route, sort_by_expert  # noqa: E402
 
 __all__ = ["MoEMLP", "boundary", "configure", "grouped_gemm", "grouped_gemm_sum", "install", "report", "route",
            "sort_by_expert", "status", "swiglu", "uninstall"]

@@ -4,52 +4,37 @@ import torch
 from torch import nn
 from torch.autograd import Function
 
+from gemmd.torch import ops, product, routing
 from gemmd.torch.activation import SWIGLU, swiglu
-from gemmd.torch.product import gated_product_sum, grouped_gemm, grouped_gemm_sum
+from gemmd.torch.once import once_differentiable
+from gemmd.torch.product import gated_product_sum, grouped_gemm_sum
+from gemmd.torch.sums import sum_of_slots
 
 
-def route(logits, topk, normalise=True):
-    """Router logits [tokens, experts] to (weights [tokens, topk] in fp32, ids [tokens, topk]).
-
-    `normalise`: a token's weights sum to 1. They are the softmax of its largest logits, so that nothing
-    of all experts is kept for the gradients."""
-    if normalise:
-        largest, ids = torch.topk(logits.float(), topk, dim=-1)
-        return torch.softmax(largest, dim=-1), ids
-    return torch.topk(torch.softmax(logits.float(), dim=-1), topk, dim=-1)
-
-
-def sort_by_expert(ids, experts):
-    """Returns (m_sizes [experts], gather_indices [tokens * topk]), int32. ids: [tokens, topk] of
-    any integer type. An id from `experts` on, an expert of another rank, counts for no expert, and
-    its row comes last. Does not wait for the device."""
-    flat = ids.reshape(-1)
-    # A GPU sorts in passes over the bytes of a key, so shorter keys are faster.
-    keys = flat.to(torch.int16) if experts <= 1 << 15 else flat
-    gather = torch.argsort(keys, stable=True).to(torch.int32)
-    m_sizes = torch.zeros(experts + 1, dtype=torch.int32, device=ids.device)
-    m_sizes = m_sizes.scatter_add(0, flat.long().clamp(max=experts),
-                                  torch.ones_like(flat, dtype=torch.int32))
-    return m_sizes[:experts], gather
-
-
-class _Gathered(Function):
-    """t[index] for a permutation, so the gradient is a gather without sums."""
+class _RoutedProduct(Function):
+    """The router and the first product as one function, whose gradient of x is written once: the router's
+    product adds to the sum over the token's experts."""
 
     @staticmethod
-    def forward(ctx, t, index):
-        ctx.save_for_backward(index)
-        return t.index_select(0, index)
+    def forward(ctx, x, router, w, topk, normalise):
+        logits = x @ router.t()
+        weights, ids = routing.route_rows(logits, topk, normalise)
+        m_sizes, gather = routing.sort_by_expert(ids, w.shape[0])
+        ctx.save_for_backward(x, router, w, None if normalise else logits, weights, ids, m_sizes, gather)
+        ctx.of, ctx.topk = (logits.shape[1], logits.dtype, normalise), topk
+        ctx.mark_non_differentiable(m_sizes, gather)
+        return ops.forward(x, w, m_sizes, gather, topk, True, False), weights, m_sizes, gather
 
     @staticmethod
-    def backward(ctx, grad):
-        index, = ctx.saved_tensors
-        return torch.empty_like(grad).index_copy(0, index.long(), grad), None
-
-
-def in_expert_order(weights, gather):
-    """Routing weights [tokens, topk] as a column [T, 1], in the order of the routed rows."""
-    return _Gathered.apply(weights.reshape(-1), gather).unsqueeze(-1)
+    @once_differentiable
+    def backward(ctx, saved, dh, dweights, *_):
+        x, router, w, logits, weights, ids, m_sizes, gather = saved
+        want_x, want_router, want_w = ctx.needs_input_grad[:3]
+        dlogits = routing.route_grads(logits, weights, ids, dweights, *ctx.of)
+        dx, dw = product.gradients((want_x, want_w), dh, x, w, (m_sizes, gather, ctx.topk, True, False))
+        if want_x:
+            dx = sum_of_slots(dx, ctx.topk).addmm_(dlogits, router)
+        return dx, dlogits.t() @ x if want_router else None, dw, None, None
 
 
 class MoEMLP(nn.Module):
@@ -84,10 +69,9 @@ class MoEMLP(nn.Module):
 
     def forward(self, x):
         rows = x.reshape(-1, x.shape[-1])
-        weights, ids = route(self.router(rows), self.topk, self.normalise)
-        m_sizes, gather = sort_by_expert(ids, self.experts)
-        h = grouped_gemm(rows, self.gate_up, m_sizes, gather, self.topk, permute_x=True)
-        weights = in_expert_order(weights, gather)
+        operands = product.autocast(rows, self.router.weight, self.gate_up)
+        h, weights, m_sizes, gather = _RoutedProduct.apply(*operands, self.topk, self.normalise)
+        weights = routing.in_expert_order(weights, gather)
         if self.save == "least":
             y = gated_product_sum(h, weights, self.down, m_sizes, gather, self.topk, SWIGLU)
         else:

@@ -14,7 +14,7 @@ from gemmd.torch.sums import sum_of_slots
 
 # ---- gradients -----------------------------------------------------------------------------------
 
-def _gradients(wanted, dy, x, w, rest):
+def gradients(wanted, dy, x, w, rest):
     """The gradients (dx, dw); None for an unwanted one. dx has a row for each routed row."""
     want_x, want_w = wanted[:2]
     if want_x and want_w:
@@ -53,7 +53,7 @@ class _Product(Function):
     def backward(ctx, saved, dy):
         x, w, m_sizes, gather = saved
         topk, permute_x, _ = ctx.flags
-        dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags))
+        dx, dw = gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags))
         if permute_x and dx is not None:  # a token's gradient is the sum over its experts
             dx = _sum_rows(dx, m_sizes, gather, topk, ctx.partial)
         return dx, dw, None, None, None, None, None, None
@@ -75,7 +75,7 @@ class _Sum(Function):
     def backward(ctx, saved, dy):
         x, w, m_sizes, gather = saved
         rest = m_sizes, _token(gather, ctx.topk), ctx.topk, False, True
-        dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, rest)
+        dx, dw = gradients(ctx.needs_input_grad, dy, x, w, rest)
         return dx, dw, None, None, None, None
 
 
@@ -142,13 +142,13 @@ def _cast(t, dtype):
     return t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t
 
 
-def _autocast(x, w):
+def autocast(*operands):
     """Casts under torch.autocast like a linear layer: keeps float64 and non-floating types."""
-    kind = x.device.type
+    kind = operands[0].device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):  # PyTorch has no autocast for the device "meta"
-        return x, w
+        return operands
     dtype = torch.get_autocast_dtype(kind)
-    return _cast(x, dtype), _cast(w, dtype)
+    return tuple(_cast(t, dtype) for t in operands)
 
 
 def _refuse_tangents(*operands):
@@ -257,7 +257,7 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
         gather_indices, topk = topk, gather_indices
     flags = Flags(topk, permute_x, permute_y)
     _refuse_others(x=x, w=w, m_sizes=m_sizes)
-    x, w = _autocast(x.reshape(-1, x.shape[-1]), w)
+    x, w = autocast(x.reshape(-1, x.shape[-1]), w)
     _check(x, w, m_sizes, gather_indices, flags, transposed, partial)
     x = x.detach() if dW_only else x
     w = w.detach() if dX_only else w
@@ -301,7 +301,7 @@ def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk, *, transposed=False, p
     gradients and makes no [T, N] of the output's gradient. ValueError for invalid arguments.
     """
     _refuse_others(x=x, w=w, m_sizes=m_sizes)
-    x, w = _autocast(x.reshape(-1, x.shape[-1]), w)
+    x, w = autocast(x.reshape(-1, x.shape[-1]), w)
     _check(x, w, m_sizes, gather_indices, Flags(topk, False, True), transposed, partial)
     if x.shape[0] % topk:
         raise ValueError(f"x has {x.shape[0]} rows: topk = {topk} for each token")
@@ -312,5 +312,5 @@ def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk, *, transposed=False, p
 
 def gated_product_sum(h, weights, w, m_sizes, gather_indices, topk, kind):
     """grouped_gemm_sum(gated(h, weights, kind), w, ...), which keeps h for the gradients and not the activation."""
-    h, w = _autocast(h, w)
+    h, w = autocast(h, w)
     return _GatedSum.apply(h, weights, w, m_sizes, gather_indices, topk, *kind)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small ops on routed rows: sums over an expert's rows, and zeros in rows that no product writes.
+"""Small ops on routed rows: sums over a token's rows and over an expert's, and zeros in rows that no product writes.
 
 A Triton kernel on a GPU, else plain PyTorch. The rows are in expert order, m_sizes[e] for expert e;
 the rows after the sum of m_sizes belong to no expert of this rank.
@@ -10,6 +10,7 @@ import threading
 import torch
 
 _lib = torch.library.Library("gemmd", "FRAGMENT")
+_lib.define("sum_of_slots(Tensor rows, int topk) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 _lib.define("sum_of_experts(Tensor rows, Tensor m_sizes) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 _lib.define("clear_rest(Tensor(a!) rows, Tensor gather_indices, Tensor m_sizes) -> ()",
             tags=(torch.Tag.pt2_compliant_tag,))
@@ -35,6 +36,33 @@ def _import_kernels():
 
 def _find_kernels():
     return _import_kernels() if may_call_triton() else None
+
+
+def _to(t, dtype):
+    """Skips no-op conversions: dynamo (2.11) loses the gradient of a Function that ends in one."""
+    return t if t.dtype == dtype else t.to(dtype)
+
+
+def plain_sum_of_slots(rows, topk):
+    slots = rows.view(-1, topk, rows.shape[1])
+    total = _to(slots[:, 0], torch.float32)
+    for slot in range(1, topk):
+        total = total + _to(slots[:, slot], torch.float32)
+    return _to(total, rows.dtype)
+
+
+def _new_sum_of_slots(rows, topk):
+    return rows.new_empty((rows.shape[0] // topk, rows.shape[1]))
+
+
+def _cuda_sum_of_slots(rows, topk):
+    kernels = _find_kernels()
+    if kernels is None or not rows.numel():
+        return plain_sum_of_slots(rows, topk)
+    rows, out = rows.contiguous(), _new_sum_of_slots(rows, topk)
+    with torch.cuda.device_of(rows):
+        kernels.sum_of_slots(rows, out)
+    return out
 
 
 def _new_sums(rows, m_sizes):
@@ -69,12 +97,18 @@ def _cuda_clear(rows, gather, m_sizes):
         kernels.clear_rest(rows, gather, m_sizes)
 
 
+_lib.impl("sum_of_slots", plain_sum_of_slots, "CPU")
+_lib.impl("sum_of_slots", _cuda_sum_of_slots, "CUDA")
 _lib.impl("sum_of_experts", _plain_sums, "CPU")
 _lib.impl("sum_of_experts", _cuda_sums, "CUDA")
 _lib.impl("clear_rest", _plain_clear, "CPU")
 _lib.impl("clear_rest", _cuda_clear, "CUDA")
+torch.library.register_fake("gemmd::sum_of_slots", _new_sum_of_slots, lib=_lib)
 torch.library.register_fake("gemmd::sum_of_experts", _new_sums, lib=_lib)
 torch.library.register_fake("gemmd::clear_rest", lambda rows, gather, m_sizes: None, lib=_lib)
+
+sum_of_slots = torch.ops.gemmd.sum_of_slots.default
+"""rows [tokens * topk, N] -> [tokens, N]: the sum of each token's rows, in fp32 and slot by slot."""
 
 sum_of_experts = torch.ops.gemmd.sum_of_experts.default
 """rows [T, N] in expert order, m_sizes [experts] -> [experts, N] in fp32, in a fixed order of sums."""

@@ -1,10 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Triton kernels of gemmd::sum_of_experts and gemmd::clear_rest."""
+"""The Triton kernels of gemmd::sum_of_slots, gemmd::sum_of_experts and gemmd::clear_rest."""
+import math
+
 import triton
 import triton.language as tl
 
 ROWS, COLUMNS = 16, 128  # a step of sum_of_experts
+SLOT_ELEMENTS = 1024  # a step of sum_of_slots: eight for each thread, a vector of 16 bytes
 PROGRAMS_MOST = 264  # of clear_rest: usually no row is left to clear
+
+
+@triton.jit
+def _sum_of_slots(rows, out, tokens, TOPK: tl.constexpr, WIDTH: tl.constexpr, TOKENS: tl.constexpr, COLUMNS: tl.constexpr):
+    token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    there = (token < tokens)[:, None] & (column < WIDTH)[None, :]
+    first = token[:, None] * (TOPK * WIDTH) + column[None, :]
+    total = tl.zeros([TOKENS, COLUMNS], dtype=tl.float32)
+    for slot in tl.static_range(TOPK):
+        total += tl.load(rows + first + slot * WIDTH, mask=there, other=0.0).to(tl.float32)
+    tl.store(out + token[:, None] * WIDTH + column[None, :], total.to(out.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -39,6 +54,15 @@ def _clear_rest(rows, gather, m_sizes, count, experts, programs, WIDTH: tl.const
             tl.store(rows + row * WIDTH + column, tl.zeros([COLUMNS], rows.dtype.element_ty),
                      mask=column < WIDTH)
         i += programs
+
+
+def sum_of_slots(rows, out):
+    """Sums rows [tokens * topk, N] by token into out [tokens, N], both contiguous."""
+    tokens, width = out.shape
+    columns = max(math.gcd(width, SLOT_ELEMENTS), SLOT_ELEMENTS // 8)
+    step = SLOT_ELEMENTS // columns
+    _sum_of_slots[(triton.cdiv(tokens, step), triton.cdiv(width, columns))](
+        rows, out, tokens, TOPK=rows.shape[0] // tokens, WIDTH=width, TOKENS=step, COLUMNS=columns, num_warps=4)
 
 
 def sum_of_experts(rows, m_sizes, out):

@@ -10,7 +10,7 @@ import torch
 
 from gemmd.torch import activation, rows
 from gemmd.torch.launch import on_device
-from gemmd.torch.moe import sort_by_expert
+from gemmd.torch.routing import sort_by_expert
 from gemmd.torch.plans import plans
 
 # Triton compiles apart for numbers that are multiples of 16, as the rows of real steps are. clear_rest

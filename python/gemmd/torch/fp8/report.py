@@ -7,7 +7,7 @@ import torch
 from gemmd.torch.fp8 import ops, seen
 from gemmd.torch.fp8.weights import copied_bytes
 from gemmd.torch.install_report import PRODUCTS_MOST, TURNS, _time
-from gemmd.torch.moe import sort_by_expert
+from gemmd.torch.routing import sort_by_expert
 from gemmd.torch.shapes import Flags
 
 FIELDS = ("mode", "M", "N", "K", "experts", "runs", "calls", "kept_bytes", "fp8_us", "bf16_us", "gain", "note")
