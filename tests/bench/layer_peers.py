@@ -5,6 +5,7 @@
     layer_peers.py --build build [--lib libgemmd.so] [--shapes sonic,qwen3-30b-a3b/4096] [--peers sonicmoe,torch]
                    [--ways eager,compiled,graph,compiled_graph] [--store FILE] [--out-store FILE] [--seconds 500]
                    [--limit 120] [--rounds 6] [--steps 8] [--kernels] [--logs DIR] [--json FILE]
+                   [--csv]
 
     layer_peers.py --results FILE ...    results of earlier runs; runs of several parts make one table
 
@@ -79,6 +80,7 @@ def parse(arguments=None):
     p.add_argument("--log", type=pathlib.Path, help="keep gemmd's log here")
     p.add_argument("--logs", type=pathlib.Path, help="keep the processes' standard errors and stacks in this folder")
     p.add_argument("--json", type=pathlib.Path, help="the record: all blocks, memory, errors, machine")
+    ours.latest.add_option(p)
     p.add_argument("--results", type=pathlib.Path, nargs="+", metavar="FILE", help="say what --json files hold")
     o = p.parse_args(arguments)
     o.bucket = None
@@ -307,17 +309,18 @@ def measure_all(options, service, record):
             print("  " + " ".join(f"{peer} {report.cell(row['ms'], '.3f')}" for peer, row in group.rows.items()), flush=True)
 
 
-def say_again(files):
-    records = [json.loads(path.read_text()) for path in files]
+def say_again(options):
+    records = [json.loads(path.read_text()) for path in options.results]
     record = {"rows": [row for r in records for row in r["rows"]], "left_out": [n for r in records for n in r["left_out"]]}
     conclude(record)
+    ours.latest.keep(options, "layer_peers", record, records[0]["machine"].get("name", ""))
     return exit_status(record)
 
 
 def main():
     options = parse()
     if options.results:
-        return say_again(options.results)
+        return say_again(options)
     measure.torch_or_skip(options.device)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     record = ours.new_record("layer_peers", options)
@@ -333,6 +336,7 @@ def main():
         service.stop()
         ours.write_json(options.json, record)
     conclude(record)
+    ours.latest.keep(options, "layer_peers", record, record["machine"].get("name", ""))
     return exit_status(record)
 
 

@@ -23,6 +23,7 @@ CARDS = {
 }
 # How each table is measured, in the order of the tables.
 COMMANDS = {
+    "layer_peers": "tests/bench/layer_peers.py --build build --ways graph --peers sonicmoe --csv",
     "moe_peers": "tests/bench/moe_peers.py --build build --csv [--deepgemm DIR] [--unsloth DIR]",
     "dense_peers": "tests/bench/dense_peers.py --build build --csv",
     "fp8": "DEEPGEMM=DIR tests/gpu/fp8.py --build build --parts time --csv",
@@ -84,7 +85,8 @@ PLAIN = {
 
 # Workloads that the page leaves out, by terms in their names: another line has much the same figure.
 LEFT_OUT = ("tokens, eager", "CUDA graph, eager", "taught nothing: median", "recorded keys: regret, median",
-            "compile time, worst key", "1 daemon of a database")
+            "compile time, worst key", "1 daemon of a database", "16384 tokens, torch.compile", "16384 tokens, CUDA graph",
+            "exact: 95th percentile")
 
 HEAD = """# Performance
 
