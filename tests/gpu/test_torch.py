@@ -165,7 +165,7 @@ def test_routing_as_pytorch_computes_it(tokens, experts, topk, dtype):
         got, right = (torch.autograd.grad(w, logits, g)[0] for w in (weights, want))
         torch.testing.assert_close(got, right, atol=1e-5, rtol=2e-2)
     ids = torch.where(ids % 7 == 3, experts + 5, ids)  # of other ranks
-    for got, wanted in zip(gt.sort_by_expert(ids, experts), gemmd.torch.routing._plain_sort(ids, experts)):
+    for got, wanted in zip(gt.sort_by_expert(ids, experts), gemmd.torch.routing.plain_sort(ids, experts)):
         assert torch.equal(got, wanted)
     rows = torch.randn(tokens * topk, 328, device="cuda", dtype=dtype)
     torch.testing.assert_close(sum_of_slots(rows, topk), rows.view(tokens, topk, -1).float().sum(1).to(dtype), atol=1e-5, rtol=2e-2)

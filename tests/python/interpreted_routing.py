@@ -39,7 +39,7 @@ for (tokens, topk, experts), dtype in itertools.product(((100, 3, 5), (70, 2, 33
     torch.manual_seed(experts)
     ids = torch.randint(0, experts + 2, (tokens, topk)).to(dtype)  # with equal ones of a token, and two of other ranks
     for of in (ids, ids.t().contiguous().t()):
-        for got, right in zip(routing._cuda_sort(of, experts), routing._plain_sort(ids, experts)):
+        for got, right in zip(routing._cuda_sort(of, experts), routing.plain_sort(ids, experts)):
             assert got.dtype == torch.int32 and torch.equal(got, right)
 for tokens, topk, width in ((5, 3, 72), (2, 8, 2048), (9, 1, 130)):
     for dtype in (torch.bfloat16, torch.float32):

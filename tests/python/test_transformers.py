@@ -17,7 +17,7 @@ if int(transformers.__version__.split(".")[0]) < 5:
 
 import gemmd.torch as gt  # noqa: E402
 import gemmd.transformers  # noqa: E402
-from gemmd.torch import activation, plans, warm  # noqa: E402
+from gemmd.torch import activation, plans, routing, rows, warm  # noqa: E402
 from gemmd.torch.fp8 import seen  # noqa: E402
 
 SMALL = dict(vocab_size=128, hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
@@ -393,6 +393,8 @@ def test_a_layers_warm_calls_are_its_own_calls(name, monkeypatch):
     monkeypatch.setattr(gemmd.transformers, "warm_layer", lambda *args: warmed.append(args))
     note(activation, "_gate")
     note(activation, "_grads")
+    note(rows, "sum_of_slots")
+    note(routing, "_sort")
     step(model, "gemmd")
     in_step, layer = set(seen), warmed[0]
     seen.clear()

@@ -39,7 +39,7 @@ def _plain_route_grads(logits, weights, ids, dweights, experts, dtype, normalise
     return (out.scatter(1, ids, weights * dweights) - torch.softmax(logits.float(), dim=-1) * mean).to(dtype)
 
 
-def _plain_sort(ids, experts):
+def plain_sort(ids, experts):
     flat = ids.reshape(-1).long()
     flat = torch.where((flat >= 0) & (flat < experts), flat, experts)
     # A GPU sorts in passes over the bytes of a key, so shorter keys are faster.
@@ -93,7 +93,7 @@ def _cuda_route_grads(logits, weights, ids, dweights, experts, dtype, normalise)
 def _cuda_sort(ids, experts):
     kernels = _find_kernels(ids.numel(), experts + 1)
     if kernels is None:
-        return _plain_sort(ids, experts)
+        return plain_sort(ids, experts)
     m_sizes, gather = _fake_sort(ids, experts + 1)
     with torch.cuda.device_of(ids):
         kernels.launch_sort(ids.reshape(-1), m_sizes, gather)
@@ -117,7 +117,7 @@ def _fake_sort(ids, experts):
 
 for _name, _on_cpu, _on_cuda, _fake in (("route", _plain_route, _cuda_route, _fake_route),
                                         ("route_grads", _plain_route_grads, _cuda_route_grads, _fake_route_grads),
-                                        ("sort_by_expert", _plain_sort, _cuda_sort, _fake_sort)):
+                                        ("sort_by_expert", plain_sort, _cuda_sort, _fake_sort)):
     _lib.impl(_name, _on_cpu, "CPU")
     _lib.impl(_name, _on_cuda, "CUDA")
     torch.library.register_fake(f"gemmd::{_name}", _fake, lib=_lib)

@@ -35,7 +35,7 @@ def _number(ordered, DTYPE: tl.constexpr, BITS: tl.constexpr):
         return tl.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).to(tl.float32, bitcast=True)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "experts"])
 def _route(logits, weights, ids, tokens, experts, stride, TOPK: tl.constexpr, NORMALISE: tl.constexpr,
            SLOTS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr, BITS: tl.constexpr):
     token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
@@ -66,7 +66,7 @@ def _route(logits, weights, ids, tokens, experts, stride, TOPK: tl.constexpr, NO
     tl.store(ids + at, chosen, mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "experts"])
 def _route_grads(logits, weights, ids, dweights, dlogits, tokens, experts, stride, TOPK: tl.constexpr, NORMALISE: tl.constexpr,
                  SLOTS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):
     token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
@@ -99,7 +99,7 @@ def _load_ids(ids, item, items, experts):
     return tl.where((number >= 0) & (number < experts), number, experts).to(tl.int32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["items", "experts", "programs"])
 def _count(ids, counts, firsts, items, experts, programs, ITEMS: tl.constexpr, EXPERTS: tl.constexpr):
     """Counts a program's items of each expert, and the items of lower experts."""
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
@@ -112,7 +112,7 @@ def _count(ids, counts, firsts, items, experts, programs, ITEMS: tl.constexpr, E
     tl.store(firsts + at, tl.cumsum(found, axis=0) - found, mask=expert <= experts)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["programs"])
 def _add_up(counts, m_sizes, programs, SCAN: tl.constexpr):
     """Replaces an expert's counts by the sums of the counts before each."""
     first = counts + tl.program_id(0) * programs
@@ -126,7 +126,7 @@ def _add_up(counts, m_sizes, programs, SCAN: tl.constexpr):
     tl.store(m_sizes + tl.program_id(0), total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["experts"])
 def _begin(m_sizes, begins, experts, EXPERTS: tl.constexpr):
     """The row at which each expert begins."""
     expert = tl.arange(0, EXPERTS)
@@ -134,7 +134,7 @@ def _begin(m_sizes, begins, experts, EXPERTS: tl.constexpr):
     tl.store(begins + expert, tl.cumsum(sizes, axis=0) - sizes, mask=expert <= experts)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["items", "experts", "programs"])
 def _place(ids, counts, firsts, begins, gather, items, experts, programs, ITEMS: tl.constexpr):
     """Sorts a program's items by expert, and writes them to their places behind the programs before."""
     place = tl.arange(0, ITEMS)

@@ -10,7 +10,7 @@ SLOT_ELEMENTS = 1024  # a step of sum_of_slots: eight for each thread, a vector 
 PROGRAMS_MOST = 264  # of clear_rest: usually no row is left to clear
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _sum_of_slots(rows, out, tokens, TOPK: tl.constexpr, WIDTH: tl.constexpr, TOKENS: tl.constexpr, COLUMNS: tl.constexpr):
     token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)

@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from gemmd.torch import activation, rows
+from gemmd.torch import activation, routing, rows
 from gemmd.torch.launch import on_device
-from gemmd.torch.routing import sort_by_expert
 from gemmd.torch.plans import plans
 
 # Triton compiles apart for numbers that are multiples of 16, as the rows of real steps are. clear_rest
@@ -21,9 +20,12 @@ ROWS = 272
 def calls_of(first, hidden, kind, weights, bias, dtype):
     """The calls of Triton kernels in a step of a layer, with few rows of zeros. Arguments as of warm_layer()."""
     experts, wide = first.shape[0], first.numel() // first.shape[0] // hidden
-    m_sizes, gather = sort_by_expert(torch.zeros((ROWS, 1), dtype=torch.int64, device=first.device), experts)
-    of = {"dtype": dtype, "device": first.device}
-    calls = [lambda: rows.clear_rest(torch.zeros((ROWS, hidden), **of), gather, m_sizes)]
+    ids = torch.zeros((ROWS, 1), dtype=torch.int64, device=first.device)
+    m_sizes, gather = routing.plain_sort(ids, experts)
+    of, topk = {"dtype": dtype, "device": first.device}, weights.shape[-1]
+    calls = [lambda: routing.sort_by_expert(ids, experts),
+             lambda: rows.sum_of_slots(torch.zeros((2 * topk, hidden), **of), topk),
+             lambda: rows.clear_rest(torch.zeros((ROWS, hidden), **of), gather, m_sizes)]
     if bias is not None:
         bias = bias.detach()
         calls.append(lambda: rows.sum_of_experts(torch.zeros((ROWS, wide), **of), m_sizes))
@@ -32,7 +34,7 @@ def calls_of(first, hidden, kind, weights, bias, dtype):
         expert = None if bias is None else torch.zeros(ROWS, dtype=torch.int64, device=first.device)
         column = torch.zeros((ROWS, 1), dtype=weights.dtype, device=first.device)
         calls.append(lambda: activation._gate(h, bias, expert, column, *kind))
-        calls.append(lambda: activation._grads(h, bias, expert, column, a, *kind))
+        calls.append(lambda: activation._grads(h, bias, expert, column, a, False, *kind))
     return calls
 
 
