@@ -31,6 +31,15 @@ def until(what, condition, patience=PATIENCE):
         time.sleep(0.02)
 
 
+def read(database, sql, *values):
+    """The rows of a query of a host's database."""
+    db = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        return db.execute(sql, values).fetchall()
+    finally:
+        db.close()
+
+
 class PlayedHost:
     """A host's database, and a played daemon."""
 
@@ -63,11 +72,7 @@ class PlayedHost:
         return self.log.read_text()
 
     def rows(self, sql, *values):
-        db = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)
-        try:
-            return db.execute(sql, values).fetchall()
-        finally:
-            db.close()
+        return read(self.database, sql, *values)
 
     def status(self):
         """(state, text, counters), as gemmd-fleet wrote them."""

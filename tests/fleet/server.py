@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -23,7 +24,10 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def programs():
-    """Returns the newest installed PostgreSQL's folder of programs; None: no server is installed."""
+    """Returns the newest installed PostgreSQL's folder of programs; None: no server is installed. The environment variable
+    GEMMD_TEST_POSTGRESQL names the folder of another PostgreSQL."""
+    if os.environ.get("GEMMD_TEST_POSTGRESQL"):
+        return pathlib.Path(os.environ["GEMMD_TEST_POSTGRESQL"]).resolve()
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/postgres"), key=lambda p: int(p.split("/")[4]))
     return pathlib.Path(found[-1]).parent if found else None
 
@@ -52,20 +56,34 @@ def free_port():
     raise RuntimeError("no free port")
 
 
+class Deaf:
+    """A proxy that passes on nothing: a port that takes connections, reads nothing, and never answers."""
+
+    def __init__(self, port=None):
+        self.listener = socket.create_server(("127.0.0.1", port or free_port()))
+        self.port = self.listener.getsockname()[1]
+        self.open = []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                self.open.append(self.listener.accept()[0])
+            except OSError:
+                return
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)  # ends accept, which would keep the port
+        self.listener.close()
+        for s in self.open:
+            s.close()
+
+
 class Server:
     """A cluster with the database gemmd_fleet, its tables, and the roles h1 and h2 (hosts) and boss (admin)."""
 
-    def __init__(self, port=None, settings=(), auth="trust"):
-        self.bin = programs()
-        self.user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-        self.home = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-pg-", dir="/tmp"))
-        self.port = port or 5432
-        self.tcp = port is not None
-        self.settings = list(settings)
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        if os.geteuid() == 0:
-            os.chown(self.home, pwd.getpwnam("postgres").pw_uid, pwd.getpwnam("postgres").pw_gid)
-        os.chmod(self.home, 0o755)
+    def __init__(self, port=None, settings=(), auth="trust", env=None):
+        self.prepare(port, settings, env)
         self.run("initdb", "-A", "trust", "--no-sync", "-U", "postgres", "-D", self.data)
         if auth != "trust":
             hba = f"local all postgres trust\nlocal all all {auth}\nhost all all 127.0.0.1/32 {auth}\n"
@@ -75,6 +93,20 @@ class Server:
         self.load(SQL.read_text())
         self.psql("CREATE ROLE h1 LOGIN PASSWORD 'one' IN ROLE gemmd_host; CREATE ROLE h2 LOGIN PASSWORD 'two' IN ROLE gemmd_host;"
                   " CREATE ROLE boss LOGIN PASSWORD 'three' IN ROLE gemmd_fleet_admin")
+
+    def prepare(self, port, settings, env):
+        """Makes the server's folder."""
+        self.bin = programs()
+        self.user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-pg-", dir="/tmp"))
+        self.port = port or 5432
+        self.tcp = port is not None
+        self.settings = list(settings)
+        self.env = {**os.environ, **(env or {})}
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        if os.geteuid() == 0:
+            os.chown(self.home, pwd.getpwnam("postgres").pw_uid, pwd.getpwnam("postgres").pw_gid)
+        os.chmod(self.home, 0o755)
 
     @property
     def data(self):
@@ -110,17 +142,25 @@ class Server:
         words = " ".join(f"-c {k}='{v}'" for k, v in settings.items())
         with open("/dev/null", "w", encoding="ascii") as quiet:  # "another server might be running", after a kill
             self.as_user([self.bin / "pg_ctl", "-D", self.data, "-s", "-w", "-o", words, "-l", f"{self.home}/log", "start"],
-                         stdout=quiet, stderr=quiet, stdin=subprocess.DEVNULL)
+                         stdout=quiet, stderr=quiet, stdin=subprocess.DEVNULL, env=self.env)
+
+    def postmaster(self):
+        """The postmaster's process id; None: the server does not run."""
+        try:
+            pid = int(pathlib.Path(self.data, "postmaster.pid").read_text().split()[0])
+        except FileNotFoundError:
+            return None
+        return pid if os.path.exists(f"/proc/{pid}") else None
 
     def runs(self):
-        return os.path.exists(f"{self.data}/postmaster.pid") and os.path.exists(f"/proc/{self.pids()[0]}")
+        return self.postmaster() is not None
 
     def stop(self, mode="fast"):
         self.run("pg_ctl", "-D", self.data, "-s", "-m", mode, "stop")
 
     def pids(self):
         """The postmaster and all its children."""
-        first = int(pathlib.Path(self.data, "postmaster.pid").read_text().split()[0])
+        first = self.postmaster()
         children = pathlib.Path(f"/proc/{first}/task/{first}/children").read_text().split()
         return [first, *map(int, children)]
 
@@ -155,7 +195,7 @@ class Server:
             time.sleep(0.01)
 
     def close(self):
-        if os.path.exists(f"{self.data}/postmaster.pid"):
+        if self.runs():
             self.signal(signal.SIGCONT)
             self.kill()
         subprocess.run(["rm", "-rf", str(self.home)], check=False)
@@ -179,6 +219,24 @@ class Server:
         return done.stdout.strip()
 
     load = psql
+
+
+class Standby(Server):
+    """A streaming standby of a server. A commit at the primary does not wait for the standby."""
+
+    def __init__(self, primary):
+        self.prepare(None, (), None)
+        self.run("pg_basebackup", "-R", "-X", "stream", "-c", "fast", "--no-sync", "-U", "postgres", "-h", primary.home, "-p", primary.port,
+                 "-D", self.data)
+        self.start()
+
+    def cut_off(self):
+        """Ends the stream: nothing more comes from the primary."""
+        self.psql("ALTER SYSTEM SET primary_conninfo = ''", database="postgres")
+        self.psql("SELECT pg_reload_conf()", database="postgres")
+
+    def promote(self):
+        self.run("pg_ctl", "-D", self.data, "-s", "-w", "promote")
 
 
 class Host:

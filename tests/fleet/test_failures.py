@@ -3,16 +3,14 @@
 alone, says why in a sentence, and shares again when the server is back."""
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
-import threading
 
 import pytest
 
 import server as servers
 from hosts import until
-from server import Host, Server, key
+from server import Deaf, Host, Server, key
 
 
 @pytest.fixture(autouse=True)
@@ -73,28 +71,6 @@ def test_a_stopped_server_holds_nobody_longer_than_fleet_ms(server, host):
         server.signal(signal.SIGCONT)
     a.do("tune", 1, 5.0)
     shares(a, server, 1)
-
-
-class Deaf:
-    """A proxy that passes on nothing: a port that takes connections, reads, and never answers."""
-
-    def __init__(self):
-        self.listener = socket.create_server(("127.0.0.1", servers.free_port()))
-        self.port = self.listener.getsockname()[1]
-        self.open = []
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            try:
-                self.open.append(self.listener.accept()[0])
-            except OSError:
-                return
-
-    def close(self):
-        self.listener.close()
-        for s in self.open:
-            s.close()
 
 
 def test_a_proxy_that_never_answers(host):
