@@ -252,8 +252,17 @@ def stops(record):
     yield "a daemon stopped in a commit: changes lost or written twice", "", of, record["lost"] + record["twice"], None, ""
 
 
+def away(of):
+    """Figures of tests/fleet/away.py: times with a fleet whose server is away, beside those without a fleet."""
+    case = (f"{of['pairs']} pairs of blocks, {of['keys']} keys tuned meanwhile and published once, load of the machine "
+            f"{of['load']:.1f}")
+    for field, workload, unit in (("p50_us", "p50 of a hit", "us"), ("p99_us", "p99 of a hit", "us"), ("start_ms", "start", "ms")):
+        yield (f"{workload}, the fleet's server away for {of['seconds'] / 60:.0f} minutes", "without a fleet", case,
+               of[field]["fleet"], of[field]["alone"], unit)
+
+
 def serving(record):
-    """Figures of serving.py, or of scrapes.py or reports.py beside it."""
+    """Figures of serving.py, or of scrapes.py, reports.py or tests/fleet/away.py."""
     for name, of in record.items():
         if name == "host":
             yield (f"metrics of {of['daemons']} daemons by gemmctl metrics", "", f"load of the machine {of['load']:.1f}",
@@ -262,6 +271,8 @@ def serving(record):
             yield (f"report over {of['keys']:,} keys", "", f"{of['bytes'] / 1e6:.1f} MB, {of['client_cpu_s']:.1f} s of "
                    f"processor time in gemmctl and {of['daemon_cpu_s']:.1f} s in gemmd, load of the machine {of['load']:.1f}",
                    of["wall_s"], None, "s")
+        elif name == "away":
+            yield from away(of)
     if "messages" not in record:
         return
     for peer, them in record["messages"]["one"].items():

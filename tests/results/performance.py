@@ -39,7 +39,8 @@ COMMANDS = {
               "build/tests/data/landscapes --teachers build/tests/data/landscapes_fresh "
               "build/tests/data/landscapes/*.jsonl | tests/results/latest.py regret h200",
     "defaults": "build/tests/model/defaults build/tests/data/landscapes_held_out | tests/results/latest.py defaults h200",
-    "serving": "tests/bench/serving/serving.py --build build --realtime --csv`; beside it `scrapes.py --cases host` and `reports.py",
+    "serving": "tests/bench/serving/serving.py --build build --realtime --csv`; beside it `scrapes.py --cases host`, `reports.py` "
+               "and `tests/fleet/away.py",
     "fairness": "tests/bench/fairness/fairness.py --build build --csv",
     "cold_ranks": "tests/bench/cold_ranks.py --csv",
     "meeting": "tests/bench/meeting.py --csv",
@@ -75,6 +76,7 @@ PLAIN = {
     "of 10,000 hits": "of 10,000 keys in the daemon's cache",
     "a hit in the client's own table": "a `get` that libgemmd answers from its own table",
     "start with 100,000 keys, until it serves": "start of gemmd with 100,000 keys, until gemmd answers",
+    "p99 of a hit, the fleet's": "99th percentile of an answer from the cache, the fleet's",
     "p99 of a hit while": "99th percentile of an answer from the cache, while",
     "ask for 200 cold keys": "ask for the same 200 untuned keys at once",
     "news of a put at another daemon": "from a `put` until another daemon of the database answers with the row",
@@ -86,7 +88,7 @@ PLAIN = {
 # Workloads that the page leaves out, by terms in their names: another line has much the same figure.
 LEFT_OUT = ("tokens, eager", "CUDA graph, eager", "taught nothing: median", "recorded keys: regret, median",
             "compile time, worst key", "1 daemon of a database", "16384 tokens, torch.compile", "16384 tokens, CUDA graph",
-            "exact: 95th percentile")
+            "exact: 95th percentile", "device time, worst key", "p50 of a hit, the fleet's", "start, the fleet's")
 
 HEAD = """# Performance
 
