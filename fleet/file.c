@@ -92,7 +92,7 @@ static void file_take_change(struct fleet *f, const char *kind)
     } else if (strcmp(kind, "stamps") == 0 || strcmp(kind, "daemon") == 0) {
         f->pairs_changed = true;
     } else if (strcmp(kind, "quarantine") == 0) {
-        f->bars_changed = true;
+        f->quarantine_changed = true;
     }
 }
 

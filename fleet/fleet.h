@@ -6,15 +6,15 @@
  *
  * A single thread does everything, one statement at a time (steps.c chooses the next):
  *
- *   file.c     the database: its lock, news of the daemons, the lease row that says "a fleet is
- *              there", the row of `fleet` for people
- *   steps.c    the order of statements; hello, and the ids of stamps and classes
- *   leases.c   keys that daemons ask for: want, renew, release
- *   publish.c  rows that were tuned here: publish; rows that failed here: complain
- *   feed.c     rows of other hosts: feed
- *   bars.c     variants in quarantine: bar, unbar, barred
- *   import.c   the check of such a row
- *   link.h     the connection
+ *   file.c       the database: its lock, news of the daemons, the lease row that says "a fleet is
+ *                there", the row of `fleet` for people
+ *   steps.c      the order of statements; hello, and the ids of stamps and classes
+ *   leases.c     keys that daemons ask for: want, renew, release
+ *   publish.c    rows that were tuned here: publish; rows that failed here: complain
+ *   feed.c       rows of other hosts: feed
+ *   quarantine.c variants in quarantine: fleet1.bar, fleet1.unbar, fleet1.barred
+ *   import.c     the check of such a row
+ *   link.h       the connection
  *
  * Nothing that must last is held in memory: leases are rows of the database, and the ids of rows
  * follow from the rows.
@@ -34,7 +34,7 @@ enum {
     FLEET_KEYS_MAX = 256, /* keys of a statement */
     FLEET_PAGE_MAX = 64,  /* rows of a publication */
     FLEET_WRONG_MAX = 64,
-    FLEET_BARS_MAX = 256,
+    FLEET_QUARANTINE_MAX = 256,
 };
 
 /* A device class with a stamp, and their numbers at the server. */
@@ -52,7 +52,7 @@ struct lease {
 };
 
 /* A variant in quarantine, of this host or of others. */
-struct bar {
+struct quarantined {
     char variant[HASH_HEX], class[192], driver[32];
     int64_t hosts; /* that say so */
     bool there;    /* scratch: the newest list has it */
@@ -116,12 +116,13 @@ struct fleet {
     struct counters counters, counters_written; /* written: to the row of `fleet` */
 
     /* times (uv_now) at which a step is due; 0: at once; UINT64_MAX: after news only */
-    uint64_t feed_at, want_at, renew_at, publish_at, complain_at, bars_at, retry_at;
-    bool bars_changed;                                      /* this host's quarantine has changed */
-    struct bar sent[FLEET_BARS_MAX], heard[FLEET_BARS_MAX]; /* to, and from the server */
-    unsigned n_sent, n_heard;
-    struct quarantine barring; /* the variant of the statement under way; scratch */
-    unsigned taken_back;       /* index in `sent` of the variant that is being taken back */
+    uint64_t feed_at, want_at, renew_at, publish_at, complain_at, quarantine_at, retry_at;
+    bool quarantine_changed;                           /* this host's quarantine has changed */
+    struct quarantined sent[FLEET_QUARANTINE_MAX];     /* to the server */
+    struct quarantined received[FLEET_QUARANTINE_MAX]; /* from the server */
+    unsigned n_sent, n_received;
+    struct quarantine quarantine; /* the variant of the statement under way; scratch */
+    unsigned taken_back;          /* index in `sent` of the variant that is being taken back */
     uint64_t beat_at;
     bool pairs_changed;
 };
@@ -164,8 +165,8 @@ void feed_read_wrong(struct fleet *f);                       /* before rows are 
 bool publish_send(struct fleet *f);
 bool publish_complain(struct fleet *f);
 bool feed_read(struct fleet *f);
-bool bars_send(struct fleet *f);
-bool bars_read(struct fleet *f);
+bool quarantine_send(struct fleet *f);
+bool quarantine_read(struct fleet *f);
 /* Appends the numbers of the running daemons' classes as an array. False: no daemon runs. */
 struct text;
 bool feed_list_classes(const struct fleet *f, struct text *out);

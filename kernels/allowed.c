@@ -17,7 +17,7 @@ static bool allowed_is_legal(const struct allowed_place *at, const struct record
 {
     struct rejection why;
     return at->target->check(at->problem, config, at->info, &why) == 0 &&
-           !(at->barred && at->barred(at->ctx, config));
+           !(at->is_quarantined && at->is_quarantined(at->ctx, config));
 }
 
 /* Sets the first allowed value with which the config is legal; false when no value is legal. */

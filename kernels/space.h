@@ -81,7 +81,7 @@ struct allowed_place { /* all borrowed */
     const struct problem *problem;
     const struct family_target *target;
     const struct device_info *info;
-    bool (*barred)(const void *ctx, const struct record *config);
+    bool (*is_quarantined)(const void *ctx, const struct record *config);
     const void *ctx;
 };
 
@@ -90,7 +90,8 @@ struct allowed_place { /* all borrowed */
 bool allowed_config(const struct request *r, const struct record *config);
 /* Changes a legal config into a legal and allowed config. Takes the first legal config of the
  * request's list; without a list, changes one parameter after the other. Skips configs for which
- * `barred` (may be NULL) is true. Returns false, and leaves `config` alone, when none is found. */
+ * `is_quarantined` (may be NULL) is true. Returns false, and leaves `config` alone, when none is
+ * found. */
 bool allowed_within(const struct request *r, const struct allowed_place *at, struct record *config);
 
 #endif

@@ -75,12 +75,13 @@ int store_fleet_unpublished(struct store *s, int64_t after, struct best *out, ui
 
 /* Another host, `origin`, has put a variant into quarantine. q->deaths 0: only that host says so,
  * which is a doubt here, and the variant may run; above 0: several hosts, or an admin. A row of
- * this host stays. unbar: the hosts take it back. */
-int store_fleet_bar(struct store *s, struct quarantine *q, const char *origin, struct error *err);
-int store_fleet_unbar(struct store *s, const struct quarantine *q, struct error *err);
+ * this host stays. unquarantine: the hosts take it back. */
+int store_fleet_add_quarantine(struct store *s, struct quarantine *q, const char *origin,
+                               struct error *err);
+int store_fleet_unquarantine(struct store *s, const struct quarantine *q, struct error *err);
 /* Reads variants that this host put into quarantine, with ids above `after`. */
-int store_fleet_barred(struct store *s, int64_t after, struct quarantine *out, uint32_t max,
-                       uint32_t *n, struct error *err);
+int store_fleet_list_quarantine(struct store *s, int64_t after, struct quarantine *out,
+                                uint32_t max, uint32_t *n, struct error *err);
 
 /* gemmd-fleet's own state, for people and for its next start. */
 struct store_fleet {

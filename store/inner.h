@@ -223,7 +223,7 @@ int write_begin(struct store *s, struct error *err);
 int write_end(struct store *s, int status, struct error *err);
 /* Adds a row of `change`, in a transaction (change.c). */
 int change_add(struct store *s, const char *kind, const char *name, struct error *err);
-/* True for the reason of a row of `quarantine` that came from the fleet (fleet_bars.c). */
+/* True for the reason of a row of `quarantine` that came from the fleet (fleet_quarantine.c). */
 #define FLEET_REASON "fleet: "
 bool fleet_is_reason(const char *reason);
 /* Runs one or two DELETE statements with ?1 `name` and ?2 this owner (`types`: db_query), in a

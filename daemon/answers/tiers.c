@@ -182,7 +182,7 @@ static int choose_standard(const struct lookup *q, struct record *config, double
     const struct allowed_place at = {.problem = q->problem,
                                      .target = q->target,
                                      .info = &q->d->device,
-                                     .barred = is_quarantined_anywhere,
+                                     .is_quarantined = is_quarantined_anywhere,
                                      .ctx = q};
     *within = status == 0 && allowed_within(q->request, &at, config);
     if (us && *within && request_is_restricted(q->request)) {

@@ -337,7 +337,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_time
     DELETE FROM quarantine q WHERE q.variant = p_variant AND q.host = p_host;
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n; END $$;
--- Variants that other hosts barred, the newest 256. `hosts` counts the hosts; an admin counts as two.
+-- Variants that other hosts put into quarantine, the newest 256. `hosts` counts the hosts; an admin counts as two.
 CREATE FUNCTION fleet1.barred(p_host int, p_classes int[])
 RETURNS TABLE (variant uuid, driver text, hosts int, name text, r jsonb)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = fleet, pg_temp AS $$ BEGIN

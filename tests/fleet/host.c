@@ -13,7 +13,7 @@
  *   refuse M REASON: the fleet's row of the key is wrong.
  *   evict M: deletes the key's rows.
  *   event KIND TEXT: writes an event.
- *   bar M REASON: puts a variant into quarantine. unbar M: takes the variant out.
+ *   quarantine M REASON: puts a variant into quarantine. unquarantine M: takes the variant out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static int host_ask(const struct host *h, const char *key, const char *rest, str
     return store_lease_shared(h->store, &w, err);
 }
 
-static int host_bar(const struct host *h, long m, const char *reason, struct error *err)
+static int host_quarantine(const struct host *h, long m, const char *reason, struct error *err)
 {
     static struct quarantine q;
     memset(&q, 0, sizeof(q));
@@ -182,9 +182,9 @@ static void host_carry_out(struct host *h, const char *command, char *words)
         r = host_refuse(h, m, rest, &err);
     } else if (strcmp(command, "event") == 0) {
         r = host_add_event(h, words, &err);
-    } else if (strcmp(command, "bar") == 0) {
-        r = host_bar(h, m, rest, &err);
-    } else if (strcmp(command, "unbar") == 0) {
+    } else if (strcmp(command, "quarantine") == 0) {
+        r = host_quarantine(h, m, rest, &err);
+    } else if (strcmp(command, "unquarantine") == 0) {
         char variant[HASH_HEX];
         snprintf(variant, sizeof(variant), "%032lx", m);
         r = store_unquarantine(h->store, variant, NULL, &err);

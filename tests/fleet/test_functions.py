@@ -192,15 +192,15 @@ def test_quotas_hold(server):
         a.want([key(i) for i in range(257)], 1)
 
 
-def test_a_variant_is_barred_by_two_hosts_or_by_an_admin(server):
+def test_a_variant_is_put_into_quarantine_by_two_hosts_or_by_an_admin(server):
     a, b, c = Host(server, "a"), Host(server, "b", "h2"), Host(server, "c", "h2")
-    barred = "SELECT variant::text, hosts FROM fleet1.barred(%s, %s)"
+    quarantine = "SELECT variant::text, hosts FROM fleet1.barred(%s, %s)"
     for who in (a, b):
         who.all("SELECT fleet1.bar(%s, %s, '580', %s, %s)", who.id, who.cls, key(7), '{"status": "hung"}')
-    assert [n for _, n in a.all(barred, a.id, [a.cls])] == [1]  # a host does not read back its own word
-    assert [n for _, n in c.all(barred, c.id, [c.cls])] == [2]
+    assert [n for _, n in a.all(quarantine, a.id, [a.cls])] == [1]  # a host does not read back its own word
+    assert [n for _, n in c.all(quarantine, c.id, [c.cls])] == [2]
     assert b.row("SELECT fleet1.unbar(%s, %s)", b.id, key(7)) == (1,)
-    assert [n for _, n in c.all(barred, c.id, [c.cls])] == [1]
+    assert [n for _, n in c.all(quarantine, c.id, [c.cls])] == [1]
 
 
 def test_prune_deletes_old_rows_that_answer_nothing_and_rows_of_forgotten_stamps(server):

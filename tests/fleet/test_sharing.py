@@ -162,22 +162,22 @@ def test_hosts_of_another_source_share_the_fleet_and_not_the_answers(pair, serve
     assert newer.best(1) is None
 
 
-def test_a_variant_that_hung_one_host_is_a_doubt_and_two_hosts_bar_it(pair, server, host):
+def test_a_variant_that_hung_one_host_is_a_doubt_until_two_hosts_say_so(pair, server, host):
     a, b = pair
     c = host("c").link(server.conninfo("h1")).wait_attached()
 
     def deaths(one):
         return one.rows("SELECT deaths FROM quarantine WHERE variant = ?", f"{7:032x}")
 
-    assert a.do("bar", 7, "no answer in 2 s") == "done"
+    assert a.do("quarantine", 7, "no answer in 2 s") == "done"
     until("c has a doubt", lambda: deaths(c) == [(0,)])
     assert c.rows("SELECT reason FROM quarantine") == [("fleet: a: no answer in 2 s",)]
     until("b has a doubt", lambda: deaths(b) == [(0,)])
-    assert b.do("bar", 7, "no answer here either") == "done"
+    assert b.do("quarantine", 7, "no answer here either") == "done"
     until("c believes two hosts", lambda: deaths(c) == [(2,)])
-    assert a.do("unbar", 7) == "done"
+    assert a.do("unquarantine", 7) == "done"
     until("c has a doubt again", lambda: deaths(c) == [(0,)])
-    b.do("unbar", 7)
+    b.do("unquarantine", 7)
     until("c knows of nothing", lambda: deaths(c) == [])
 
 

@@ -7,8 +7,8 @@
  *   offer SEQ ORIGIN DATABASE KEY FACTOR COMPILER   the row of another database, with its time
  *       multiplied by FACTOR, and the compiler of its stamp replaced ("-": as it is; "source": the
  *       source's hash is another)
- *   bar VARIANT KEY DRIVER DEATHS   a variant in quarantine at another host, of the key's class
- *   own KEY GENERATION SEQ | withdraw SEQ REASON | unpublished
+ *   quarantine VARIANT KEY DRIVER DEATHS   a variant in quarantine at another host, of the key's
+ * class own KEY GENERATION SEQ | withdraw SEQ REASON | unpublished
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -86,7 +86,8 @@ static int player_status(int64_t cursor)
     return store_fleet_status(store, &f, &err);
 }
 
-static int player_bar(const char *variant, const char *key, const char *driver, int64_t deaths)
+static int player_quarantine(const char *variant, const char *key, const char *driver,
+                             int64_t deaths)
 {
     static struct best b;
     struct quarantine q = {.deaths = deaths, .created_s = 1, .status = "crashed"};
@@ -96,7 +97,7 @@ static int player_bar(const char *variant, const char *key, const char *driver, 
     snprintf(q.driver, sizeof(q.driver), "%s", strcmp(driver, "-") == 0 ? "" : driver);
     snprintf(q.class, sizeof(q.class), "%s", b.class);
     snprintf(q.reason, sizeof(q.reason), "an illegal address");
-    return r ? r : store_fleet_bar(store, &q, "host-b", &err);
+    return r ? r : store_fleet_add_quarantine(store, &q, "host-b", &err);
 }
 
 static void player_print_refused(void)
@@ -136,7 +137,8 @@ static int player_run(char *line)
                ? player_answer(w[1], w[2], strtoll(w[3], NULL, 10), strtoll(w[4], NULL, 10))
            : strcmp(w[0], "offer") == 0
                ? player_offer(first, w[2], w[3], w[4], strtod(w[5], NULL), w[6])
-           : strcmp(w[0], "bar") == 0    ? player_bar(w[1], w[2], w[3], strtoll(w[4], NULL, 10))
+           : strcmp(w[0], "quarantine") == 0
+               ? player_quarantine(w[1], w[2], w[3], strtoll(w[4], NULL, 10))
            : strcmp(w[0], "status") == 0 ? player_status(first)
            : strcmp(w[0], "own") == 0    ? store_fleet_own(store, w[1], strtoll(w[2], NULL, 10),
                                                            strtoll(w[3], NULL, 10), &err)

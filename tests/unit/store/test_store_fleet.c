@@ -425,26 +425,26 @@ static void quarantine_of_other_hosts_is_a_doubt_until_it_is_a_fact(void **state
     for (int deaths = 0; deaths < 3; deaths += 2) {
         fixture_quarantine(&q, 1);
         q.deaths = deaths;
-        assert_ok(store_fleet_bar(s, &q, "host-b", &err));
+        assert_ok(store_fleet_add_quarantine(s, &q, "host-b", &err));
         assert_ok(store_avoid(s, q.class, q.driver, &avoid, &n, &err));
         assert_int_equal(n, deaths > 0);
         free(avoid);
     }
-    assert_ok(store_fleet_barred(s, 0, own, ROWS, &n, &err));
+    assert_ok(store_fleet_list_quarantine(s, 0, own, ROWS, &n, &err));
     assert_int_equal(n, 0); /* not this host's word */
-    assert_ok(store_fleet_unbar(s, &q, &err));
+    assert_ok(store_fleet_unquarantine(s, &q, &err));
     assert_int_equal(fixture_count(s, "SELECT count(*) FROM quarantine"), 0);
     /* a death here is a fact, with this host's reason, and the fleet takes no row of it back */
     fixture_quarantine(&q, 1);
     q.deaths = 0;
     q.created_s += 1000; /* the other host's clock is ahead */
-    assert_ok(store_fleet_bar(s, &q, "host-b", &err));
+    assert_ok(store_fleet_add_quarantine(s, &q, "host-b", &err));
     fixture_quarantine(&q, 1);
     q.deaths = 1;
     assert_ok(store_add_quarantine(s, &q, &err));
-    assert_ok(store_fleet_bar(s, &q, "host-b", &err));
-    assert_ok(store_fleet_unbar(s, &q, &err));
-    assert_ok(store_fleet_barred(s, 0, own, ROWS, &n, &err));
+    assert_ok(store_fleet_add_quarantine(s, &q, "host-b", &err));
+    assert_ok(store_fleet_unquarantine(s, &q, &err));
+    assert_ok(store_fleet_list_quarantine(s, 0, own, ROWS, &n, &err));
     assert_int_equal(n, 1);
     assert_int_equal(own[0].deaths, 1);
     store_close(s);

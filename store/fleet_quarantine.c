@@ -12,7 +12,7 @@ bool fleet_is_reason(const char *reason)
     return strncmp(reason, FLEET_REASON, strlen(FLEET_REASON)) == 0;
 }
 
-static int fleet_bar_variant(struct store *s, struct quarantine *q, struct error *err)
+static int fleet_quarantine_variant(struct store *s, struct quarantine *q, struct error *err)
 {
     struct quarantine known;
     int r = rows_first(s, TABLE_QUARANTINE, &known, err, NULL,
@@ -30,16 +30,17 @@ static int fleet_bar_variant(struct store *s, struct quarantine *q, struct error
     return r ? r : change_add(s, "quarantine", q->variant, err);
 }
 
-int store_fleet_bar(struct store *s, struct quarantine *q, const char *origin, struct error *err)
+int store_fleet_add_quarantine(struct store *s, struct quarantine *q, const char *origin,
+                               struct error *err)
 {
     char reason[sizeof(q->reason)];
     memcpy(reason, q->reason, sizeof(reason));
     snprintf(q->reason, sizeof(q->reason), FLEET_REASON "%.64s: %.240s", origin, reason);
     int r = write_begin(s, err);
-    return r ? r : write_end(s, fleet_bar_variant(s, q, err), err);
+    return r ? r : write_end(s, fleet_quarantine_variant(s, q, err), err);
 }
 
-int store_fleet_unbar(struct store *s, const struct quarantine *q, struct error *err)
+int store_fleet_unquarantine(struct store *s, const struct quarantine *q, struct error *err)
 {
     int64_t n = 0;
     int r = write_begin(s, err);
@@ -54,8 +55,8 @@ int store_fleet_unbar(struct store *s, const struct quarantine *q, struct error 
     return write_end(s, r, err);
 }
 
-int store_fleet_barred(struct store *s, int64_t after, struct quarantine *out, uint32_t max,
-                       uint32_t *n, struct error *err)
+int store_fleet_list_quarantine(struct store *s, int64_t after, struct quarantine *out,
+                                uint32_t max, uint32_t *n, struct error *err)
 {
     ROWS_AUTO rows = {0};
     *n = 0;

@@ -16,22 +16,24 @@
 
 enum { BELIEVED_HOSTS = 2 };
 
-static struct bar *bars_find(struct bar *bars, unsigned n, const struct quarantine *q)
+static struct quarantined *quarantine_find(struct quarantined *list, unsigned n,
+                                           const struct quarantine *q)
 {
     for (unsigned i = 0; i < n; i++) {
-        if (strcmp(bars[i].variant, q->variant) == 0 && strcmp(bars[i].class, q->class) == 0 &&
-            strcmp(bars[i].driver, q->driver) == 0) {
-            return &bars[i];
+        if (strcmp(list[i].variant, q->variant) == 0 && strcmp(list[i].class, q->class) == 0 &&
+            strcmp(list[i].driver, q->driver) == 0) {
+            return &list[i];
         }
     }
     return NULL;
 }
 
-static void bars_add(struct bar *bars, unsigned *n, const struct quarantine *q, int64_t hosts)
+static void quarantine_add(struct quarantined *list, unsigned *n, const struct quarantine *q,
+                           int64_t hosts)
 {
-    struct bar *b = bars_find(bars, *n, q);
-    if (!b && *n < FLEET_BARS_MAX) {
-        b = &bars[(*n)++];
+    struct quarantined *b = quarantine_find(list, *n, q);
+    if (!b && *n < FLEET_QUARANTINE_MAX) {
+        b = &list[(*n)++];
         snprintf(b->variant, sizeof(b->variant), "%s", q->variant);
         snprintf(b->class, sizeof(b->class), "%s", q->class);
         snprintf(b->driver, sizeof(b->driver), "%s", q->driver);
@@ -44,21 +46,21 @@ static void bars_add(struct bar *bars, unsigned *n, const struct quarantine *q, 
 
 /* ---- to the server --------------------------------------------------------------------------- */
 
-static void bars_on_sent(void *ctx, const PGresult *r)
+static void quarantine_on_sent(void *ctx, const PGresult *r)
 {
     struct fleet *f = ctx;
     if (r) {
-        bars_add(f->sent, &f->n_sent, &f->barring, 1);
+        quarantine_add(f->sent, &f->n_sent, &f->quarantine, 1);
         steps_go_on(f);
     } else {
         steps_retry(f);
     }
 }
 
-static bool bars_send_one(struct fleet *f, const struct pair *p)
+static bool quarantine_send_one(struct fleet *f, const struct pair *p)
 {
     char host[24], class[24], *json = NULL;
-    struct quarantine row = f->barring;
+    struct quarantine row = f->quarantine;
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     row.id = 0;
     row.key[0] = row.module[0] = '\0'; /* of this host */
@@ -68,12 +70,12 @@ static bool bars_send_one(struct fleet *f, const struct pair *p)
     }
     const char *const values[] = {text_of_number(host, f->host), text_of_number(class, p->class_id),
                                   row.driver, row.variant, json};
-    link_query(&f->link, "SELECT fleet1.bar($1, $2, $3, $4, $5)", 5, values, bars_on_sent);
+    link_query(&f->link, "SELECT fleet1.bar($1, $2, $3, $4, $5)", 5, values, quarantine_on_sent);
     free(json);
     return true;
 }
 
-static void bars_on_taken_back(void *ctx, const PGresult *r)
+static void quarantine_on_taken_back(void *ctx, const PGresult *r)
 {
     struct fleet *f = ctx;
     if (r) {
@@ -85,21 +87,22 @@ static void bars_on_taken_back(void *ctx, const PGresult *r)
 }
 
 /* Takes back the first variant that is no longer in quarantine here. */
-static bool bars_take_back(struct fleet *f)
+static bool quarantine_take_back(struct fleet *f)
 {
     char host[24];
     for (unsigned i = 0; i < f->n_sent; i++) {
         if (!f->sent[i].there) {
             const char *const values[] = {text_of_number(host, f->host), f->sent[i].variant};
             f->taken_back = i;
-            link_query(&f->link, "SELECT fleet1.unbar($1, $2)", 2, values, bars_on_taken_back);
+            link_query(&f->link, "SELECT fleet1.unbar($1, $2)", 2, values,
+                       quarantine_on_taken_back);
             return true;
         }
     }
     return false;
 }
 
-bool bars_send(struct fleet *f)
+bool quarantine_send(struct fleet *f)
 {
     struct error err = ERROR_NULL;
     int64_t after = 0;
@@ -107,43 +110,44 @@ bool bars_send(struct fleet *f)
     for (unsigned i = 0; i < f->n_sent; i++) {
         f->sent[i].there = false;
     }
-    for (unsigned looked = 0; n && looked < FLEET_BARS_MAX; looked++) {
-        if (store_fleet_barred(f->store, after, &f->barring, 1, &n, &err)) {
+    for (unsigned looked = 0; n && looked < FLEET_QUARANTINE_MAX; looked++) {
+        if (store_fleet_list_quarantine(f->store, after, &f->quarantine, 1, &n, &err)) {
             file_fail(f, "cannot read the quarantine", &err);
             return false;
         }
         const struct pair *p = NULL;
         for (unsigned i = 0; n && i < f->n_pairs && !p; i++) {
-            p = strcmp(f->pairs[i].class, f->barring.class) == 0 ? &f->pairs[i] : NULL;
+            p = strcmp(f->pairs[i].class, f->quarantine.class) == 0 ? &f->pairs[i] : NULL;
         }
-        struct bar *known = n ? bars_find(f->sent, f->n_sent, &f->barring) : NULL;
+        struct quarantined *known = n ? quarantine_find(f->sent, f->n_sent, &f->quarantine) : NULL;
         if (known) {
             known->there = true;
-        } else if (p && p->class_id && f->n_sent < FLEET_BARS_MAX) {
-            return bars_send_one(f, p);
+        } else if (p && p->class_id && f->n_sent < FLEET_QUARANTINE_MAX) {
+            return quarantine_send_one(f, p);
         }
-        after = f->barring.id;
+        after = f->quarantine.id;
     }
-    if (bars_take_back(f)) {
+    if (quarantine_take_back(f)) {
         return true;
     }
-    f->bars_changed = false;
+    f->quarantine_changed = false;
     return false;
 }
 
 /* ---- from the server ------------------------------------------------------------------------- */
 
-enum { BARS_VARIANT, BARS_DRIVER, BARS_HOSTS, BARS_NAME, BARS_ROW };
+enum { QUARANTINE_VARIANT, QUARANTINE_DRIVER, QUARANTINE_HOSTS, QUARANTINE_NAME, QUARANTINE_ROW };
 
 /* Reads a row of another host. False: it is not of its form, or of a class without a daemon here.
  */
-static bool bars_read_row(const struct fleet *f, const PGresult *r, int i, struct quarantine *q)
+static bool quarantine_read_row(const struct fleet *f, const PGresult *r, int i,
+                                struct quarantine *q)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    const int64_t hosts = link_int(r, i, BARS_HOSTS);
+    const int64_t hosts = link_int(r, i, QUARANTINE_HOSTS);
     char variant[HASH_HEX];
-    if (!import_read_uuid(link_text(r, i, BARS_VARIANT), variant) ||
-        import_decode(&quarantine_schema, link_text(r, i, BARS_ROW), q, NULL)) {
+    if (!import_read_uuid(link_text(r, i, QUARANTINE_VARIANT), variant) ||
+        import_decode(&quarantine_schema, link_text(r, i, QUARANTINE_ROW), q, NULL)) {
         return false;
     }
     bool ours = false;
@@ -152,7 +156,7 @@ static bool bars_read_row(const struct fleet *f, const PGresult *r, int i, struc
     }
     const bool fault = strcmp(q->status, "crashed") == 0 || strcmp(q->status, "hung") == 0 ||
                        strcmp(q->status, "device_lost") == 0;
-    snprintf(q->driver, sizeof(q->driver), "%s", link_text(r, i, BARS_DRIVER));
+    snprintf(q->driver, sizeof(q->driver), "%s", link_text(r, i, QUARANTINE_DRIVER));
     snprintf(q->variant, sizeof(q->variant), "%s", variant);
     q->key[0] = q->module[0] = '\0';
     q->deaths = hosts >= BELIEVED_HOSTS ? hosts : 0;
@@ -160,44 +164,44 @@ static bool bars_read_row(const struct fleet *f, const PGresult *r, int i, struc
     return ours && fault;
 }
 
-static int bars_take_row(struct fleet *f, const PGresult *r, int i, struct error *err)
+static int quarantine_take_row(struct fleet *f, const PGresult *r, int i, struct error *err)
 {
-    struct quarantine *q = &f->barring;
+    struct quarantine *q = &f->quarantine;
     char name[64];
-    if (!bars_read_row(f, r, i, q)) {
+    if (!quarantine_read_row(f, r, i, q)) {
         return 0;
     }
-    const int64_t hosts = link_int(r, i, BARS_HOSTS);
-    struct bar *known = bars_find(f->heard, f->n_heard, q);
+    const int64_t hosts = link_int(r, i, QUARANTINE_HOSTS);
+    struct quarantined *known = quarantine_find(f->received, f->n_received, q);
     const bool same = known && known->hosts == hosts;
-    if (!known && f->n_heard == FLEET_BARS_MAX) {
+    if (!known && f->n_received == FLEET_QUARANTINE_MAX) {
         return 0;
     }
-    bars_add(f->heard, &f->n_heard, q, hosts);
-    snprintf(name, sizeof(name), "%.63s", link_text(r, i, BARS_NAME));
+    quarantine_add(f->received, &f->n_received, q, hosts);
+    snprintf(name, sizeof(name), "%.63s", link_text(r, i, QUARANTINE_NAME));
     import_clean_text(name);
-    return same ? 0 : store_fleet_bar(f->store, q, name, err);
+    return same ? 0 : store_fleet_add_quarantine(f->store, q, name, err);
 }
 
-/* Frees variants that no other host bars any more. */
-static int bars_free_rest(struct fleet *f, struct error *err)
+/* Frees variants that no other host has in quarantine any more. */
+static int quarantine_free_rest(struct fleet *f, struct error *err)
 {
     int status = 0;
-    for (unsigned i = f->n_heard; status == 0 && i-- > 0;) {
-        const struct bar *b = &f->heard[i];
+    for (unsigned i = f->n_received; status == 0 && i-- > 0;) {
+        const struct quarantined *b = &f->received[i];
         if (!b->there) {
-            struct quarantine *q = &f->barring;
+            struct quarantine *q = &f->quarantine;
             snprintf(q->variant, sizeof(q->variant), "%s", b->variant);
             snprintf(q->class, sizeof(q->class), "%s", b->class);
             snprintf(q->driver, sizeof(q->driver), "%s", b->driver);
-            status = store_fleet_unbar(f->store, q, err);
-            f->heard[i] = f->heard[--f->n_heard];
+            status = store_fleet_unquarantine(f->store, q, err);
+            f->received[i] = f->received[--f->n_received];
         }
     }
     return status;
 }
 
-static void bars_on_read(void *ctx, const PGresult *r)
+static void quarantine_on_read(void *ctx, const PGresult *r)
 {
     struct fleet *f = ctx;
     struct error err = ERROR_NULL;
@@ -206,30 +210,30 @@ static void bars_on_read(void *ctx, const PGresult *r)
         steps_retry(f);
         return;
     }
-    for (unsigned i = 0; i < f->n_heard; i++) {
-        f->heard[i].there = false;
+    for (unsigned i = 0; i < f->n_received; i++) {
+        f->received[i].there = false;
     }
     for (int i = 0; status == 0 && i < PQntuples(r); i++) {
-        status = bars_take_row(f, r, i, &err);
+        status = quarantine_take_row(f, r, i, &err);
     }
-    status = status ? status : bars_free_rest(f, &err);
+    status = status ? status : quarantine_free_rest(f, &err);
     if (status) {
         file_fail(f, "cannot write the fleet's quarantine", &err);
     }
-    f->bars_at = uv_now(&f->loop) + (uint64_t)f->options.idle_ms;
+    f->quarantine_at = uv_now(&f->loop) + (uint64_t)f->options.idle_ms;
     steps_go_on(f);
 }
 
-bool bars_read(struct fleet *f)
+bool quarantine_read(struct fleet *f)
 {
     char host[24];
     TEXT_AUTO classes = {.data = NULL};
     if (!feed_list_classes(f, &classes)) {
-        f->bars_at = uv_now(&f->loop) + (uint64_t)f->options.idle_ms;
+        f->quarantine_at = uv_now(&f->loop) + (uint64_t)f->options.idle_ms;
         return false;
     }
     const char *const values[] = {text_of_number(host, f->host), classes.data};
     link_query(&f->link, "SELECT variant, driver, hosts, name, r FROM fleet1.barred($1, $2)", 2,
-               values, bars_on_read);
+               values, quarantine_on_read);
     return true;
 }
