@@ -8,7 +8,7 @@
  *
  * Rows of the states asked, elsewhere and granted belong to gemmd-fleet. So they end at once when
  * gemmd-fleet has ended, and at `until_ms` when it hangs. Then a daemon takes the key without an
- * answer, and no daemon asks again before gemmd-fleet's next sign of life.
+ * answer.
  */
 #include <stdio.h>
 #include <string.h>
@@ -60,17 +60,6 @@ static int lease_find_fleet(struct store *s, int64_t now, struct error *err)
     return r == DB_ROW ? STORE_THERE : r;
 }
 
-/* Ends gemmd-fleet's sign of life when gemmd-fleet has left the question for this key unanswered.
- * So the next keys do not wait, each for its own question, before the next sign of life. */
-static int lease_end_fleet(struct store *s, const char *key, int64_t now, struct error *err)
-{
-    return db_run(&s->db, NULL, err,
-                  "UPDATE lease SET until_ms = ?1 WHERE key = '" STORE_FLEET_KEY
-                  "' AND until_ms > ?1 AND owner ="
-                  " (SELECT owner FROM lease WHERE key = ?2 AND state = 'asked')",
-                  "it", now, key);
-}
-
 /* Decides about the row of the key as it is now: 0 or STORE_ALONE (this owner may hold the key),
  * STORE_HELD, STORE_ASKED (the fleet must be asked first), or a fault. */
 static int lease_judge(struct store *s, const struct store_share *w, int64_t now, struct error *err)
@@ -103,10 +92,8 @@ static int lease_judge(struct store *s, const struct store_share *w, int64_t now
 static int lease_take(struct store *s, const struct store_share *w, int64_t now, struct error *err)
 {
     const int judged = lease_judge(s, w, now, err);
-    int r = judged == STORE_ASKED   ? lease_put_asked(s, w, now, err)
-            : judged == STORE_ALONE ? lease_end_fleet(s, w->key, now, err)
-                                    : 0;
-    if (r == 0 && (judged == 0 || judged == STORE_ALONE) && !w->only_ask) {
+    int r = judged == STORE_ASKED ? lease_put_asked(s, w, now, err) : 0;
+    if ((judged == 0 || judged == STORE_ALONE) && !w->only_ask) {
         r = lease_put_held(s, w, now, err);
     }
     return r ? r : judged;

@@ -149,8 +149,6 @@ static void a_fleet_that_hangs_is_asked_no_second_time(void **state)
     execute(a, "UPDATE lease SET until_ms = 1 WHERE key = 'k'");
     assert_int_equal(ask(a, "m", false), 0); /* nobody answers, so nobody is asked */
     assert_int_equal(ask(a, "k", false), STORE_ALONE);
-    assert_int_equal(ask(a, "o", false), 0); /* also when no question is left */
-    assert_ok(store_fleet_join(fleet, LONG_MS, &err));
     assert_int_equal(ask(a, "n", false), STORE_ASKED);
     execute(a, "UPDATE lease SET until_ms = 1 WHERE key IN ('l', 'n')");
     assert_int_equal(ask(a, "l", false), STORE_ALONE);
