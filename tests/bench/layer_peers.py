@@ -311,9 +311,10 @@ def measure_all(options, service, record):
 
 def say_again(options):
     records = [json.loads(path.read_text()) for path in options.results]
-    record = {"rows": [row for r in records for row in r["rows"]], "left_out": [n for r in records for n in r["left_out"]]}
+    record = {"rows": [row for r in records for row in r["rows"]], "left_out": [n for r in records for n in r["left_out"]],
+              "machine": records[0].get("machine", {})}
     conclude(record)
-    ours.latest.keep(options, "layer_peers", record, records[0]["machine"].get("name", ""))
+    ours.latest.keep(options, "layer_peers", record, record["machine"].get("name", ""))
     return exit_status(record)
 
 
