@@ -69,6 +69,8 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p)
     uint64_t now = turns_now(&d->turns);
     if (s->running || s->n_queued || s->n_leased_out || s->off.code || x->busy_ms == 0) {
         x->busy_ms = now;
+    } else if (s->since_ms > x->busy_ms) {
+        x->busy_ms = s->since_ms; /* a job ran since the last look, and has ended */
     }
     bool wanted = d->config->remeasure_s > 0 && !d->config->offline && (d->doubtful || x->at > 0);
     if (!wanted || !p->loader.done || now - x->busy_ms < rest_ms(p)) {

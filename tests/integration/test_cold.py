@@ -339,7 +339,7 @@ def test_a_key_is_not_measured_again_while_another_process_has_a_context_on_the_
     for times in (1, 2, 3):
         d.tune(M=64, N=64, K=64)  # after this tuning the idle time begins again
         before, known = traces(d), d.text().count("is put off: ")
-        eventually(lambda: d.text().count("is put off: ") > known, 300)  # more than one, on a slow machine; the idle time doubles
+        eventually(lambda: d.text().count("is put off: ") > known, 300)  # the idle time doubles each time
         assert traces(d) == before
         jobs = d.status()["jobs"]
         assert (jobs["done"], jobs["failed"], jobs["cancelled"]) == (1 + times, 0, 0)
