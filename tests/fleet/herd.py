@@ -4,7 +4,8 @@
 
 Simulated hosts are threads that call the server's functions as gemmd-fleet does; a tuning is a pause. Real hosts are a
 database with daemons on replay devices and a gemmd-fleet. Checks that each key was tuned once, but for searches
-that began alone after --fleet-ms, and that every host knows every key. Prints the time over the slowest tuning, the server's CPU time, and the numbers of calls.
+that began alone after --fleet-ms, and that every host knows every key. Prints the time over the slowest tuning, how
+busy the processors were and for whom, and the numbers of calls.
 """
 import argparse
 import collections
@@ -28,6 +29,13 @@ sys.path.insert(0, str(ROOT / "tests" / "integration"))
 def problems(n):
     return [{"op": "grouped_gemm", "mode": "forward", "M": 256, "N": 64 * (1 + i % 20), "K": 64 * (1 + i // 20), "experts": 4, "topk": 2}
             for i in range(n)]
+
+
+def processor_ticks():
+    """The ticks of all processors since the machine's start: (busy or taken by other machines, all)."""
+    user, nice, system, idle, iowait, *rest = map(int, pathlib.Path("/proc/stat").read_text().split()[1:9])
+    total = user + nice + system + idle + iowait + sum(rest)
+    return total - idle - iowait, total
 
 
 class RealHost:
@@ -184,7 +192,7 @@ class Herd:
             s.start()
         while sum(hasattr(s, "host") or s.fault is not None for s in sims) < len(sims):
             time.sleep(0.05)
-        cpu = self.server.cpu_seconds()
+        cpu, own, ticks = self.server.cpu_seconds(), time.process_time(), processor_ticks()
         begin = time.monotonic()
         for r in self.reals:
             r.begin(self.wanted)
@@ -193,9 +201,12 @@ class Herd:
             s.join(600)
         exact = [r.finish() for r in self.reals]
         took = time.monotonic() - begin
-        return self.report(sims, exact, took, max((s.done_at or 0) - begin for s in sims) if sims else 0, cpu)
+        busy, every = (b - a for a, b in zip(ticks, processor_ticks()))
+        spent = (f"processors {busy / every:.0%} busy; processor time of the server {self.server.cpu_seconds() - cpu:.1f} s, "
+                 f"of this program {time.process_time() - own:.1f} s, of all {busy / os.sysconf('SC_CLK_TCK'):.1f} s")
+        return self.report(sims, exact, took, max((s.done_at or 0) - begin for s in sims) if sims else 0, spent)
 
-    def report(self, sims, exact, took, simulated, cpu):
+    def report(self, sims, exact, took, simulated, spent):
         faults = [str(s.fault) for s in sims if s.fault]
         tuned = collections.Counter(k for s in sims for k in s.tuned)
         for r in self.reals:
@@ -208,8 +219,7 @@ class Herd:
         print(f"{self.args.hosts} simulated hosts x {self.args.devices} devices, {self.args.real} real x {self.args.real_devices}: all"
               f" know all after {took:.1f} s (simulated: {simulated:.1f} s; slowest tuning {slowest:.1f} s), {len(tuned)} keys tuned,"
               f" {len(twice)} of them not once; by real hosts {sum(len(r.tuned()) for r in self.reals)},"
-              f" {alone} of these alone after --fleet-ms; server CPU"
-              f" {self.server.cpu_seconds() - cpu:.1f} s; calls {dict(calls)}")
+              f" {alone} of these alone after --fleet-ms; {spent}; calls {dict(calls)}")
         for text in faults[:5]:
             print("FAULT", text)
         return not faults and len(twice) <= alone and len(tuned) == len(self.rows) and whole
