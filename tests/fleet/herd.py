@@ -66,15 +66,18 @@ class RealHost:
 
     def finish(self):
         """Waits for the answers; returns the number of answers that are exact."""
-        exact = 0
-        for c, requests in self.calls:
-            exact += sum(c.wait(r)["tier"] == "exact" for r in requests)
-        return exact
+        answers = [c.wait(r) for c, requests in self.calls for r in requests]
+        self.keys = [a["key"] for a in answers[:len(self.calls[0][1])]]
+        return sum(a["tier"] == "exact" for a in answers)
 
     def alone(self):
         """Searches that began without the fleet's answer, since --fleet-ms were over."""
         lines = "".join(m.call("metrics")["text"] for m in self.members).splitlines()
         return sum(int(float(line.split()[-1])) for line in lines if line.startswith("gemmd_fleet_alone_total"))
+
+    def doubted(self):
+        """Keys whose tuning has low confidence, for noise is played, too. Such a tuning is not published."""
+        return {k for k, in self.members[0].sql("SELECT key FROM best WHERE doubt LIKE 'confidence low%'")}
 
     def tuned(self):
         """The keys that this host tuned itself."""
@@ -169,7 +172,9 @@ class Herd:
         teacher.link(self.server.conninfo())
         teacher.begin(self.wanted)
         teacher.finish()
-        while int(self.server.psql("SELECT count(*) FROM fleet.best")) < len(teacher.tuned()):
+        doubted = teacher.doubted()
+        self.wanted = [p for p, key in zip(self.wanted, teacher.keys) if key not in doubted]
+        while int(self.server.psql("SELECT count(*) FROM fleet.best")) < len(self.wanted):
             time.sleep(0.1)
         self.rows = {k: json.loads(r) for k, r in (line.split("|", 1) for line in self.server.psql(
             "SELECT replace(key::text, '-', ''), \"row\" FROM fleet.best").splitlines())}
@@ -214,7 +219,7 @@ class Herd:
         calls = sum((s.calls for s in sims), collections.Counter())
         twice = {k: n for k, n in tuned.items() if n != 1}
         alone = sum(r.alone() for r in self.reals)
-        whole = all(e == self.args.keys * self.args.real_devices for e in exact)
+        whole = all(e == len(self.wanted) * self.args.real_devices for e in exact)
         slowest = self.args.tune_s * 1.3
         print(f"{self.args.hosts} simulated hosts x {self.args.devices} devices, {self.args.real} real x {self.args.real_devices}: all"
               f" know all after {took:.1f} s (simulated: {simulated:.1f} s; slowest tuning {slowest:.1f} s), {len(tuned)} keys tuned,"
