@@ -4,8 +4,8 @@
 
 Simulated hosts are threads that call the server's functions as gemmd-fleet does; a tuning is a pause. Real hosts are a
 database with daemons on replay devices and a gemmd-fleet. Checks that each key was tuned once, but for searches
-that began alone after --fleet-ms, and that every host knows every key. Prints the time over the slowest tuning, how
-busy the processors were and for whom, and the numbers of calls.
+that began alone after --fleet-ms, and that every host knows every key. Prints the time over the slowest tuning, the
+processors' load and its parts, and the numbers of calls.
 """
 import argparse
 import collections
@@ -76,7 +76,7 @@ class RealHost:
         return sum(int(float(line.split()[-1])) for line in lines if line.startswith("gemmd_fleet_alone_total"))
 
     def doubted(self):
-        """Keys whose tuning has low confidence, for noise is played, too. Such a tuning is not published."""
+        """Keys whose tuning has low confidence, from noise in a recording. gemmd-fleet does not publish it."""
         return {k for k, in self.members[0].sql("SELECT key FROM best WHERE doubt LIKE 'confidence low%'")}
 
     def tuned(self):
