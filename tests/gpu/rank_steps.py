@@ -3,7 +3,7 @@
 """Whole training steps at several ranks: transformers' Qwen3-MoE under torchrun, a gemmd for each GPU, one database.
 
     rank_steps.py --build build [--ranks 2] [--wrap ddp,fsdp2] [--wait tuned|now|cached|boundary] [--tokens 4096]
-                  [--layers 4] [--boundary-ms 50] [--json FILE] [--csv]
+                  [--layers 4] [--boundary-ms 50] [--gpus N] [--losses 8] [--json FILE] [--csv]
 
 64 experts, random weights, AdamW. For each wrapper four starts of the same job under torchrun:
 
@@ -16,8 +16,10 @@ A start's first step is the slowest rank's, from a barrier until its device is i
 are compared, steps until all ranks run measured kernels (--wait now and boundary), and the steps that are timed.
 With --wait boundary gemmd.torch.boundary(ms) follows each step of the optimizer.
 
---device cpu rehearses with gloo and small sizes. Then no time is checked. Exit status: 0 all right, 1 a broken promise,
-77 too few GPUs or no transformers. `--worker` is a rank.
+--gpus N: the ranks share N GPUs, fewer than there are ranks, through gloo: keys, kernels and losses are checked, no
+time. gloo carries the gradients through the host, so take --layers 1 --losses 2. --device cpu rehearses with gloo and
+small sizes, and checks no time either. Exit status: 0 all right, 1 a broken promise, 77 too few GPUs or no
+transformers. `--worker` is a rank.
 """
 import argparse
 import contextlib
@@ -47,7 +49,7 @@ KNOWN_MORE_S = 1.5        # limit over PyTorch's own first step when all keys ar
 BOUNDARY_MORE_S = 1.0     # limit over PyTorch's own first step with wait="boundary", cold
 LOSS_OFF = 0.02           # limit between the losses of two ways, of about 10
 EXPERTS = 64
-LOSSES, WARM, TIMED = 8, 3, 12  # steps
+WARM, TIMED = 3, 12  # steps
 SETTLE_S, START_S, DEADLINE_MS = 90, 400, 120000
 OWN = ("own", "again")
 
@@ -65,6 +67,8 @@ def parse():
     p.add_argument("--length", type=int, default=1024, help="of a sequence")
     p.add_argument("--layers", type=int, default=4)
     p.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    p.add_argument("--gpus", type=int, help="that the ranks share (default: one for each rank)")
+    p.add_argument("--losses", type=int, default=8, help="steps whose losses are compared")
     p.add_argument("--json", type=pathlib.Path)
     latest.add_option(p)
     p.add_argument("--worker", choices=("own", "gemmd"))
@@ -73,7 +77,17 @@ def parse():
     o = p.parse_args()
     if o.device == "cpu":
         o.tokens, o.length = 128, 32
+    o.gpus = min(o.gpus or o.ranks, o.ranks)
     return o
+
+
+def device_of(o, rank):
+    return "cpu" if o.device == "cpu" else f"cuda:{rank % o.gpus}"
+
+
+def has_own_gpus(o):
+    """Whether each rank has a GPU for itself, as NCCL wants it. Else nothing says how long a job takes."""
+    return o.device != "cpu" and o.gpus == o.ranks
 
 
 # ---- a rank ----------------------------------------------------------------------------------------
@@ -105,7 +119,7 @@ class Rank:
     """A rank's model, optimizer and batch."""
 
     def __init__(self, torch, o, rank):
-        self.torch, self.o, self.device = torch, o, "cpu" if o.device == "cpu" else f"cuda:{rank}"
+        self.torch, self.o, self.device = torch, o, device_of(o, rank)
         self.gt = use_gemmd(o, rank) if o.worker == "gemmd" else None
         model = make_model(torch, o, self.device, "gemmd" if self.gt else "grouped_mm")
         torch.manual_seed(1 + rank)
@@ -156,7 +170,7 @@ class Rank:
 def use_gemmd(o, rank):
     import gemmd.torch as gt
     import gemmd.transformers  # noqa: F401 -- registers "gemmd"
-    gt.configure(socket=o.sockets.split(",")[rank], wait=o.wait, deadline_ms=DEADLINE_MS,
+    gt.configure(socket=o.sockets.split(",")[rank % o.gpus], wait=o.wait, deadline_ms=DEADLINE_MS,
                  retry_s=1.0 if o.wait in ("now", "boundary") else None, budget=2 if o.device == "cpu" else 0)
     return gt
 
@@ -168,11 +182,12 @@ def is_measured(gt):
 def run_rank(torch, o, rank):
     job = Rank(torch, o, rank)
     first_s, losses = job.run(1)
-    losses += job.run(LOSSES - 1)[1]
+    losses += job.run(o.losses - 1)[1]
     settled = job.settle() if job.gt and o.wait in ("now", "boundary") else 0
-    job.run(WARM)
-    seconds, _ = job.run(TIMED)
-    return {"first_s": first_s, "step_ms": seconds / TIMED * 1e3, "losses": losses, "settle_steps": settled,
+    timed = TIMED if has_own_gpus(o) else 1
+    job.run(WARM if timed > 1 else 0)
+    seconds, _ = job.run(timed)
+    return {"first_s": first_s, "step_ms": seconds / timed * 1e3, "losses": losses, "settle_steps": settled,
             "plans": job.gt.status().to_dicts() if job.gt else []}
 
 
@@ -180,8 +195,8 @@ def worker(o):
     import torch
     rank = int(os.environ["LOCAL_RANK"])
     if o.device != "cpu":
-        torch.cuda.set_device(rank)
-    torch.distributed.init_process_group("gloo" if o.device == "cpu" else "nccl")
+        torch.cuda.set_device(device_of(o, rank))
+    torch.distributed.init_process_group("nccl" if has_own_gpus(o) else "gloo")
     said, everyones = run_rank(torch, o, rank), [None] * o.ranks
     gc.collect()  # a wrapper that lives longer than its process group may abort the process
     torch.distributed.all_gather_object(everyones, said)
@@ -194,7 +209,7 @@ def worker(o):
 # ---- a host ----------------------------------------------------------------------------------------
 
 class Host:
-    """A gemmd for each rank's device, all over one database."""
+    """A gemmd for each GPU, or for each rank on the CPU, all over one database."""
 
     def __init__(self, o):
         self.o, self.services = o, []
@@ -209,9 +224,8 @@ class Host:
                  "--remeasure-s", 0]  # else an idle gemmd tunes keys of low confidence again
         (self.folder / "cache" / "gemmd").mkdir(mode=0o700, parents=True)
         try:
-            for rank in range(self.o.ranks):
-                device = "cpu" if self.o.device == "cpu" else f"cuda:{rank}"
-                self.services.append(Service(library, self.program, device, options=where).start())
+            for rank in range(self.o.gpus):
+                self.services.append(Service(library, self.program, device_of(self.o, rank), options=where).start())
         except BaseException:
             self.close()
             raise
@@ -242,7 +256,7 @@ class Host:
                    "--master-addr", "127.0.0.1", "--master-port", free_port(), __file__, "--worker",
                    "own" if way in OWN else "gemmd", "--out", out, "--wrap", wrap, "--device", o.device,
                    "--ranks", o.ranks, "--wait", o.wait, "--tokens", o.tokens, "--length", o.length,
-                   "--layers", o.layers, "--boundary-ms", o.boundary_ms,
+                   "--layers", o.layers, "--boundary-ms", o.boundary_ms, "--gpus", o.gpus, "--losses", o.losses,
                    "--sockets", ",".join(str(s.folder / "gemmd.sock") for s in self.services)]
         env = {**os.environ, "GEMMD_LIBRARY": str(self.lib), "GEMMD_SYSTEM": "0",
                "XDG_CACHE_HOME": str(self.folder / "cache"), "TRITON_CACHE_DIR": str(self.folder / "triton")}
@@ -306,7 +320,7 @@ def measure(o, wrap):
               "starts": starts}
     for way in ("cold", "known"):
         record["first_s"][way], record["step_ms"][way] = first_of(starts[way]), step_of(starts[way])
-    record["checks"] = {**checks(record, more), **(limits(record) if o.device != "cpu" else {})}
+    record["checks"] = {**checks(record, more), **(limits(record) if has_own_gpus(o) else {})}
     return record
 
 
@@ -360,8 +374,8 @@ def card(o):
         sys.exit(77)
     if o.device == "cpu":
         return "host"
-    if torch.cuda.device_count() < o.ranks:
-        print(f"{torch.cuda.device_count()} GPUs here, {o.ranks} are needed")
+    if torch.cuda.device_count() < o.gpus:
+        print(f"{torch.cuda.device_count()} GPUs here, {o.gpus} are needed")
         sys.exit(77)
     return torch.cuda.get_device_name(0)
 
@@ -378,7 +392,7 @@ def main():
             print(f"{'ok   ' if holds else 'WRONG'} {wrap}: {sentence}", flush=True)
         if o.json:
             o.json.write_text(json.dumps(records))
-    if o.device != "cpu":
+    if has_own_gpus(o):
         latest.keep(o, "rank_steps", records, name)
     return 0 if all(holds for record in records for holds in record["checks"].values()) else 1
 
