@@ -33,7 +33,8 @@ class _RoutedProduct(Function):
         dlogits = routing.route_grads(logits, weights, ids, dweights, *ctx.of)
         dx, dw = product.gradients((want_x, want_w), dh, x, w, (m_sizes, gather, ctx.topk, True, False))
         if want_x:
-            dx = sum_of_slots(dx, ctx.topk).addmm_(dlogits, router)
+            dx = sum_of_slots(dx, ctx.topk)  # frees the rows before the product's workspace is allocated
+            dx.addmm_(dlogits, router)
         return dx, dlogits.t() @ x if want_router else None, dw, None, None
 
 

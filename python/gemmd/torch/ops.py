@@ -66,7 +66,8 @@ def _dw(dy, x, m_sizes, gather, topk, permute_x, permute_y):
 
 
 def _grads(dy, x, w, *rest):
-    return _dx(dy, w, *rest), _dw(dy, x, *rest)
+    dw = _dw(dy, x, *rest)  # first: its kernel may copy rows, and dx may be as large as the copy
+    return _dx(dy, w, *rest), dw
 
 
 # ---- on the CPU ----------------------------------------------------------------------------------
