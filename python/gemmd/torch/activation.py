@@ -10,7 +10,6 @@ on a GPU, else plain PyTorch. With `again`, gate_grads also writes the activatio
 that does not keep it. A product with a bias needs no bias of its own: the activation reads the
 product's rows anyway, and adds the bias on the way.
 """
-import functools
 from typing import NamedTuple
 
 import torch
@@ -18,7 +17,7 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from gemmd.torch.once import once_differentiable
-from gemmd.torch.rows import may_call_triton, sum_of_experts
+from gemmd.torch.rows import find_kernels, sum_of_experts
 from gemmd.torch.shapes import DTYPES
 
 _lib = torch.library.Library("gemmd", "FRAGMENT")
@@ -93,26 +92,13 @@ def _plain_grads(h, bias, expert, weights, da, again, *kind):
 
 # ---- on a GPU --------------------------------------------------------------------------------------
 
-@functools.cache
-def _import_kernels():
-    try:
-        from gemmd.torch import activation_kernel
-    except ImportError:  # a PyTorch without Triton
-        return None
-    return activation_kernel
-
-
-def _find_kernels():
-    return _import_kernels() if may_call_triton() else None
-
-
 def _operands(h, bias, expert, weights):
     whole = [None if t is None else t.contiguous() for t in (h, bias, expert, weights)]
     return whole[0], whole[1:]
 
 
 def _cuda_gate(h, bias, expert, weights, *kind):
-    kernels = _find_kernels()
+    kernels = find_kernels("activation_kernel")
     if kernels is None or not h.numel():
         return _plain_gate_op(h, bias, expert, weights, *kind)
     h, rest = _operands(h, bias, expert, weights)
@@ -123,7 +109,7 @@ def _cuda_gate(h, bias, expert, weights, *kind):
 
 
 def _cuda_grads(h, bias, expert, weights, da, again, *kind):
-    kernels = _find_kernels()
+    kernels = find_kernels("activation_kernel")
     if kernels is None or not h.numel():
         return _plain_grads(h, bias, expert, weights, da, again, *kind)
     h, rest = _operands(h, bias, expert, weights)

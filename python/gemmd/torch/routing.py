@@ -5,13 +5,11 @@ PyTorch needs about thirty kernels for this, and its top-k alone takes a twentie
 experts (tests/bench/layer_peers.py --kernels). The ops gemmd::route, gemmd::route_grads and gemmd::sort_by_expert are
 six Triton kernels on a GPU, else plain PyTorch. They do not wait for the device.
 """
-import functools
-
 import torch
 from torch.autograd import Function
 
 from gemmd.torch.once import once_differentiable
-from gemmd.torch.rows import may_call_triton
+from gemmd.torch.rows import find_kernels
 from gemmd.torch.shapes import DTYPES
 
 _lib = torch.library.Library("gemmd", "FRAGMENT")
@@ -52,18 +50,9 @@ def plain_sort(ids, experts):
 
 # ---- on a GPU --------------------------------------------------------------------------------------
 
-@functools.cache
-def _import_kernels():
-    try:
-        from gemmd.torch import routing_kernel
-    except ImportError:  # a PyTorch without Triton
-        return None
-    return routing_kernel
-
-
 def _find_kernels(count, experts):
     """The Triton kernels; None when they do not take `count` elements and so many experts."""
-    kernels = _import_kernels() if count and may_call_triton() else None
+    kernels = find_kernels("routing_kernel") if count else None
     return kernels if kernels and experts <= kernels.EXPERTS_MOST else None
 
 

@@ -5,6 +5,7 @@ A Triton kernel on a GPU, else plain PyTorch. The rows are in expert order, m_si
 the rows after the sum of m_sizes belong to no expert of this rank.
 """
 import functools
+import importlib
 import threading
 
 import torch
@@ -26,16 +27,16 @@ def may_call_triton():
 
 
 @functools.cache
-def _import_kernels():
+def _import_kernels(module):
     try:
-        from gemmd.torch import rows_kernel
+        return importlib.import_module(f"gemmd.torch.{module}")
     except ImportError:  # a PyTorch without Triton
         return None
-    return rows_kernel
 
 
-def _find_kernels():
-    return _import_kernels() if may_call_triton() else None
+def find_kernels(module):
+    """The module of gemmd.torch that has an op's Triton kernels; None when plain PyTorch has to run."""
+    return _import_kernels(module) if may_call_triton() else None
 
 
 def _to(t, dtype):
@@ -56,7 +57,7 @@ def _new_sum_of_slots(rows, topk):
 
 
 def _cuda_sum_of_slots(rows, topk):
-    kernels = _find_kernels()
+    kernels = find_kernels("rows_kernel")
     if kernels is None or not rows.numel():
         return plain_sum_of_slots(rows, topk)
     rows, out = rows.contiguous(), _new_sum_of_slots(rows, topk)
@@ -76,7 +77,7 @@ def _plain_sums(rows, m_sizes):
 
 
 def _cuda_sums(rows, m_sizes):
-    kernels = _find_kernels()
+    kernels = find_kernels("rows_kernel")
     if kernels is None:
         return _plain_sums(rows, m_sizes)
     rows, out = rows.contiguous(), _new_sums(rows, m_sizes)
@@ -90,7 +91,7 @@ def _plain_clear(rows, gather, m_sizes):
 
 
 def _cuda_clear(rows, gather, m_sizes):
-    kernels = _find_kernels()
+    kernels = find_kernels("rows_kernel")
     if kernels is None:
         return _plain_clear(rows, gather, m_sizes)
     with torch.cuda.device_of(rows):
