@@ -791,14 +791,15 @@ def test_a_daemon_of_another_version(folder, kind):
 @pytest.mark.parametrize("name, code, how", [("no_memory", -24, "compiled here"),
                                              ("quarantined", -31, "plain")])
 def test_one_refused_key_is_not_taken_for_no_daemon(folder, name, code, how):
-    """The refusal of one key does not make gemmd.torch stop asking. A product whose default is quarantined runs plain
-    PyTorch."""
-    asked = []
+    """The refusal of one key does not make gemmd.torch stop asking. After a refused tuning libgemmd asks once more, for
+    the daemon's lower tiers. A product whose default is quarantined runs plain PyTorch."""
+    asked = {"tuned": [], "cached": []}
 
     def result(method, params):
         if method == "hello":
             return {"version": 1, "build": "strange"}
-        asked.append(params["problem"])
+        if method == "get":
+            asked[params["wait"]].append(str(params["problem"]))
         raise Refused(name, code)
 
     path = folder / "other.sock"
@@ -807,7 +808,9 @@ def test_one_refused_key_is_not_taken_for_no_daemon(folder, name, code, how):
     steps()
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    assert len(asked) == 6 and {p["reason"] for p in gt.status()} == {gt.status()[0]["reason"]}
+    assert len(asked["tuned"]) == len(set(asked["tuned"])) == 6
+    assert asked["cached"] == (asked["tuned"] if how == "compiled here" else [])
+    assert {p["reason"] for p in gt.status()} == {gt.status()[0]["reason"]}
     assert f"{name}, it said" in gt.status()[0]["reason"] and hows() == {how}
 
 
