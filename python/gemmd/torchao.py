@@ -20,10 +20,11 @@ from torchao.quantization.quantize_.common import KernelPreference
 from gemmd.torch import scaled_plain as plain
 from gemmd.torch.fp8.ops import _columns
 from gemmd.torch.fp8.weights import quantised
-from gemmd.torch.override import _expected_faster
 from gemmd.torch.plans import plans
-from gemmd.torch.scaled import NO_PERMUTE, launch, multiply_into_weights, product_call, quantise_call
+from gemmd.torch.scaled import launch, multiply_into_weights, product_call, quantise_call
 from gemmd.torch.scaled_plain import BLOCK, Scaled
+from gemmd.torch.served import expected_faster
+from gemmd.torch.shapes import NO_PERMUTE
 
 SELECT = "_select_fp8_blockwise_grouped_mm_backend"
 _torchaos = None  # torchao's own function, while gemmd's is installed
@@ -80,7 +81,7 @@ class Backend(_backends._GroupedMMBackend):
 
 def _takes(preference, a, out_dtype, block_size):
     return (preference == KernelPreference.AUTO and out_dtype == torch.bfloat16 and block_size == BLOCK
-            and a.device.type in ("cpu", "cuda") and _expected_faster(a.device))
+            and a.device.type in ("cpu", "cuda") and expected_faster(a.device))
 
 
 def _select(kernel_preference, A, out_dtype, block_size, group_end_offsets, **rest):

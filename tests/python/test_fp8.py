@@ -458,7 +458,6 @@ def test_bad_operands_of_linear_a8w8_are_a_sentence(change, sentence):
 # ---- aten::_scaled_grouped_mm ---------------------------------------------------------------------
 
 ENDS = torch.tensor([40, 40, 90, T - 3], dtype=torch.int32)  # an expert without rows, and rows of no expert
-RULES = (lambda device: True, override._ends_are_good)
 
 
 def rows_scaled():
@@ -478,8 +477,8 @@ def pytorchs(monkeypatch):
 
 def test_scaled_grouped_mm_by_rows(pytorchs):
     a, b, scale_a, scale_b, offs = given = rows_scaled()
-    y = scaled_grouped_mm._run(RULES, "cuda", None, *given, None, None, BF16, True)
-    v2 = scaled_grouped_mm._run_v2(RULES, "cuda", None, a, b, [scale_a], [1], [], [scale_b], [1], [], offs, None, BF16)
+    y = scaled_grouped_mm._run("cuda", None, *given, None, None, BF16, True)
+    v2 = scaled_grouped_mm._run_v2("cuda", None, a, b, [scale_a], [1], [], [scale_b], [1], [], offs, None, BF16)
     at = 0
     for e, end in enumerate(offs.tolist()):
         expected = a[at:end].double() * scale_a[at:end, None] @ (b[e].double() * scale_b[e])
@@ -489,10 +488,10 @@ def test_scaled_grouped_mm_by_rows(pytorchs):
 
 
 def test_the_first_product_asks_for_the_gradient_of_x(pytorchs):
-    scaled_grouped_mm._run(RULES, "cuda", None, *rows_scaled())
+    scaled_grouped_mm._run("cuda", None, *rows_scaled())
     assert {(p["mode"], p["N"], p["K"]) for p in gt.status()} == {("forward", N, K), ("forward", K, N)}
     with torch.inference_mode():
-        scaled_grouped_mm._run(RULES, "cuda", None, *[t[:100] if i in (0, 2) else t for i, t in enumerate(rows_scaled())])
+        scaled_grouped_mm._run("cuda", None, *[t[:100] if i in (0, 2) else t for i, t in enumerate(rows_scaled())])
     assert sum(p["M"] == 100 for p in gt.status()) == 1
 
 
@@ -524,7 +523,7 @@ def test_rows_are_quantised_with_a_scale_each(enabled, scale_type):
 def test_quantised_rows_are_operands_of_the_product(pytorchs):
     x, w = torch.randn(T, K).to(BF16), torch.randn(E, N, K).to(BF16)
     (a, scale_a), (b, scale_b) = fp8.quantise_rows(x), fp8.quantise_rows(w)
-    y = scaled_grouped_mm._run(RULES, "cuda", None, a, b.transpose(1, 2), scale_a, scale_b, ENDS)
+    y = scaled_grouped_mm._run("cuda", None, a, b.transpose(1, 2), scale_a, scale_b, ENDS)
     assert error(y[:40], x[:40].double() @ w[0].double().t()) < 0.04  # two roundings to fp8
 
 
@@ -553,7 +552,7 @@ def test_what_gemmd_does_not_take_gets_pytorchs_kernel(pytorchs, change):
     given = [*rows_scaled(), None, None, BF16, False]
     for i, value in change.items():
         given[i] = value
-    assert scaled_grouped_mm._run(RULES, "cuda", "keys", *given) == "PyTorch's"
+    assert scaled_grouped_mm._run("cuda", "keys", *given) == "PyTorch's"
     (rest, of), = pytorchs
     assert of == {"op": "aten::_scaled_grouped_mm"} and all(x is y for x, y in zip(rest, ("cuda", "keys", *given)))
     assert len(rest) == 2 + len(given)

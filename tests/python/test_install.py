@@ -59,7 +59,7 @@ def assert_same(got, right):
 
 
 def served():
-    return {p.route.call.mode: (p.launches, p.left) for p in override.products()}
+    return {p.call.mode: (p.launches, p.left) for p in override.products()}
 
 
 @pytest.mark.parametrize("stored", ["nk", "kn"])

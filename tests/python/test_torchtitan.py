@@ -22,9 +22,9 @@ ENDS = torch.tensor([10, 10, 23, 24], dtype=torch.int32)
 @pytest.fixture(autouse=True)
 def fresh():
     torch.manual_seed(0)
-    serving._products.clear()
+    serving._served.clear()
     yield
-    serving._products.clear()
+    serving._served.clear()
     gt.configure(wait="tuned", deadline_ms=60000, retry_s=30.0, budget=0, socket=None, enabled=True)
 
 

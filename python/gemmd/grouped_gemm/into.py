@@ -11,9 +11,8 @@ from gemmd.torch import ops
 from gemmd.torch.launch import OPERANDS, ROUTES_MOST, launch
 from gemmd.torch.layout import ALIGNED
 from gemmd.torch.plans import plans
-from gemmd.torch.shapes import Call, Flags, sizes
+from gemmd.torch.shapes import NO_PERMUTE, Call, sizes
 
-_FLAGS = Flags(1, False, False)
 _OPS = {"forward": ops.forward, "dX": ops.dx, "dW": ops.dw}
 _announced = set()
 _lib = torch.library.Library("gemmd", "FRAGMENT")
@@ -23,7 +22,7 @@ _lib.define("gmm_into(Tensor(a!) out, str product, Tensor a, Tensor b, Tensor m_
 
 def product(mode, a, b, m_sizes):
     """A new tensor with the product. operands.py has the shapes of each mode."""
-    return _OPS[mode](a, b, m_sizes, None, *_FLAGS)
+    return _OPS[mode](a, b, m_sizes, None, *NO_PERMUTE)
 
 
 def can_announce(mode, a, main_grad):
@@ -34,7 +33,7 @@ def can_announce(mode, a, main_grad):
 def announce(mode, a, b, m_sizes, main_grad):
     """Asks for all kernels of a training step at once: the product in `mode`, the gradient of a, and
     the dW that is added to main_grad."""
-    first = Call(mode, a.device, a.dtype, a.shape[0], *sizes(mode, a, b, m_sizes), _FLAGS)
+    first = Call(mode, a.device, a.dtype, a.shape[0], *sizes(mode, a, b, m_sizes), NO_PERMUTE)
     if not first.m or (first, main_grad.dtype) in _announced:
         return
     if len(_announced) >= ROUTES_MOST:
@@ -55,7 +54,7 @@ def _into(out, mode, a, b, m_sizes, accumulate):
     if not a.shape[0] or not out.numel():
         return None if accumulate else out.zero_()
     if _can_write(out, mode, a, accumulate) and launch(
-            mode, _FLAGS, a.shape[0], out, a, b, m_sizes, None, accumulate=accumulate):
+            mode, NO_PERMUTE, a.shape[0], out, a, b, m_sizes, None, accumulate=accumulate):
         return None
     result = product(mode, a, b, m_sizes)
     return out.add_(result) if accumulate else out.copy_(result)

@@ -20,7 +20,7 @@ PRODUCTS_MOST = 32  # most products that are timed, from those with most launche
 
 
 def _operands(product):
-    call = product.route.call
+    call = product.call
     ends = torch.arange(1, call.experts + 1, device=call.device) * call.m // call.experts
     return product.operands(ends.to(torch.int32))
 
@@ -41,7 +41,7 @@ def _time(run, device):
 
 def _measure(product):
     """Returns the medians (gemmd's, PyTorch's) in us, or None: no memory for the operands, say."""
-    device = product.route.call.device
+    device = product.call.device
     try:
         operands = _operands(product)
         ways = (lambda: product.run(*operands)), (lambda: product.run_pytorchs(*operands))
@@ -52,7 +52,7 @@ def _measure(product):
 
 
 def _row(product, measured):
-    call = product.route.call
+    call = product.call
     ours, theirs = measured or (None, None)
     saved = (theirs - ours) * product.launches / 1e3 if measured else None
     return dict(zip(FIELDS, (call.mode, call.m, call.n, call.k, call.experts, str(call.dtype)[6:],

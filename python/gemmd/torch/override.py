@@ -19,43 +19,34 @@ import warnings
 
 import torch
 
-from gemmd.torch import own, scaled_grouped_mm
+from gemmd.torch import own, scaled_grouped_mm, served
 from gemmd.torch.launch import new_route, on_device, run
 from gemmd.torch.layout import ALIGNED, lies_well
 from gemmd.torch.plans import configure, plans
-from gemmd.torch.shapes import DTYPES, Flags
+from gemmd.torch.shapes import DTYPES, NO_PERMUTE
 
 DEVICE_TYPES = ("cuda", "cpu")
-NO_PERMUTE = Flags(1, False, False)
-PRODUCTS_MOST = 4096  # limit, for a job whose sizes always change
-_UNKNOWN = object()
-_others = 0  # calls without a Product, which PyTorch's kernel ran
-_products = {}  # (operands' shapes, strides, types): Product, or None for PyTorch's kernel
+_served = served.Served()
 _library = None
 
 
-class Product:
-    """All calls with operands of these shapes, strides and types."""
-
+class Product(served.Product):
     def __init__(self, route, out_shape, layout):
+        super().__init__(route.call)
         self.route, self.out_shape, self.layout = route, out_shape, layout
-        self.launches, self.left = 0, 0  # calls that gemmd's, and PyTorch's kernel ran
 
     def run(self, a, b, offs):
-        """The output, or None when PyTorch's kernel must run."""
         if a.data_ptr() % ALIGNED or b.data_ptr() % ALIGNED:
             return None
         with on_device(a.device):
-            plan = plans.find(self.route.call)
+            plan = plans.find(self.call)
             if plan.kernel is None:
                 return None
             out = a.new_empty(self.out_shape)
             return out if run(plan, self.route, out, a, b, offs) else None
 
     def operands(self, ends):
-        """Random operands, for install_report."""
-        call = self.route.call
-        a, b = (torch.empty_strided(shape, stride, dtype=call.dtype, device=call.device).normal_()
+        a, b = (torch.empty_strided(shape, stride, dtype=self.call.dtype, device=self.call.device).normal_()
                 for shape, stride in (self.layout[:2], self.layout[2:]))
         return a, b, ends
 
@@ -64,12 +55,6 @@ class Product:
 
 
 # ---- which product ---------------------------------------------------------------------------------
-
-def _expected_faster(device):
-    """gemmd's kernels for Hopper are measured to be faster than PyTorch's (docs/performance.md). For
-    other GPUs nothing is measured. On the CPU the override serves tests."""
-    return device.type == "cpu" or torch.cuda.get_device_capability(device) == (9, 0)
-
 
 def _lies_well(t):
     return lies_well(t.shape, t.stride(), t.element_size())
@@ -92,7 +77,7 @@ def _new_product(a, b, offs):
     device = a.device
     fits = (a.dtype == b.dtype and a.dtype in DTYPES and offs.dtype == torch.int32
             and b.device == device and offs.device == device and offs.is_contiguous()
-            and offs.numel() > 1 and _expected_faster(device))
+            and offs.numel() > 1 and served.expected_faster(device))
     view = _view_of(a, b, offs) if fits else None
     if view is None:
         return None
@@ -111,50 +96,22 @@ def _new_product(a, b, offs):
     return Product(route, out, (a.shape, a.stride(), b.shape, b.stride()))
 
 
-def _product(a, b, offs):
-    key = (a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype, offs.shape, offs.stride(),
-           offs.dtype, a.device, b.device, offs.device)
-    product = _products.get(key, _UNKNOWN)
-    if product is _UNKNOWN:
-        if len(_products) >= PRODUCTS_MOST:
-            _products.clear()
-        product = _products[key] = _new_product(a, b, offs)
-    return product
-
-
 # ---- the kernel ------------------------------------------------------------------------------------
-
-def _ends_are_good(offs, rows):
-    """On the CPU. A GPU's numbers are not read, because the host would wait for them: the kernels
-    cut ends at the rows."""
-    ends = [0, *offs.tolist()]
-    return all(a <= b for a, b in zip(ends, ends[1:])) and ends[-1] <= rows
-
 
 def serve(a, b, offs):
     """torch._grouped_mm(a, b, offs=offs) by a gemmd kernel, or None when PyTorch's kernel must run."""
-    global _others
-    product = _product(a, b, offs)
-    if product is None:
-        _others += 1
-        return None
-    good = offs.is_cuda or _ends_are_good(offs, product.route.call.m)
-    out = product.run(a, b, offs) if good else None
-    if out is None:
-        product.left += 1
-    else:
-        product.launches += 1
-    return out
+    key = (a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype, offs.shape, offs.stride(),
+           offs.dtype, a.device, b.device, offs.device)
+    return _served.serve(key, _new_product, a, b, offs)
 
 
 def _grouped_mm(device_type, keys, a, b, offs=None, bias=None, out_dtype=None):
-    global _others
     if offs is not None and bias is None and out_dtype in (None, a.dtype):
         out = serve(a, b, offs)
         if out is not None:
             return out
     else:
-        _others += 1
+        _served.others += 1
     return own.call(device_type, keys, a, b, offs, bias, out_dtype)
 
 
@@ -182,18 +139,18 @@ def install(**settings):
                          with_keyset=True, allow_override=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        scaled_grouped_mm.install(library, _expected_faster, _ends_are_good)
+        scaled_grouped_mm.install(library)
     _library = library
 
 
 def uninstall():
     """Gives aten::_grouped_mm back to PyTorch. Graphs that were captured keep gemmd's kernels."""
-    global _library, _others
+    global _library
     if _library is None:
         return
     _library._destroy()
-    _library, _others = None, 0
-    _products.clear()
+    _library = None
+    _served.clear()
     scaled_grouped_mm.uninstall()
     for device_type in DEVICE_TYPES:
         own.forget(device_type)
@@ -201,10 +158,10 @@ def uninstall():
 
 def products():
     """The products that were met since the start, or since uninstall()."""
-    return [p for p in _products.values() if p is not None] + scaled_grouped_mm.products()
+    return _served.products() + scaled_grouped_mm.served_by_rows.products()
 
 
 def others():
     """How many calls gemmd does not take, since the start or uninstall(): with a bias, another
     out_dtype, or operands that no kernel of gemmd takes."""
-    return _others + scaled_grouped_mm.others()
+    return _served.others + scaled_grouped_mm.served_by_rows.others

@@ -16,11 +16,10 @@ from gemmd.torch.launch import INDEX, OPERANDS, _add_workspace, _set_strides, _s
 from gemmd.torch.layout import ALIGNED, copied, laid_well
 from gemmd.torch.plans import plans
 from gemmd.torch.scaled_plain import BLOCK, EPS, Scaled, ceil_to, padded_columns
-from gemmd.torch.shapes import Call, Flags
+from gemmd.torch.shapes import NO_PERMUTE, Call, Flags
 
 E4M3 = torch.float8_e4m3fn
 SCALE_TYPES = ("fp32", "pow2")
-NO_PERMUTE = Flags(1, False, False)
 
 
 class QuantiseCall(NamedTuple):

@@ -20,6 +20,9 @@ class Flags(NamedTuple):
         return self if self.permute_x or self.permute_y else self._replace(topk=1)
 
 
+NO_PERMUTE = Flags(1, False, False)
+
+
 class Call(NamedTuple):
     """The mode, device and sizes that a plan is made for."""
     mode: str  # forward | dX | dW

@@ -3,8 +3,9 @@
 gemm_a8w8_blockscale. The custom op gemmd::linear_a8w8 serves torch.compile."""
 import torch
 
-from gemmd.torch.scaled import E4M3, NO_PERMUTE, launch, product_call
+from gemmd.torch.scaled import E4M3, launch, product_call
 from gemmd.torch.scaled_plain import BLOCK, Scaled, ceil_to, multiply_dense
+from gemmd.torch.shapes import NO_PERMUTE
 
 _lib = torch.library.Library("gemmd", "FRAGMENT")
 _lib.define("linear_a8w8(Tensor(a!) y, Tensor x_q, Tensor w_q, Tensor x_scale, Tensor w_scale) -> ()",

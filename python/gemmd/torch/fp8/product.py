@@ -15,9 +15,9 @@ from gemmd.torch.fp8 import ops
 from gemmd.torch.once import once_differentiable
 from gemmd.torch.plans import plans
 from gemmd.torch.product import _refuse_others, _sum_rows, check_shapes
-from gemmd.torch.scaled import E4M3, NO_PERMUTE, SCALE_TYPES, quantise_call
+from gemmd.torch.scaled import E4M3, SCALE_TYPES, quantise_call
 from gemmd.torch.scaled_plain import padded_columns
-from gemmd.torch.shapes import Call, Flags, routed_rows
+from gemmd.torch.shapes import NO_PERMUTE, Call, Flags, routed_rows
 
 ALIGN = 16  # of N and K
 PLANS = {None: "fp8", False: "fp8", "": "fp8", "dW": "dW", "all": "bf16", True: "bf16"}
