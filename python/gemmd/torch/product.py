@@ -12,25 +12,65 @@ from gemmd.torch.shapes import DTYPES, Flags
 from gemmd.torch.sums import sum_of_slots
 
 
-# ---- gradients -----------------------------------------------------------------------------------
-
-def gradients(wanted, dy, x, w, rest):
-    """The gradients (dx, dw); None for an unwanted one. dx has a row for each routed row."""
-    want_x, want_w = wanted[:2]
-    if want_x and want_w:
-        return ops.grads(dy, x, w, *rest)
-    return ops.dx(dy, w, *rest) if want_x else None, ops.dw(dy, x, *rest) if want_w else None
-
-
-def _save(ctx, x, w, m_sizes, gather):
-    """Saves only the operands that the gradients need: with frozen experts, not x."""
-    want_x, want_w = ctx.needs_input_grad[:2]
-    ctx.save_for_backward(x if want_w else None, w if want_x else None, m_sizes, gather)
-
+# ---- the three modes of a product ----------------------------------------------------------------
+#
+# Weights [experts, K, N] are `transposed`, and such a product runs in the modes of the other direction: the maths of
+# forward is the maths of dX for weights [experts, N, K] whose names N and K are exchanged, and back. dW exchanges its
+# operands. Of the permutes, one that gathers x now gathers dy, and so on.
+#
+# Of a `summed` product the rows of a token are added up. Then dy has a row for each token, which the kernels gather
+# for each of the token's rows, without a [T, N].
 
 def _token(gather, topk):
     """The token of each routed row."""
     return torch.div(gather, topk, rounding_mode="floor")
+
+
+def multiply(x, w, m_sizes, gather, flags, transposed):
+    """The product's rows [T, N]."""
+    topk, permute_x, permute_y = flags
+    if not transposed:
+        return ops.forward(x, w, m_sizes, gather, topk, permute_x, permute_y)
+    if permute_x:
+        return ops.dx(x, w, m_sizes, _token(gather, topk), topk, False, True)
+    return ops.dx(x, w, m_sizes, gather, topk, permute_y, False)
+
+
+def multiply_dx(dy, w, m_sizes, gather, flags, transposed, summed):
+    """dX, with a row for each routed row."""
+    topk, permute_x, permute_y = flags
+    if not transposed:
+        return ops.dx(dy, w, m_sizes, _token(gather, topk) if summed else gather, topk, permute_x, permute_y)
+    slots = topk if summed or not permute_y else 1  # number of routed rows that read the same row of dy
+    return ops.forward(dy, w, m_sizes, gather, slots, permute_y, permute_x)
+
+
+def operands_of_dw(dy, x, gather, flags, transposed, summed):
+    """(first operand, second operand, gather, flags) of ops.dw()."""
+    topk, permute_x, permute_y = flags
+    if not transposed:
+        return dy, x, _token(gather, topk) if summed else gather, flags
+    if permute_x:
+        return x, dy, _token(gather, topk), (topk, False, True)
+    return x, dy, gather, (topk if summed else 1, permute_y, False)
+
+
+# ---- gradients -----------------------------------------------------------------------------------
+
+def gradients(wanted, dy, x, w, rest, transposed=False, summed=False):
+    """The gradients (dx, dw); None for an unwanted one. dx has a row for each routed row."""
+    want_x, want_w = wanted[:2]
+    m_sizes, gather, *flags = rest
+    if want_x and want_w and not transposed:
+        gather = _token(gather, flags[0]) if summed else gather
+        return ops.grads(dy, x, w, m_sizes, gather, *flags)
+    dx = dw = None
+    if want_x:
+        dx = multiply_dx(dy, w, m_sizes, gather, flags, transposed, summed)
+    if want_w:
+        first, second, gather, flags = operands_of_dw(dy, x, gather, flags, transposed, summed)
+        dw = ops.dw(first, second, m_sizes, gather, *flags)
+    return dx, dw
 
 
 def _sum_rows(rows, m_sizes, gather, topk, partial):
@@ -43,44 +83,27 @@ def _sum_rows(rows, m_sizes, gather, topk, partial):
 
 class _Product(Function):
     @staticmethod
-    def forward(ctx, x, w, m_sizes, gather, topk, permute_x, permute_y, partial=False):
-        _save(ctx, x, w, m_sizes, gather)
-        ctx.flags, ctx.partial = (topk, permute_x, permute_y), partial
-        return ops.forward(x, w, m_sizes, gather, topk, permute_x, permute_y)
+    def forward(ctx, x, w, m_sizes, gather, topk, permute_x, permute_y, transposed=False, summed=False, partial=False):
+        want_x, want_w = ctx.needs_input_grad[:2]  # with frozen experts x is not kept
+        ctx.save_for_backward(x if want_w else None, w if want_x else None, m_sizes, gather)
+        ctx.flags, ctx.how = (topk, permute_x, permute_y), (transposed, summed, partial)
+        y = multiply(x, w, m_sizes, gather, ctx.flags, transposed)
+        return _sum_rows(y, m_sizes, gather, topk, partial) if summed else y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, saved, dy):
         x, w, m_sizes, gather = saved
         topk, permute_x, _ = ctx.flags
-        dx, dw = gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags))
+        transposed, summed, partial = ctx.how
+        dx, dw = gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags), transposed, summed)
         if permute_x and dx is not None:  # a token's gradient is the sum over its experts
-            dx = _sum_rows(dx, m_sizes, gather, topk, ctx.partial)
-        return dx, dw, None, None, None, None, None, None
-
-
-class _Sum(Function):
-    """The gradient of a sum is the same for all rows of a token: the kernels gather the rows from
-    [tokens, N], without a [T, N]."""
-
-    @staticmethod
-    def forward(ctx, x, w, m_sizes, gather, topk, partial):
-        _save(ctx, x, w, m_sizes, gather)
-        ctx.topk = topk
-        y = ops.forward(x, w, m_sizes, gather, topk, False, True)
-        return _sum_rows(y, m_sizes, gather, topk, partial)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, saved, dy):
-        x, w, m_sizes, gather = saved
-        rest = m_sizes, _token(gather, ctx.topk), ctx.topk, False, True
-        dx, dw = gradients(ctx.needs_input_grad, dy, x, w, rest)
-        return dx, dw, None, None, None, None
+            dx = _sum_rows(dx, m_sizes, gather, topk, partial)
+        return dx, dw, None, None, None, None, None, None, None, None
 
 
 class _GatedSum(Function):
-    """An activation and _Sum as one function, which keeps only the activation's input: the pass that
+    """An activation and a summed product as one function, which keeps only the activation's input: the pass that
     computes the activation's gradients writes the activation anew, for dW."""
 
     @staticmethod
@@ -98,42 +121,6 @@ class _GatedSum(Function):
         dh, dweights, a = gate_grads_again(h, weights, ops.dx(dy, w, *rest), ctx.kind)
         dw = ops.dw(dy, a, *rest) if ctx.needs_input_grad[2] else None
         return dh, dweights, dw, None, None, None, None, None, None
-
-
-# ---- weights as [experts, K, N] -------------------------------------------------------------------
-
-class _Swapped(Function):
-    """A product with weights [experts, K, N], by the modes of the other direction: the maths of
-    forward is the maths of dX for weights [experts, N, K] whose names N and K are exchanged, and
-    back. dW exchanges its operands. Of the permutes, one that gathers x now gathers dy, and so on.
-
-    With `summed`, the rows of a token are added up, and dy has a row for each token."""
-
-    @staticmethod
-    def forward(ctx, x, w, m_sizes, gather, topk, permute_x, permute_y, summed, partial):
-        _save(ctx, x, w, m_sizes, gather)
-        ctx.flags = topk, permute_x, permute_y, summed, partial
-        if permute_x:
-            return ops.dx(x, w, m_sizes, _token(gather, topk), topk, False, True)
-        y = ops.dx(x, w, m_sizes, gather, topk, permute_y, False)
-        return _sum_rows(y, m_sizes, gather, topk, partial) if summed else y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, saved, dy):
-        x, w, m_sizes, gather = saved
-        topk, permute_x, permute_y, summed, partial = ctx.flags
-        want_x, want_w = ctx.needs_input_grad[:2]
-        dx = dw = None
-        slots = topk if summed else 1  # number of routed rows that read the same row of dy
-        if want_x:
-            dx = ops.forward(dy, w, m_sizes, gather, slots if permute_y else topk, permute_y, permute_x)
-            dx = _sum_rows(dx, m_sizes, gather, topk, partial) if permute_x else dx
-        if want_w and permute_x:
-            dw = ops.dw(x, dy, m_sizes, _token(gather, topk), topk, False, True)
-        elif want_w:
-            dw = ops.dw(x, dy, m_sizes, gather, slots, permute_y, False)
-        return dx, dw, None, None, None, None, None, None, None
 
 
 # ---- the functions -------------------------------------------------------------------------------
@@ -264,18 +251,18 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
     if transposed:
         if fuse_mul_post:
             raise ValueError("fuse_mul_post and transposed are both true: multiply the rows yourself")
-        return _Swapped.apply(x, w, m_sizes, gather_indices, *flags, False, partial)
+        return _Product.apply(x, w, m_sizes, gather_indices, *flags, True, False, partial)
     if fuse_mul_post:
         return _multiplied(x, w, m_sizes, gather_indices, flags, topk_weights)
     if partial:
-        return _Product.apply(x, w, m_sizes, gather_indices, *flags, True)
-    return _differentiable(_Product, ops.forward, x, w, m_sizes, gather_indices, *flags)
+        return _Product.apply(x, w, m_sizes, gather_indices, *flags, False, False, True)
+    return _differentiable(x, w, m_sizes, gather_indices, *flags)
 
 
-def _differentiable(function, op, x, w, *rest):
+def _differentiable(x, w, *rest):
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
-        return function.apply(x, w, *rest)
-    return op(x, w, *rest)
+        return _Product.apply(x, w, *rest)
+    return ops.forward(x, w, *rest)
 
 
 def _multiplied(x, w, m_sizes, gather, flags, weights):
@@ -287,7 +274,7 @@ def _multiplied(x, w, m_sizes, gather, flags, weights):
     _refuse_others(topk_weights=weights)
     _check_weights(weights, x)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (x, w, weights)):
-        y = _differentiable(_Product, ops.forward, x, w, m_sizes, gather, *flags)
+        y = _differentiable(x, w, m_sizes, gather, *flags)
         return plain.multiply(y, weights)
     return ops.forward_mul(x, w, weights.reshape(-1), m_sizes, gather, *flags)
 
@@ -305,9 +292,7 @@ def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk, *, transposed=False, p
     _check(x, w, m_sizes, gather_indices, Flags(topk, False, True), transposed, partial)
     if x.shape[0] % topk:
         raise ValueError(f"x has {x.shape[0]} rows: topk = {topk} for each token")
-    if transposed:
-        return _Swapped.apply(x, w, m_sizes, gather_indices, topk, False, True, True, partial)
-    return _Sum.apply(x, w, m_sizes, gather_indices, topk, partial)
+    return _Product.apply(x, w, m_sizes, gather_indices, topk, False, True, transposed, True, partial)
 
 
 def gated_product_sum(h, weights, w, m_sizes, gather_indices, topk, kind):

@@ -10,6 +10,8 @@ from gemmd.torch import launch as bf16
 from gemmd.torch import ops, plain
 from gemmd.torch.fp8 import seen
 from gemmd.torch.fp8.weights import quantised
+from gemmd.torch.product import multiply as multiply_bf16
+from gemmd.torch.product import multiply_dx, operands_of_dw
 from gemmd.torch.scaled import E4M3, Gather, multiply, multiply_into_weights, quantise_columns, quantise_rows
 from gemmd.torch.scaled_plain import BLOCK, Scaled, padded_columns
 from gemmd.torch.shapes import Flags, gradient_rows, routed_rows
@@ -40,40 +42,12 @@ def _weights(w, transposed, scale_type):
     return copies[::-1] if transposed else copies
 
 
-def _token(gather, topk):
-    return torch.div(gather, topk, rounding_mode="floor")
-
-
 # ---- bf16 ----------------------------------------------------------------------------------------
-
-def _bf16_forward(x, w, m_sizes, gather, flags, transposed):
-    w = w.detach().to(torch.bfloat16)
-    if not transposed:
-        return ops.forward(x, w, m_sizes, gather, *flags)
-    if flags.permute_x:
-        return ops.dx(x, w, m_sizes, _token(gather, flags.topk), flags.topk, False, True)
-    return ops.dx(x, w, m_sizes, gather, flags.topk, flags.permute_y, False)
-
-
-def _bf16_dx(dy, w, m_sizes, gather, flags, transposed, summed):
-    w, topk = w.detach().to(torch.bfloat16), flags.topk
-    if transposed:
-        slots = topk if summed or not flags.permute_y else 1
-        return ops.forward(dy, w, m_sizes, gather, slots, flags.permute_y, flags.permute_x)
-    return ops.dx(dy, w, m_sizes, _token(gather, topk) if summed else gather, *flags)
-
 
 def _bf16_dw(out, dy, x, m_sizes, gather, flags, transposed, summed, accumulate):
     """dW of bf16 operands into out."""
-    topk = flags.topk
-    if transposed:
-        dy, x = x, dy
-        if flags.permute_x:
-            gather, flags = _token(gather, topk), Flags(topk, False, True)
-        else:
-            flags = Flags(topk if summed else 1, flags.permute_y, False)
-    elif summed:
-        gather = _token(gather, topk)
+    dy, x, gather, flags = operands_of_dw(dy, x, gather, flags, transposed, summed)
+    flags = Flags(*flags)
     rows = gradient_rows(dy, gather, flags)
     writable = out.dtype in (torch.bfloat16, torch.float32) and out.is_contiguous()
     if writable and bf16.launch("dW", flags, rows, out, dy, x, m_sizes, gather, accumulate=accumulate):
@@ -109,7 +83,7 @@ def forward_of(x, w, m_sizes, gather, flags, transposed, scale_type, plan, keep)
     if rows == 0:
         return (x.new_empty((0, n)), *kept)
     if plan == "bf16":
-        return (_bf16_forward(x, w, m_sizes, gather, flags, transposed), *kept)
+        return (multiply_bf16(x, w.detach().to(torch.bfloat16), m_sizes, gather, flags, transposed), *kept)
     permuted = flags.permute_x or flags.permute_y
     m_sizes, gather = m_sizes.contiguous(), gather.contiguous() if permuted else None
     straight, _ = _weights(w, transposed, scale_type)
@@ -146,7 +120,7 @@ def grads_of(dy, x, x_t, x_t_scale, w, m_sizes, gather, flags, transposed, summe
     if dw is not None and plan != "fp8":
         _bf16_dw(dw, dy, x, m_sizes, gather, flags, transposed, summed, accumulate)
     if dx is not None and plan == "bf16":
-        dx.copy_(_bf16_dx(dy, w, m_sizes, gather, flags, transposed, summed))
+        dx.copy_(multiply_dx(dy, w.detach().to(torch.bfloat16), m_sizes, gather, flags, transposed, summed))
     dx, dw = dx if plan != "bf16" else None, dw if plan == "fp8" else None
     of_dy = Gather(gather, flags.topk if summed else 1) if flags.permute_y else None
     straight = turned = None
