@@ -8,6 +8,7 @@ copied or added to the output.
 import torch
 
 from gemmd.torch import ops
+from gemmd.torch.custom_ops import define
 from gemmd.torch.launch import OPERANDS, ROUTES_MOST, launch
 from gemmd.torch.layout import ALIGNED
 from gemmd.torch.plans import plans
@@ -15,9 +16,6 @@ from gemmd.torch.shapes import NO_PERMUTE, Call, sizes
 
 _OPS = {"forward": ops.forward, "dX": ops.dx, "dW": ops.dw}
 _announced = set()
-_lib = torch.library.Library("gemmd", "FRAGMENT")
-_lib.define("gmm_into(Tensor(a!) out, str product, Tensor a, Tensor b, Tensor m_sizes, bool accumulate) -> ()",
-            tags=(torch.Tag.pt2_compliant_tag,))
 
 
 def product(mode, a, b, m_sizes):
@@ -64,9 +62,6 @@ def _run(*arguments):
     _into(*arguments)
 
 
-_lib.impl("gmm_into", _run, "CPU")
-_lib.impl("gmm_into", _run, "CUDA")
-torch.library.register_fake("gemmd::gmm_into", lambda *_: None, lib=_lib)
-
-into = torch.ops.gemmd.gmm_into.default
+into = define("gmm_into", "(Tensor(a!) out, str product, Tensor a, Tensor b, Tensor m_sizes, bool accumulate) -> ()",
+              _run, _run, lambda *_: None)
 """Writes the product to `out`, or with `accumulate` adds the product. No gradients."""

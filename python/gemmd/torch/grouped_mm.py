@@ -8,10 +8,7 @@ op, so they have gradients themselves.
 import torch
 
 from gemmd.torch import override, own
-
-_lib = torch.library.Library("gemmd", "FRAGMENT")
-_lib.define("grouped_mm(Tensor a, Tensor b, Tensor offs) -> Tensor",
-            tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
+from gemmd.torch.custom_ops import LIBRARY, define
 
 
 def _run(a, b, offs):
@@ -50,11 +47,8 @@ def _backward(ctx, grad):
     return da, db, None
 
 
-_lib.impl("grouped_mm", _run, "CPU")
-_lib.impl("grouped_mm", _run, "CUDA")
-torch.library.register_fake("gemmd::grouped_mm", _fake, lib=_lib)
-torch.library.register_autograd("gemmd::grouped_mm", _backward, setup_context=_setup, lib=_lib)
-
-grouped_mm = torch.ops.gemmd.grouped_mm.default
+grouped_mm = define("grouped_mm", "(Tensor a, Tensor b, Tensor offs) -> Tensor", _run, _run, _fake,
+                    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
+torch.library.register_autograd("gemmd::grouped_mm", _backward, setup_context=_setup, lib=LIBRARY)
 """(a [T, K], b [E, K, N], offs [E]) -> [T, N], and the other products of torch._grouped_mm that have
 an `offs`. offs: int32, the row at which each expert ends; rows after the last end are not written."""

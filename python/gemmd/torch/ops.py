@@ -9,40 +9,27 @@ gives both gradients, because inductor copies a computed operand for each op tha
 import torch
 
 from gemmd.torch import plain
+from gemmd.torch.custom_ops import define
 from gemmd.torch.launch import launch
 from gemmd.torch.shapes import Flags, gradient_rows, routed_rows
 
-_lib = torch.library.Library("gemmd", "DEF")
 _COMMON = "Tensor m_sizes, Tensor? gather_indices, int topk, bool permute_x, bool permute_y"
-_SCHEMAS = {
-    "grouped_gemm": f"(Tensor x, Tensor w, {_COMMON}) -> Tensor",
-    "grouped_gemm_mul": f"(Tensor x, Tensor w, Tensor topk_weights, {_COMMON}) -> Tensor",
-    "grouped_gemm_dx": f"(Tensor dy, Tensor w, {_COMMON}) -> Tensor",
-    "grouped_gemm_dw": f"(Tensor dy, Tensor x, {_COMMON}) -> Tensor",
-    "grouped_gemm_grads": f"(Tensor dy, Tensor x, Tensor w, {_COMMON}) -> (Tensor, Tensor)",
-}
-for _name, _schema in _SCHEMAS.items():
-    _lib.define(_name + _schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
 # ---- running -------------------------------------------------------------------------------------
 
-def _forward(x, w, m_sizes, gather, topk, permute_x, permute_y):
-    flags = Flags(topk, permute_x, permute_y)
-    rows = routed_rows(x, flags)
-    out = x.new_empty((rows, w.shape[1]))
-    if rows == 0 or launch("forward", flags, rows, out, x, w, m_sizes, gather):
-        return out
-    return plain.forward(x, w, m_sizes, gather, flags)
-
-
-def _forward_mul(x, w, weights, m_sizes, gather, topk, permute_x, permute_y):
+def _forward(x, w, m_sizes, gather, topk, permute_x, permute_y, weights=None):
     flags = Flags(topk, permute_x, permute_y)
     rows = routed_rows(x, flags)
     out = x.new_empty((rows, w.shape[1]))
     if rows == 0 or launch("forward", flags, rows, out, x, w, m_sizes, gather, weights):
         return out
-    return plain.multiply(plain.forward(x, w, m_sizes, gather, flags), weights)
+    y = plain.forward(x, w, m_sizes, gather, flags)
+    return y if weights is None else plain.multiply(y, weights)
+
+
+def _forward_mul(x, w, weights, *rest):
+    return _forward(x, w, *rest, weights)
 
 
 def _dx(dy, w, m_sizes, gather, topk, permute_x, permute_y):
@@ -57,7 +44,7 @@ def _dx(dy, w, m_sizes, gather, topk, permute_x, permute_y):
 def _dw(dy, x, m_sizes, gather, topk, permute_x, permute_y):
     flags = Flags(topk, permute_x, permute_y)
     rows = gradient_rows(dy, gather, flags)
-    out = dy.new_empty((m_sizes.shape[0], dy.shape[1], x.shape[1]))
+    out = _new_dw(dy, x, m_sizes)
     if rows == 0:
         return out.zero_()
     if launch("dW", flags, rows, out, dy, x, m_sizes, gather):
@@ -81,15 +68,18 @@ def check_sizes(rows, m_sizes, partial):
                          f"sum is the {rows} routed rows")
 
 
+def _check_gather(rows, gather, of=""):
+    least, most = (int(i) for i in gather.aminmax())
+    if least < 0 or most >= rows:
+        raise ValueError(f"gather_indices is from {least} to {most}: there are {rows} {of}rows")
+
+
 def _check_values(rows, m_sizes, gather, flags):
     """Refuses values with which a CPU kernel would access foreign memory. The gradients get the
     same values, already checked. On a GPU the host would have to wait for the numbers."""
     check_sizes(rows, m_sizes, partial=True)
     if flags.permute_x or flags.permute_y:
-        least, most = (int(i) for i in gather.aminmax())
-        if least < 0 or most >= rows:
-            raise ValueError(f"gather_indices is from {least} to {most}: there are {rows} routed "
-                             "rows")
+        _check_gather(rows, gather, "routed ")
         if torch.bincount(gather, minlength=rows).max() > 1:
             raise ValueError(f"gather_indices says a number twice: each of the {rows} routed rows "
                              "is there once")
@@ -105,48 +95,34 @@ def _checked(run):
     return run_checked
 
 
-def _dx_checked(dy, w, m_sizes, gather, topk, permute_x, permute_y):
+def _dx_checked(dy, w, m_sizes, gather, topk, *permutes):
     """_dx after a check of gather_indices, a user's if forward has weights [experts, K, N], which runs as dX."""
     rows = dy.shape[0]
-    if rows and (permute_x or permute_y):
-        least, most = (int(i) for i in gather.aminmax())
-        if least < 0 or most >= rows:
-            raise ValueError(f"gather_indices is from {least} to {most}: there are {rows} rows")
-    return _dx(dy, w, m_sizes, gather, topk, permute_x, permute_y)
+    if rows and any(permutes):
+        _check_gather(rows, gather)
+    return _dx(dy, w, m_sizes, gather, topk, *permutes)
 
 
 # ---- for torch.compile ---------------------------------------------------------------------------
 
-def _fake_forward(x, w, m_sizes, gather, topk, permute_x, permute_y):
-    return x.new_empty((x.shape[0] * topk if permute_x else x.shape[0], w.shape[1]))
+def _new_forward(x, w, m_sizes, gather, *flags):
+    return x.new_empty((routed_rows(x, Flags(*flags)), w.shape[1]))
 
 
-def _fake_forward_mul(x, w, weights, *rest):
-    return _fake_forward(x, w, *rest)
+def _new_dx(dy, w, m_sizes, gather, *flags):
+    return dy.new_empty((gradient_rows(dy, gather, Flags(*flags)), w.shape[2]))
 
 
-def _fake_dx(dy, w, m_sizes, gather, topk, permute_x, permute_y):
-    return dy.new_empty((gather.shape[0] if permute_y else dy.shape[0], w.shape[2]))
-
-
-def _fake_dw(dy, x, m_sizes, gather, topk, permute_x, permute_y):
+def _new_dw(dy, x, m_sizes, *_):
     return dy.new_empty((m_sizes.shape[0], dy.shape[1], x.shape[1]))
 
 
-def _fake_grads(dy, x, w, *rest):
-    return _fake_dx(dy, w, *rest), _fake_dw(dy, x, *rest)
-
-
-for _name, _run, _on_cpu, _fake in (
-        ("grouped_gemm", _forward, _checked(_forward), _fake_forward),
-        ("grouped_gemm_mul", _forward_mul, _checked(_forward_mul), _fake_forward_mul),
-        ("grouped_gemm_dx", _dx, _dx_checked, _fake_dx),
-        ("grouped_gemm_dw", _dw, _dw, _fake_dw),
-        ("grouped_gemm_grads", _grads, _grads, _fake_grads)):
-    _lib.impl(_name, _on_cpu, "CPU")
-    _lib.impl(_name, _run, "CUDA")
-    torch.library.register_fake(f"gemmd::{_name}", _fake, lib=_lib)
-
-# Names the overloads themselves, because PyTorch's packet of overloads searches at every call.
-forward, forward_mul, dx, dw, grads = (getattr(torch.ops.gemmd, _name).default
-                                       for _name in _SCHEMAS)
+forward = define("grouped_gemm", f"(Tensor x, Tensor w, {_COMMON}) -> Tensor",
+                 _checked(_forward), _forward, _new_forward)
+forward_mul = define("grouped_gemm_mul", f"(Tensor x, Tensor w, Tensor topk_weights, {_COMMON}) -> Tensor",
+                     _checked(_forward_mul), _forward_mul,
+                     lambda x, w, weights, *rest: _new_forward(x, w, *rest))
+dx = define("grouped_gemm_dx", f"(Tensor dy, Tensor w, {_COMMON}) -> Tensor", _dx_checked, _dx, _new_dx)
+dw = define("grouped_gemm_dw", f"(Tensor dy, Tensor x, {_COMMON}) -> Tensor", _dw, _dw, _new_dw)
+grads = define("grouped_gemm_grads", f"(Tensor dy, Tensor x, Tensor w, {_COMMON}) -> (Tensor, Tensor)",
+               _grads, _grads, lambda dy, x, w, *rest: (_new_dx(dy, w, *rest), _new_dw(dy, x, *rest)))

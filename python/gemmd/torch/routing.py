@@ -8,16 +8,10 @@ six Triton kernels on a GPU, else plain PyTorch. They do not wait for the device
 import torch
 from torch.autograd import Function
 
+from gemmd.torch.custom_ops import define
 from gemmd.torch.once import once_differentiable
 from gemmd.torch.rows import find_kernels
 from gemmd.torch.shapes import DTYPES
-
-_lib = torch.library.Library("gemmd", "FRAGMENT")
-for _schema in ("route(Tensor logits, int topk, bool normalise) -> (Tensor, Tensor)",
-                "route_grads(Tensor? logits, Tensor weights, Tensor ids, Tensor dweights, int experts, ScalarType dtype, "
-                "bool normalise) -> Tensor",
-                "sort_by_expert(Tensor ids, int experts) -> (Tensor, Tensor)"):
-    _lib.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
 # ---- in plain PyTorch ------------------------------------------------------------------------------
@@ -104,14 +98,12 @@ def _fake_sort(ids, experts):
     return ids.new_empty(experts, dtype=torch.int32), ids.new_empty(ids.numel(), dtype=torch.int32)
 
 
-for _name, _on_cpu, _on_cuda, _fake in (("route", _plain_route, _cuda_route, _fake_route),
-                                        ("route_grads", _plain_route_grads, _cuda_route_grads, _fake_route_grads),
-                                        ("sort_by_expert", plain_sort, _cuda_sort, _fake_sort)):
-    _lib.impl(_name, _on_cpu, "CPU")
-    _lib.impl(_name, _on_cuda, "CUDA")
-    torch.library.register_fake(f"gemmd::{_name}", _fake, lib=_lib)
-route_rows, route_grads, _sort = (getattr(torch.ops.gemmd, _name).default
-                               for _name in ("route", "route_grads", "sort_by_expert"))
+route_rows = define("route", "(Tensor logits, int topk, bool normalise) -> (Tensor, Tensor)",
+                    _plain_route, _cuda_route, _fake_route)
+route_grads = define("route_grads", "(Tensor? logits, Tensor weights, Tensor ids, Tensor dweights, int experts, "
+                     "ScalarType dtype, bool normalise) -> Tensor",
+                     _plain_route_grads, _cuda_route_grads, _fake_route_grads)
+_sort = define("sort_by_expert", "(Tensor ids, int experts) -> (Tensor, Tensor)", plain_sort, _cuda_sort, _fake_sort)
 
 
 # ---- the functions ---------------------------------------------------------------------------------

@@ -10,12 +10,7 @@ import threading
 
 import torch
 
-_lib = torch.library.Library("gemmd", "FRAGMENT")
-_lib.define("sum_of_slots(Tensor rows, int topk) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
-_lib.define("sum_of_experts(Tensor rows, Tensor m_sizes) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
-_lib.define("clear_rest(Tensor(a!) rows, Tensor gather_indices, Tensor m_sizes) -> ()",
-            tags=(torch.Tag.pt2_compliant_tag,))
-
+from gemmd.torch.custom_ops import define
 
 # The threads that compile Triton kernels ahead (warm.py), and warm.py itself. Meanwhile other threads run plain
 # PyTorch, and do not wait for a compiler.
@@ -98,21 +93,14 @@ def _cuda_clear(rows, gather, m_sizes):
         kernels.clear_rest(rows, gather, m_sizes)
 
 
-_lib.impl("sum_of_slots", plain_sum_of_slots, "CPU")
-_lib.impl("sum_of_slots", _cuda_sum_of_slots, "CUDA")
-_lib.impl("sum_of_experts", _plain_sums, "CPU")
-_lib.impl("sum_of_experts", _cuda_sums, "CUDA")
-_lib.impl("clear_rest", _plain_clear, "CPU")
-_lib.impl("clear_rest", _cuda_clear, "CUDA")
-torch.library.register_fake("gemmd::sum_of_slots", _new_sum_of_slots, lib=_lib)
-torch.library.register_fake("gemmd::sum_of_experts", _new_sums, lib=_lib)
-torch.library.register_fake("gemmd::clear_rest", lambda rows, gather, m_sizes: None, lib=_lib)
-
-sum_of_slots = torch.ops.gemmd.sum_of_slots.default
+sum_of_slots = define("sum_of_slots", "(Tensor rows, int topk) -> Tensor",
+                      plain_sum_of_slots, _cuda_sum_of_slots, _new_sum_of_slots)
 """rows [tokens * topk, N] -> [tokens, N]: the sum of each token's rows, in fp32 and slot by slot."""
 
-sum_of_experts = torch.ops.gemmd.sum_of_experts.default
+sum_of_experts = define("sum_of_experts", "(Tensor rows, Tensor m_sizes) -> Tensor",
+                        _plain_sums, _cuda_sums, _new_sums)
 """rows [T, N] in expert order, m_sizes [experts] -> [experts, N] in fp32, in a fixed order of sums."""
 
-clear_rest = torch.ops.gemmd.clear_rest.default
+clear_rest = define("clear_rest", "(Tensor(a!) rows, Tensor gather_indices, Tensor m_sizes) -> ()",
+                    _plain_clear, _cuda_clear, lambda rows, gather, m_sizes: None)
 """Writes zeros to rows[gather_indices[i]] for each i from the sum of m_sizes on. rows: [T, N], contiguous."""

@@ -8,6 +8,7 @@ import torch
 
 from gemmd.torch import launch as bf16
 from gemmd.torch import ops, plain
+from gemmd.torch.custom_ops import define
 from gemmd.torch.fp8 import seen
 from gemmd.torch.fp8.weights import quantised
 from gemmd.torch.product import multiply as multiply_bf16
@@ -16,19 +17,11 @@ from gemmd.torch.scaled import E4M3, Gather, multiply, multiply_into_weights, qu
 from gemmd.torch.scaled_plain import BLOCK, Scaled, padded_columns
 from gemmd.torch.shapes import Flags, gradient_rows, routed_rows
 
-_lib = torch.library.Library("gemmd", "FRAGMENT")
 _ROUTING = "Tensor m_sizes, Tensor? gather_indices, int topk, bool permute_x, bool permute_y, bool transposed"
 _HOW = "str scale_type, str plan"
 _GRADS = f"Tensor dy, Tensor? x, Tensor? x_t, Tensor? x_t_scale, Tensor w, {_ROUTING}, bool summed, {_HOW}"
-_SCHEMAS = {
-    "fp8_forward": f"(Tensor x, Tensor w, {_ROUTING}, {_HOW}, bool keep) -> (Tensor, Tensor, Tensor)",
-    "fp8_grads": f"({_GRADS}, bool want_x, bool want_w) -> (Tensor, Tensor)",
-    "fp8_grads_into": f"(Tensor(a!) main_grad, {_GRADS}, bool want_x) -> Tensor",
-}
 # Inductor's CUDA graphs warm up in a memory pool that no copy of weights may outlive, so they leave these ops out.
 _TAGS = (torch.Tag.pt2_compliant_tag, *[t for t in [getattr(torch.Tag, "cudagraph_unsafe", None)] if t is not None])
-for _name, _schema in _SCHEMAS.items():
-    _lib.define(_name + _schema, tags=_TAGS)
 
 
 def _n_and_k(w, transposed):
@@ -74,12 +67,17 @@ def _columns(x, rows, m_sizes, gather, scale_type, both=False):
     return quantise_columns(x, rows, m_sizes, gather, scale_type, both)
 
 
+def _new_kept(x, k, rows, experts, keep):
+    """The columns of x and their scales, without numbers; without elements unless `keep`."""
+    wide = padded_columns(rows, experts) if keep else 0
+    return x.new_empty((k if keep else 0, wide), dtype=E4M3), x.new_empty((wide // BLOCK, k), dtype=torch.float32)
+
+
 def forward_of(x, w, m_sizes, gather, flags, transposed, scale_type, plan, keep):
     """(y [T, N], the columns of x and their scales when `keep`, else tensors without elements)."""
-    n, k = _n_and_k(w, transposed)
     rows = routed_rows(x, flags)
-    wide = padded_columns(rows, w.shape[0]) if keep else 0
-    kept = x.new_empty((k if keep else 0, wide), dtype=E4M3), x.new_empty((wide // BLOCK, k), dtype=torch.float32)
+    n, k = _n_and_k(w, transposed)
+    kept = _new_kept(x, k, rows, w.shape[0], keep)
     if rows == 0:
         return (x.new_empty((0, n)), *kept)
     if plan == "bf16":
@@ -139,9 +137,17 @@ def grads_of(dy, x, x_t, x_t_scale, w, m_sizes, gather, flags, transposed, summe
         multiply_into_weights(dw, *((of_x, turned) if transposed else (turned, of_x)), rows, m_sizes, accumulate)
 
 
-def _grads_and_note(dy, x, x_t, x_t_scale, w, m_sizes, gather, flags, transposed, summed, scale_type, plan, dx, dw,
-                    accumulate):
-    rows = gather.shape[0] if flags.permute_x or flags.permute_y else dy.shape[0]
+def _new_grads(dy, x, x_t, x_t_scale, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed, scale_type,
+               plan, want_x, want_w=False):
+    """(dx, dw) without numbers; without elements where they are not wanted."""
+    rows = gather.shape[0] if permute_x or permute_y else dy.shape[0]
+    return (dy.new_empty((rows, _n_and_k(w, transposed)[1]) if want_x else (0,)),
+            torch.empty(w.shape if want_w else (0,), dtype=w.dtype, device=w.device))
+
+
+def _write_grads(dy, x, x_t, x_t_scale, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed, scale_type,
+                 plan, dx, dw, accumulate):
+    flags, rows = Flags(topk, permute_x, permute_y), gather.shape[0] if permute_x or permute_y else dy.shape[0]
     if rows == 0:
         return None if dw is None or accumulate else dw.zero_()
     grads_of(dy, x, x_t, x_t_scale, w, m_sizes, gather, flags, transposed, summed, scale_type, plan, dx, dw, accumulate)
@@ -153,20 +159,17 @@ def _grads_and_note(dy, x, x_t, x_t_scale, w, m_sizes, gather, flags, transposed
     return None
 
 
-def _grads(dy, x, x_t, x_t_scale, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed, scale_type, plan,
-           want_x, want_w):
-    dx = _fake_dx(dy, w, gather, permute_x or permute_y, transposed, want_x)
-    dw = torch.empty(w.shape if want_w else (0,), dtype=w.dtype, device=w.device)
-    _grads_and_note(dy, x, x_t, x_t_scale, w, m_sizes, gather, Flags(topk, permute_x, permute_y), transposed, summed,
-                    scale_type, plan, dx if want_x else None, dw if want_w else None, False)
+def _grads(*arguments):
+    dx, dw = _new_grads(*arguments)
+    *given, want_x, want_w = arguments
+    _write_grads(*given, dx if want_x else None, dw if want_w else None, False)
     return dx, dw
 
 
-def _grads_into(main_grad, dy, x, x_t, x_t_scale, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed,
-                scale_type, plan, want_x):
-    dx = _fake_dx(dy, w, gather, permute_x or permute_y, transposed, want_x)
-    _grads_and_note(dy, x, x_t, x_t_scale, w, m_sizes, gather, Flags(topk, permute_x, permute_y), transposed, summed,
-                    scale_type, plan, dx if want_x else None, main_grad, True)
+def _grads_into(main_grad, *arguments):
+    dx, _ = _new_grads(*arguments)
+    *given, want_x = arguments
+    _write_grads(*given, dx if want_x else None, main_grad, True)
     return dx
 
 
@@ -180,34 +183,14 @@ def _forward_checked(x, w, m_sizes, gather, topk, permute_x, permute_y, *rest):
 # ---- for torch.compile ---------------------------------------------------------------------------
 
 def _fake_forward(x, w, m_sizes, gather, topk, permute_x, permute_y, transposed, scale_type, plan, keep):
-    n, k = _n_and_k(w, transposed)
     rows = x.shape[0] * topk if permute_x else x.shape[0]
-    wide = padded_columns(rows, w.shape[0]) if keep else 0
-    return (x.new_empty((rows, n)), x.new_empty((k if keep else 0, wide), dtype=E4M3),
-            x.new_empty((wide // BLOCK, k), dtype=torch.float32))
+    n, k = _n_and_k(w, transposed)
+    return (x.new_empty((rows, n)), *_new_kept(x, k, rows, w.shape[0], keep))
 
 
-def _fake_dx(dy, w, gather, permuted, transposed, want_x):
-    rows = gather.shape[0] if permuted else dy.shape[0]
-    return dy.new_empty((rows, _n_and_k(w, transposed)[1]) if want_x else (0,))
-
-
-def _fake_grads(dy, x, x_t, x_t_scale, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed, scale_type,
-                plan, want_x, want_w):
-    return (_fake_dx(dy, w, gather, permute_x or permute_y, transposed, want_x),
-            torch.empty(w.shape if want_w else (0,), dtype=w.dtype, device=w.device))
-
-
-def _fake_grads_into(main_grad, dy, x, x_t, x_t_scale, w, m_sizes, gather, topk, permute_x, permute_y, transposed,
-                     summed, scale_type, plan, want_x):
-    return _fake_dx(dy, w, gather, permute_x or permute_y, transposed, want_x)
-
-
-for _name, _run, _on_cpu, _fake in (("fp8_forward", _forward, _forward_checked, _fake_forward),
-                                    ("fp8_grads", _grads, _grads, _fake_grads),
-                                    ("fp8_grads_into", _grads_into, _grads_into, _fake_grads_into)):
-    _lib.impl(_name, _on_cpu, "CPU")
-    _lib.impl(_name, _run, "CUDA")
-    torch.library.register_fake(f"gemmd::{_name}", _fake, lib=_lib)
-
-forward, grads, grads_into = (getattr(torch.ops.gemmd, _name).default for _name in _SCHEMAS)
+forward = define("fp8_forward", f"(Tensor x, Tensor w, {_ROUTING}, {_HOW}, bool keep) -> (Tensor, Tensor, Tensor)",
+                 _forward_checked, _forward, _fake_forward, _TAGS)
+grads = define("fp8_grads", f"({_GRADS}, bool want_x, bool want_w) -> (Tensor, Tensor)",
+               _grads, _grads, _new_grads, _TAGS)
+grads_into = define("fp8_grads_into", f"(Tensor(a!) main_grad, {_GRADS}, bool want_x) -> Tensor",
+                    _grads_into, _grads_into, lambda main_grad, *rest: _new_grads(*rest)[0], _TAGS)
