@@ -181,9 +181,14 @@ def run(plan, route, out, a, b, m_sizes, gather=None, weights=None):
         args.gather_indices = gather.data_ptr()
     if weights is not None:
         args.topk_weights = weights.data_ptr()
-    args.stream = _stream(out.device)
+    return launch_plan(plan, args)
+
+
+def launch_plan(plan, args):
+    """Launches the plan's kernel on the current stream. False: the kernel refuses the launch."""
+    args.stream = _stream(plan.call.device)
     try:
-        workspace = _add_workspace(plan, args)  # noqa: F841 -- lives as long as the operands
+        workspace = _add_workspace(plan, args)  # noqa: F841 -- lives until the launch is queued
         plan.kernel.launch(args)
     except GemmdError as e:
         plans.give_up(plan, e)

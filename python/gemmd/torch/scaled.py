@@ -9,10 +9,9 @@ from typing import NamedTuple, Optional
 import torch
 
 from gemmd import ffi
-from gemmd.errors import GemmdError
 from gemmd.results import Problem
 from gemmd.torch import scaled_plain as plain
-from gemmd.torch.launch import INDEX, OPERANDS, _add_workspace, _set_strides, _stream, on_device
+from gemmd.torch.launch import INDEX, OPERANDS, _set_strides, launch_plan, on_device
 from gemmd.torch.layout import ALIGNED, copied, laid_well
 from gemmd.torch.plans import plans
 from gemmd.torch.scaled_plain import BLOCK, EPS, Scaled, ceil_to, padded_columns
@@ -41,19 +40,6 @@ class QuantiseCall(NamedTuple):
                             f"permute_x={str(f.permute_x).lower()} scale_type={self.scale_type}")
 
 
-def _launch(plan, args, device):
-    """False: the kernel refuses the launch."""
-    args.stream = _stream(device)
-    try:
-        workspace = _add_workspace(plan, args)  # noqa: F841 -- lives until the launch is queued
-        plan.kernel.launch(args)
-    except GemmdError as e:
-        plans.give_up(plan, e)
-        return False
-    plan.launches += 1
-    return True
-
-
 def _readable(t):
     """The tensor, or a copy that a kernel can read: a single row may have any stride in PyTorch."""
     t = laid_well(t)
@@ -68,11 +54,15 @@ class Gather(NamedTuple):
     topk: int
 
 
-def _row_scales(rows, blocks, by_row, device):
-    """Room for a scale of each (row, block): [block][row], or with by_row [row][block]; padded to 16 bytes."""
+def _new_rows(rows, k, by_row, device):
+    """Scaled [rows, k] without numbers. The scales lie [block][row], or with by_row [row][block], padded to 16
+    bytes."""
+    blocks = ceil_to(k, BLOCK) // BLOCK
     if by_row:
-        return torch.empty((rows, ceil_to(blocks, 4)), dtype=torch.float32, device=device)[:, :blocks]
-    return torch.empty((blocks, ceil_to(rows, 4)), dtype=torch.float32, device=device).t()[:rows]
+        scale = torch.empty((rows, ceil_to(blocks, 4)), dtype=torch.float32, device=device)[:, :blocks]
+    else:
+        scale = torch.empty((blocks, ceil_to(rows, 4)), dtype=torch.float32, device=device).t()[:rows]
+    return Scaled(torch.empty((rows, k), dtype=E4M3, device=device), scale)
 
 
 def quantise_call(mode, device, rows, k, experts, topk, scale_type):
@@ -82,15 +72,24 @@ def quantise_call(mode, device, rows, k, experts, topk, scale_type):
     return QuantiseCall(mode, device, torch.bfloat16, rows, 0, k, experts, flags, scale_type)
 
 
-def _start(mode, x, rows, experts, gather, scale_type):
-    """(plan, args) of a launch; plan.kernel may be None."""
-    topk = 0 if gather is None else gather.topk
-    plan = plans.find(quantise_call(mode, x.device, rows, x.shape[-1], experts, topk, scale_type))
-    args = ffi.QuantiseArgs.from_buffer_copy(_EMPTY)
-    args.x, args.x_stride, args.rows = x.data_ptr(), x.stride(-2), rows
-    if gather is not None:
-        args.gather_indices, args.gather_dtype = gather.index.data_ptr(), INDEX[gather.index.dtype]
-    return plan, args
+def _launch_quantise(mode, x, rows, experts, gather, scale_type, set_outputs):
+    """Quantises rows of x. set_outputs(args): stores the outputs in ffi.QuantiseArgs. False: no kernel writes them."""
+    with on_device(x.device):
+        topk = 0 if gather is None else gather.topk
+        plan = plans.find(quantise_call(mode, x.device, rows, x.shape[-1], experts, topk, scale_type))
+        if plan.kernel is None:
+            return False
+        args = ffi.QuantiseArgs.from_buffer_copy(_EMPTY)
+        args.x, args.x_stride, args.rows = x.data_ptr(), x.stride(-2), rows
+        if gather is not None:
+            args.gather_indices, args.gather_dtype = gather.index.data_ptr(), INDEX[gather.index.dtype]
+        set_outputs(args)
+        return launch_plan(plan, args)
+
+
+def _set_rows(args, t):
+    args.q, args.scales = t.q.data_ptr(), t.scale.data_ptr()
+    args.scales_row_stride, args.scales_block_stride = t.scale.stride()
 
 
 _EMPTY = ffi.QuantiseArgs(eps=EPS)
@@ -99,15 +98,9 @@ _EMPTY = ffi.QuantiseArgs(eps=EPS)
 def quantise_rows(x, rows, gather, scale_type, by_row=False):
     """x [.., K] bf16 -> Scaled [rows, K] with a scale of each 128 columns; by_row: the layout of the scales."""
     x, k = _readable(x), x.shape[1]
-    out = Scaled(torch.empty((rows, k), dtype=E4M3, device=x.device),
-                 _row_scales(rows, ceil_to(k, BLOCK) // BLOCK, by_row, x.device))
-    with on_device(x.device):
-        plan, args = _start("rows", x, rows, 1, gather, scale_type)
-        if plan.kernel is not None:
-            args.q, args.scales = out.q.data_ptr(), out.scale.data_ptr()
-            args.scales_row_stride, args.scales_block_stride = out.scale.stride()
-            if _launch(plan, args, x.device):
-                return out
+    out = _new_rows(rows, k, by_row, x.device)
+    if _launch_quantise("rows", x, rows, 1, gather, scale_type, lambda args: _set_rows(args, out)):
+        return out
     return plain.quantise_rows(plain.gather(x, gather), scale_type)
 
 
@@ -115,13 +108,13 @@ def quantise_whole_rows(x, scale_type):
     """x [rows, K] bf16 -> (e4m3 [rows, K], fp32 [rows]): a scale for each row."""
     x, (rows, k) = _readable(x), x.shape
     q, scale = torch.empty((rows, k), dtype=E4M3, device=x.device), torch.empty(rows, dtype=torch.float32, device=x.device)
-    with on_device(x.device):
-        plan, args = _start("whole_rows", x, rows, 1, None, scale_type)
-        if plan.kernel is not None:
-            args.q, args.scales = q.data_ptr(), scale.data_ptr()
-            args.scales_row_stride, args.scales_block_stride = 1, rows
-            if _launch(plan, args, x.device):
-                return q, scale
+
+    def set_outputs(args):
+        args.q, args.scales = q.data_ptr(), scale.data_ptr()
+        args.scales_row_stride, args.scales_block_stride = 1, rows
+
+    if _launch_quantise("whole_rows", x, rows, 1, None, scale_type, set_outputs):
+        return q, scale
     return plain.quantise_whole_rows(x, scale_type)
 
 
@@ -132,21 +125,17 @@ def quantise_columns(x, rows, m_sizes, gather, scale_type, both=False):
     wide = padded_columns(rows, experts)
     turned = Scaled(torch.empty((k, wide), dtype=E4M3, device=x.device),
                     torch.empty((wide // BLOCK, k), dtype=torch.float32, device=x.device).t())
-    straight = None
-    if both:
-        straight = Scaled(torch.empty((rows, k), dtype=E4M3, device=x.device),
-                          _row_scales(rows, ceil_to(k, BLOCK) // BLOCK, False, x.device))
-    with on_device(x.device):
-        plan, args = _start("both" if both else "columns", x, rows, experts, gather, scale_type)
-        if plan.kernel is not None:
-            args.q_t, args.scales_t = turned.q.data_ptr(), turned.scale.data_ptr()
-            args.q_t_stride, args.scales_t_stride, args.padded = wide, k, wide
-            args.m_sizes, args.m_sizes_dtype = m_sizes.data_ptr(), INDEX[m_sizes.dtype]
-            if both:
-                args.q, args.scales = straight.q.data_ptr(), straight.scale.data_ptr()
-                args.scales_row_stride, args.scales_block_stride = straight.scale.stride()
-            if _launch(plan, args, x.device):
-                return straight, turned
+    straight = _new_rows(rows, k, False, x.device) if both else None
+
+    def set_outputs(args):
+        args.q_t, args.scales_t = turned.q.data_ptr(), turned.scale.data_ptr()
+        args.q_t_stride, args.scales_t_stride, args.padded = wide, k, wide
+        args.m_sizes, args.m_sizes_dtype = m_sizes.data_ptr(), INDEX[m_sizes.dtype]
+        if both:
+            _set_rows(args, straight)
+
+    if _launch_quantise("both" if both else "columns", x, rows, experts, gather, scale_type, set_outputs):
+        return straight, turned
     routed = plain.gather(x, gather)
     return (plain.quantise_rows(routed, scale_type) if both else None,
             plain.quantise_columns(routed, m_sizes, scale_type))
@@ -160,12 +149,12 @@ def quantise_weights(w, scale_type):
     turned = torch.empty((experts, k, n), dtype=E4M3, device=w.device)
     scale = torch.empty((experts, ceil_to(n, BLOCK) // BLOCK, ceil_to(k, BLOCK) // BLOCK), dtype=torch.float32,
                         device=w.device)
-    with on_device(w.device):
-        plan, args = _start("weights", w, experts * n, experts, None, scale_type)
-        if plan.kernel is not None:
-            args.q, args.q_t, args.scales = straight.data_ptr(), turned.data_ptr(), scale.data_ptr()
-            if _launch(plan, args, w.device):
-                return Scaled(straight, scale), Scaled(turned, scale.transpose(1, 2))
+
+    def set_outputs(args):
+        args.q, args.q_t, args.scales = straight.data_ptr(), turned.data_ptr(), scale.data_ptr()
+
+    if _launch_quantise("weights", w, experts * n, experts, None, scale_type, set_outputs):
+        return Scaled(straight, scale), Scaled(turned, scale.transpose(1, 2))
     return plain.quantise_weights(w, scale_type)
 
 
@@ -213,7 +202,7 @@ def launch(call, out, a, b, m_sizes=None, gather: Optional[torch.Tensor] = None,
             args.m_sizes, args.m_sizes_dtype = m_sizes.data_ptr(), INDEX[m_sizes.dtype]
         if gather is not None:
             args.gather_indices, args.gather_dtype = gather.data_ptr(), INDEX[gather.dtype]
-        return _launch(plan, args, call.device)
+        return launch_plan(plan, args)
 
 
 def multiply(mode, flags, rows, out, a, b, m_sizes, gather=None):
