@@ -51,9 +51,10 @@ def _for_json(value):
     return plain(value)
 
 
-def _from_json(data):
+def _take_json(library, out):
+    """The value of the JSON that libgemmd allocated at `out`."""
     import json
-    return json.loads(data)
+    return json.loads(library.take(out))
 
 
 # ---- Python values and libgemmd's structs --------------------------------------------------------
@@ -358,9 +359,8 @@ class Client:
         outcome, known = c_int(), c_void_p()
         self._run_in_steps("acquire", byref(problem), byref(options), byref(outcome), byref(answer),
                            byref(known))
-        known = _from_json(self.library.take(known))
         return Acquired(_OUTCOMES[outcome.value], read_answer(answer) if answer.tier else None,
-                        known)
+                        _take_json(self.library, known))
 
     def record(self, problem: ProblemLike, trials: Sequence[Mapping[str, Any]]) -> None:
         """Stores a key's trials: dicts of config, and time_us, or status and reason. Renews the
@@ -386,21 +386,21 @@ class Client:
         out, deadline_ms = c_void_p(), ffi.convert(method, "deadline_ms", c_int, deadline_ms)
         self._run_in_steps("call", to_bytes(method), to_json(params), deadline_ms, byref(out),
                            ffi.ON_PROGRESS(), None, what=method)
-        return _from_json(self.library.take(out))
+        return _take_json(self.library, out)
 
     def list(self, what: str, filter: Optional[Mapping[str, Any]] = None, **columns: Any) -> Rows:
         """All rows of "best", "history", "trials", "modules", "quarantine", "runs", "devices",
         "events", "jobs", "served" or "portfolio", as Rows of dicts; keywords are filters (docs/protocol.md)."""
         out, filter = c_void_p(), {**(filter or {}), **columns}
         self._run("list", to_bytes(what), to_json(filter), byref(out), what=f"list {what}")
-        return Rows(_from_json(self.library.take(out)))
+        return Rows(_take_json(self.library, out))
 
     def why(self, problem: ProblemLike, **query: Any) -> Dict[str, Any]:
         """Explains the answer of a query: tier, row, evidence, confidence, and on a miss the
         nearest key (docs/protocol.md, `why`). Tunes nothing."""
         out = c_void_p()
         self._run("why", byref(make_problem(problem)), byref(make_query(**query)), byref(out))
-        return _from_json(self.library.take(out))
+        return _take_json(self.library, out)
 
     def generations(self) -> Generations:
         """The newest generation of the daemon's database, and this Client's pinned generation."""
@@ -471,7 +471,7 @@ def space(problem: ProblemLike, device: Optional[str] = None,
     out = c_void_p()
     library.run("space", to_bytes(device), byref(make_problem(problem)), byref(make_query(**query)),
                 byref(out))
-    return _from_json(library.take(out))
+    return _take_json(library, out)
 
 
 __all__ = ["Client", "GemmdError", "compile_kernel", "exactness", "space"]

@@ -14,12 +14,17 @@ import weakref
 from helion.autotuner.local_cache import get_helion_cache_dir
 from helion.autotuner.remote_cache import RemoteCacheBackend
 
-from gemmd.texts import Texts, current_device
+from gemmd.models import device_of_torch
+from gemmd.texts import Texts
 
 NAME, CONSEQUENCE = "helion", "Helion tunes by itself"
 LEASE_MS = 3600000  # the longest lease that gemmd gives
 LISTED_MAX = 256
 _of_thread = threading.local()  # this thread's open leases: a second get() of a key goes on with the first's lease
+
+
+def _new_texts():
+    return Texts(NAME, CONSEQUENCE, device_of_torch())
 
 
 def _is_entry(text):
@@ -60,9 +65,9 @@ class Backend(RemoteCacheBackend):
     def get(self, key):
         """The entry of a key. None: Helion then tunes the kernel, and calls put()."""
         if _ranks_tune_together():
-            return self._checked(Texts(NAME, CONSEQUENCE, current_device()).read(key))
+            return self._checked(_new_texts().read(key))
         leases = vars(_of_thread).setdefault("leases", weakref.WeakValueDictionary())
-        self._texts = leases.get(key) or Texts(NAME, CONSEQUENCE, current_device())
+        self._texts = leases.get(key) or _new_texts()
         leases[key] = self._texts
         text = self._checked(self._texts.acquire(key, LEASE_MS))
         if text is None and (text := _local_entry(key)) is not None:
@@ -76,11 +81,9 @@ class Backend(RemoteCacheBackend):
         return text if text is not None and _is_entry(text) else None
 
     def put(self, key, data):
-        texts = self._texts or Texts(NAME, CONSEQUENCE, current_device())
-        texts.write(key, data)
+        (self._texts or _new_texts()).write(key, data)
         self._texts = None
 
     def list(self, max_results=None):
         """Entries for Helion's warm start, the newest first."""
-        texts = Texts(NAME, CONSEQUENCE, current_device())
-        return [text for text in texts.newest(min(max_results or LISTED_MAX, LISTED_MAX)) if _is_entry(text)]
+        return [text for text in _new_texts().newest(min(max_results or LISTED_MAX, LISTED_MAX)) if _is_entry(text)]

@@ -22,6 +22,7 @@ from torch._inductor.runtime import autotune_cache
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
 from gemmd import texts
+from gemmd.models import device_of_torch
 
 NAME, CONSEQUENCE = "inductor", "Inductor tunes by itself"
 WAIT_MS = 120000
@@ -31,7 +32,7 @@ _device_of_parent = None  # in Inductor's worker processes: the device of the pr
 
 
 def _texts():
-    device = _device_of_parent or texts.current_device()
+    device = _device_of_parent or device_of_torch()
     return texts.of_thread(NAME, CONSEQUENCE, device)
 
 
@@ -142,7 +143,7 @@ class _InWorker:
         return self.compile(*arguments)
 
     def __reduce__(self):
-        return functools.partial, (_compile_in_worker, self.compile, texts.current_device())
+        return functools.partial, (_compile_in_worker, self.compile, device_of_torch())
 
 
 def _compile_in_worker(compile, device, *arguments):

@@ -174,7 +174,7 @@ def _tune_missing(client, problems, answers, until, query):
         _leave(client, problems, answers, query)
 
 
-def _device_of_torch():
+def device_of_torch():
     """PyTorch's current GPU, or None. In a job's first lines libgemmd cannot find the GPU, because
     no CUDA context exists yet. (PyTorch makes the context at the first use of a device; until then
     the first device is current.)"""
@@ -210,7 +210,7 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
     problems = model_problems(model_config, tokens, modes, dtype, batch_invariant, quant)
     until = None if deadline_s is None else time.monotonic() + deadline_s
     own = client is None
-    client = client or Client(device=device or _device_of_torch(), lazy=True)
+    client = client or Client(device=device or device_of_torch(), lazy=True)
     try:
         answers = _ask(client, problems, "cached", query, _deadline_ms(until, 0))
         _tune_missing(client, problems, answers, until, {"progress": progress, **query})

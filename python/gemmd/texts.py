@@ -19,7 +19,6 @@ import zlib
 from gemmd.client import Client
 from gemmd.configs import write_config
 from gemmd.errors import Deadline, GemmdError, Unreachable, invalid
-from gemmd.models import _device_of_torch
 
 QUIET_S = 30.0
 CONFIG_BYTES_MAX = 511
@@ -161,10 +160,6 @@ def _known(client, problem):
         return client.get(problem, wait="cached", table=False).config
     except LookupError:  # gemmd.NotFound
         return None
-
-
-def current_device():
-    return _device_of_torch()
 
 
 def of_thread(name, consequence, device):

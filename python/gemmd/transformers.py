@@ -124,6 +124,15 @@ def _names(module):
     return (f"{name}.{first}", f"{name}.down_proj") if name else ("", "")
 
 
+def _products(module, x, first, topk, transposed, in_fp8, warm=None):
+    """Where the products run, as (gemmd.torch.product or fp8, keywords of the first product, of the second). A training
+    step then asks for all kernels of the layer; warm: prepare_layer()'s `meanwhile`."""
+    names = {"names": _names(module)} if in_fp8 else {}
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        (fp8 if in_fp8 else launch).prepare_layer(x, first, module.down_proj, topk, transposed, warm, **names)
+    return (fp8, *({"name": name} for name in names["names"])) if in_fp8 else (product, {}, {})
+
+
 def experts_forward(self, hidden_states, top_k_index, top_k_weights, in_fp8=False):
     """An experts module's forward. hidden_states [tokens, hidden], top_k_index [tokens, topk], ids
     from the number of this rank's experts on are other ranks'; returns [tokens, hidden]."""
@@ -134,13 +143,9 @@ def experts_forward(self, hidden_states, top_k_index, top_k_weights, in_fp8=Fals
     ids = top_k_index.long()
     weights = _weights_of_slots(top_k_weights, ids, experts)
     bias = (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias) if self.has_bias else None
-    of = fp8 if in_fp8 and _takes_fp8(first, self.down_proj) else product
-    named = [{"name": name} for name in _names(self)] if of is fp8 else [{}, {}]
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        warm = functools.partial(warm_layer, first, hidden_states.shape[-1], _fused_kind(self), weights, bias)
-        more = {"names": _names(self)} if of is fp8 else {}
-        (fp8 if of is fp8 else launch).prepare_layer(hidden_states, first, self.down_proj, topk, self.is_transposed, warm,
-                                                     **more)
+    in_fp8 = in_fp8 and _takes_fp8(first, self.down_proj)
+    of, *named = _products(self, hidden_states, first, topk, self.is_transposed, in_fp8, lambda dtype: warm_layer(
+        first, hidden_states.shape[-1], _fused_kind(self), weights, bias, dtype))
     m_sizes, gather = sort_by_expert(ids, experts)
     how = {"transposed": self.is_transposed, "partial": True}
     h = of.grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how, **named[0])
@@ -168,11 +173,7 @@ moe.ALL_EXPERTS_FUNCTIONS.register(NAME_FP8, experts_forward_fp8)
 def _llama4_experts(module, x, ids, in_fp8):
     """The experts' output [tokens, hidden] of x [tokens, hidden], one expert for each token."""
     first, second = module.gate_up_proj, module.down_proj
-    of = fp8 if in_fp8 and _takes_fp8(first, second) else product
-    named = [{"name": name} for name in _names(module)] if of is fp8 else [{}, {}]
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        more = {"names": _names(module)} if of is fp8 else {}
-        (fp8 if of is fp8 else launch).prepare_layer(x, first, second, 1, True, **more)
+    of, *named = _products(module, x, first, 1, True, in_fp8 and _takes_fp8(first, second))
     m_sizes, gather = sort_by_expert(ids, first.shape[0])
     h = of.grouped_gemm(x, first, m_sizes, gather, permute_x=True, transposed=True, **named[0])
     if type(module.act_fn).__name__ in SILU:

@@ -6,6 +6,7 @@ install() comes first, then the script runs as Python would run it. torchrun sta
     torchrun --nproc-per-node 8 -m gemmd.torch train.py ...
 """
 import argparse
+import atexit
 import os
 import runpy
 import sys
@@ -61,8 +62,8 @@ def main(arguments=None):
     override.install(**{name: value for name, value in settings.items() if value is not None})
     if plans.settings.wait == "boundary":  # also from GEMMD_WAIT
         optimizer.register_optimizer_step_post_hook(lambda *_: boundary(options.boundary_ms))
-    if options.report or install_report.asked_for():
-        install_report.print_at_exit()
+    if options.report or os.environ.get("GEMMD_TORCH_REPORT", "") not in ("", "0"):
+        atexit.register(install_report.print_report)
     _run(options)
 
 

@@ -4,8 +4,6 @@
 The times are measured when the report is made: gemmd's and PyTorch's kernel in turns, over operands
 of the product's shapes and strides, with rows spread evenly over the experts.
 """
-import atexit
-import os
 import statistics
 import sys
 import time
@@ -39,16 +37,20 @@ def _time(run, device):
     return began.elapsed_time(ended) * 1e3
 
 
-def _measure(product):
-    """Returns the medians (gemmd's, PyTorch's) in us, or None: no memory for the operands, say."""
-    device = product.call.device
+def medians(make_ways, device):
+    """The median time of each of make_ways()'s functions in us; None: no memory for the operands, say."""
     try:
-        operands = _operands(product)
-        ways = (lambda: product.run(*operands)), (lambda: product.run_pytorchs(*operands))
+        ways = make_ways()
         times = [[_time(way, device) for way in ways] for _ in range(TURNS + 1)][1:]
     except RuntimeError:
         return None
     return tuple(statistics.median(column) for column in zip(*times))
+
+
+def _ways(product):
+    """Two functions: the product by gemmd's and by PyTorch's kernel."""
+    operands = _operands(product)
+    return (lambda: product.run(*operands)), (lambda: product.run_pytorchs(*operands))
 
 
 def _row(product, measured):
@@ -59,10 +61,6 @@ def _row(product, measured):
                              product.launches, product.left, ours, theirs, saved)))
 
 
-def _row_of_others(calls):
-    return {**dict.fromkeys(FIELDS), "mode": "other", "gemmd": 0, "pytorch": calls}
-
-
 def report():
     """Rows of dicts, one for each product that install() has served: mode, sizes, the number of calls
     that gemmd's and PyTorch's kernel ran, microseconds of a call by each, and the milliseconds that
@@ -71,9 +69,9 @@ def report():
     others = override.others()
     products = sorted(override.products(), key=lambda p: -p.launches)
     with torch.no_grad():
-        rows = [_row(p, _measure(p) if p.launches and i < PRODUCTS_MOST else None)
+        rows = [_row(p, medians(lambda: _ways(p), p.call.device) if p.launches and i < PRODUCTS_MOST else None)
                 for i, p in enumerate(products)]
-    return rows + [_row_of_others(others)] if others else rows
+    return rows + [{**dict.fromkeys(FIELDS), "mode": "other", "gemmd": 0, "pytorch": others}] if others else rows
 
 
 def _text(value):
@@ -93,13 +91,3 @@ def print_report(file=None):
         print("gemmd:", " ".join(cell.rjust(width) for cell, width in zip(line, widths)), file=file)
     saved = sum(row["saved_ms"] or 0 for row in rows)
     print(f"gemmd: {saved:.1f} ms saved in this process", file=file)
-
-
-def print_at_exit():
-    """Prints the report when this process ends."""
-    atexit.register(print_report)
-
-
-def asked_for():
-    """True when the environment asks for a report (GEMMD_TORCH_REPORT=1)."""
-    return os.environ.get("GEMMD_TORCH_REPORT", "") not in ("", "0")

@@ -24,10 +24,6 @@ class _Refused(Function):
                            "its products and swiglu have first derivatives only")
 
 
-def _refuse(outs, sources):
-    return tuple(None if t is None else _Refused.apply(t, *sources) for t in outs)
-
-
 def once_differentiable(backward):
     """Wraps a Function's backward(ctx, saved, *grads). `saved` is ctx.saved_tensors; backward
     returns a tuple, None for inputs without gradient. Second derivatives are a RuntimeError."""
@@ -39,5 +35,5 @@ def once_differentiable(backward):
         with torch.no_grad():
             outs = backward(ctx, saved, *grads)
         sources = [t for t in (*grads, *saved) if t is not None and t.requires_grad]
-        return _refuse(outs, sources) if sources else outs
+        return tuple(None if t is None else _Refused.apply(t, *sources) for t in outs) if sources else outs
     return backward_once

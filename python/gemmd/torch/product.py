@@ -129,12 +129,13 @@ def _cast(t, dtype):
     return t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t
 
 
-def autocast(*operands):
-    """Casts under torch.autocast like a linear layer: keeps float64 and non-floating types."""
+def autocast(*operands, dtype=None):
+    """Casts under torch.autocast like a linear layer: keeps float64 and non-floating types. dtype: instead of
+    autocast's type."""
     kind = operands[0].device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):  # PyTorch has no autocast for the device "meta"
         return operands
-    dtype = torch.get_autocast_dtype(kind)
+    dtype = dtype or torch.get_autocast_dtype(kind)
     return tuple(_cast(t, dtype) for t in operands)
 
 

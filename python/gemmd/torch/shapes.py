@@ -9,6 +9,11 @@ from gemmd.results import Problem
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 
 
+def describe(t):
+    """The type and shape of an argument, for the sentence of an error; t may be no tensor."""
+    return f"{getattr(t, 'dtype', type(t).__name__)} {tuple(getattr(t, 'shape', ()))}"
+
+
 class Flags(NamedTuple):
     topk: int
     permute_x: bool

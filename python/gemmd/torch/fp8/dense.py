@@ -3,13 +3,10 @@
 gemm_a8w8_blockscale. The custom op gemmd::linear_a8w8 serves torch.compile."""
 import torch
 
+from gemmd.torch.custom_ops import define
 from gemmd.torch.scaled import E4M3, launch, product_call
 from gemmd.torch.scaled_plain import BLOCK, Scaled, ceil_to, multiply_dense
-from gemmd.torch.shapes import NO_PERMUTE
-
-_lib = torch.library.Library("gemmd", "FRAGMENT")
-_lib.define("linear_a8w8(Tensor(a!) y, Tensor x_q, Tensor w_q, Tensor x_scale, Tensor w_scale) -> ()",
-            tags=(torch.Tag.pt2_compliant_tag,))
+from gemmd.torch.shapes import NO_PERMUTE, describe
 
 
 def _run(y, x_q, w_q, x_scale, w_scale):
@@ -21,17 +18,14 @@ def _run(y, x_q, w_q, x_scale, w_scale):
         y.copy_(out)
 
 
-_lib.impl("linear_a8w8", _run, "CPU")
-_lib.impl("linear_a8w8", _run, "CUDA")
-torch.library.register_fake("gemmd::linear_a8w8", lambda *_: None, lib=_lib)
-_op = torch.ops.gemmd.linear_a8w8.default
+_op = define("linear_a8w8", "(Tensor(a!) y, Tensor x_q, Tensor w_q, Tensor x_scale, Tensor w_scale) -> ()",
+             _run, _run, lambda *_: None)
 
 
 def _check_operand(name, q, scale, row_block, device):
     for of, t, dtype in ((f"{name}_q", q, E4M3), (f"{name}_scale", scale, torch.float32)):
         if not isinstance(t, torch.Tensor) or t.dtype != dtype or t.dim() != 2:
-            raise ValueError(f"{of} is {getattr(t, 'dtype', type(t).__name__)} {tuple(getattr(t, 'shape', ()))}: it is a "
-                             f"matrix of {dtype}")
+            raise ValueError(f"{of} is {describe(t)}: it is a matrix of {dtype}")
         if t.device != device:
             raise ValueError(f"{of} is on {t.device} and x_q on {device}: move it there")
     wanted = tuple(ceil_to(size, block) // block for size, block in zip(q.shape, (row_block, BLOCK)))
@@ -52,8 +46,7 @@ def _check(x_q, w_q, x_scale, w_scale, dtype, y, skip_reduce):
     if dtype != torch.bfloat16 or skip_reduce:
         raise ValueError(f"dtype is {dtype} and skip_reduce {skip_reduce}: the result is bfloat16, and reduced")
     if y is not None and (not isinstance(y, torch.Tensor) or y.shape != (m, n) or y.dtype != dtype or y.device != x_q.device):
-        raise ValueError(f"y is {getattr(y, 'dtype', type(y).__name__)} {tuple(getattr(y, 'shape', ()))}: it is {dtype} "
-                         f"{(m, n)} on {x_q.device}")
+        raise ValueError(f"y is {describe(y)}: it is {dtype} {(m, n)} on {x_q.device}")
 
 
 def linear_a8w8(x_q, w_q, x_scale, w_scale, dtype=torch.bfloat16, y=None, config=None, skip_reduce=False):

@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from gemmd.torch.fp8 import ops
 from gemmd.torch.once import once_differentiable
 from gemmd.torch.plans import plans
-from gemmd.torch.product import _refuse_others, _sum_rows, check_shapes
+from gemmd.torch.product import _refuse_others, _sum_rows, autocast, check_shapes
 from gemmd.torch.scaled import E4M3, SCALE_TYPES, quantise_call
 from gemmd.torch.scaled_plain import padded_columns
-from gemmd.torch.shapes import NO_PERMUTE, Call, Flags, routed_rows
+from gemmd.torch.shapes import NO_PERMUTE, Call, Flags, describe, routed_rows
 
 ALIGN = 16  # of N and K
 PLANS = {None: "fp8", False: "fp8", "": "fp8", "dW": "dW", "all": "bf16", True: "bf16"}
@@ -171,21 +171,13 @@ def _check(x, w, m_sizes, gather, routing, partial, main_grad, scale_type):
         return
     if not isinstance(main_grad, torch.Tensor) or main_grad.shape != w.shape or main_grad.device != w.device \
             or not main_grad.is_floating_point():
-        raise ValueError(f"main_grad is {getattr(main_grad, 'dtype', type(main_grad).__name__)} "
-                         f"{tuple(getattr(main_grad, 'shape', ()))}: it is a floating-point tensor of w's shape "
+        raise ValueError(f"main_grad is {describe(main_grad)}: it is a floating-point tensor of w's shape "
                          f"{tuple(w.shape)} on {w.device}")
-
-
-def _autocast(x):
-    """Under torch.autocast x becomes bf16, which the quantisers read, whatever type autocast has."""
-    kind = x.device.type
-    enabled = kind != "meta" and torch.is_autocast_enabled(kind)
-    return x.to(torch.bfloat16) if enabled and x.is_floating_point() and x.dtype != torch.float64 else x
 
 
 def _run(x, w, m_sizes, gather, routing, summed, partial, main_grad, scale_type, name):
     _refuse_others(x=x, w=w, m_sizes=m_sizes)
-    x = _autocast(x.reshape(-1, x.shape[-1]))
+    x, = autocast(x.reshape(-1, x.shape[-1]), dtype=torch.bfloat16)  # the quantisers read bf16
     _check(x, w, m_sizes, gather, routing, partial, main_grad, scale_type)
     n, k = ops._n_and_k(w, routing.transposed)
     plan = _plan(Layer(routed_rows(x, routing), n, k, w.shape[0], None if main_grad is None else main_grad.dtype, name))

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What fp8 brings to the products of this process, measured when the report is made."""
-import statistics
-
 import torch
 
 from gemmd.torch.fp8 import ops, seen
 from gemmd.torch.fp8.weights import copied_bytes
-from gemmd.torch.install_report import PRODUCTS_MOST, TURNS, _time
+from gemmd.torch.install_report import PRODUCTS_MOST, medians
 from gemmd.torch.routing import sort_by_expert
 from gemmd.torch.shapes import Flags
 
@@ -42,13 +40,8 @@ def _ways(p):
 
 
 def _measure(p):
-    """Medians (fp8, bf16) in microseconds; None: no memory for the operands, say."""
-    try:
-        ways = _ways(p)
-        times = [[_time(way, p.device) for way in ways] for _ in range(TURNS + 1)][1:]
-    except RuntimeError:
-        return None
-    return tuple(statistics.median(column) for column in zip(*times))
+    """Medians (fp8, bf16) in microseconds, or None."""
+    return medians(lambda: _ways(p), p.device)
 
 
 def _reason(p):

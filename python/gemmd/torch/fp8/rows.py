@@ -3,16 +3,15 @@
 multiply them. The custom op gemmd::quantise_rows serves torch.compile."""
 import torch
 
+from gemmd.torch.custom_ops import define
 from gemmd.torch.scaled import E4M3, SCALE_TYPES, quantise_whole_rows
+from gemmd.torch.shapes import describe
 
 ALIGN = 16  # of K
-_lib = torch.library.Library("gemmd", "FRAGMENT")
-_lib.define("quantise_rows(Tensor x, str scale_type) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
-_lib.impl("quantise_rows", quantise_whole_rows, "CPU")
-_lib.impl("quantise_rows", quantise_whole_rows, "CUDA")
-torch.library.register_fake("gemmd::quantise_rows", lambda x, _: (
-    torch.empty(x.shape, dtype=E4M3, device=x.device), x.new_empty(x.shape[:1], dtype=torch.float32)), lib=_lib)
-_op = torch.ops.gemmd.quantise_rows.default
+_op = define("quantise_rows", "(Tensor x, str scale_type) -> (Tensor, Tensor)",
+             quantise_whole_rows, quantise_whole_rows,
+             lambda x, _: (torch.empty(x.shape, dtype=E4M3, device=x.device),
+                           x.new_empty(x.shape[:1], dtype=torch.float32)))
 
 
 def quantise_rows(x, scale_type="fp32"):
@@ -23,8 +22,7 @@ def quantise_rows(x, scale_type="fp32"):
     No gradients. ValueError for invalid arguments; a missing daemon is never an error.
     """
     if not isinstance(x, torch.Tensor) or x.dtype != torch.bfloat16 or x.dim() < 2:
-        raise ValueError(f"x is {getattr(x, 'dtype', type(x).__name__)} {tuple(getattr(x, 'shape', ()))}: the quantiser "
-                         "takes rows of bfloat16, [..., K]")
+        raise ValueError(f"x is {describe(x)}: the quantiser takes rows of bfloat16, [..., K]")
     if x.shape[-1] % ALIGN or not x.shape[-1]:
         raise ValueError(f"x is {tuple(x.shape)}: K, the last dimension, is a multiple of {ALIGN}; pad rows with zeros")
     if scale_type not in SCALE_TYPES:
