@@ -25,8 +25,8 @@ except ImportError as e:
 
 from gemmd.torch import fp8, launch, product
 from gemmd.torch.activation import SWIGLU, Kind, gated
-from gemmd.torch.bias import add_bias
 from gemmd.torch.routing import in_expert_order, sort_by_expert
+from gemmd.torch.rows import add_bias
 from gemmd.torch.shapes import DTYPES
 from gemmd.torch.warm import warm_layer
 

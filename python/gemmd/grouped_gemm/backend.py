@@ -3,7 +3,7 @@
 import torch
 
 from gemmd.grouped_gemm.into import into, product
-from gemmd.grouped_gemm.operands import check, check_out, mode_of, out_shape
+from gemmd.grouped_gemm.operands import check, mode_of
 
 
 @torch.no_grad()
@@ -16,11 +16,8 @@ def gmm(a, b, batch_sizes, trans_a=False, trans_b=False, c=None, *, accumulate=F
     ValueError for invalid arguments. Numbers of batch_sizes are checked only on the host.
     """
     mode = mode_of(trans_a, trans_b)
-    if accumulate and c is None:
-        raise ValueError("accumulate needs c: the result is added to it")
-    sizes = check(mode, a, b, batch_sizes)
+    sizes = check(mode, a, b, batch_sizes, c, accumulate)
     if c is None:
         return product(mode, a, b, sizes)
-    check_out("c", c, a, out_shape(mode, a, b, sizes.shape[0]))
     into(c, mode, a, b, sizes, accumulate)
     return c

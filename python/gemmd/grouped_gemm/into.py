@@ -48,18 +48,14 @@ def _can_write(out, mode, a, accumulate):
             and (mode == "dW" or not accumulate))
 
 
-def _into(out, mode, a, b, m_sizes, accumulate):
+def _run(out, mode, a, b, m_sizes, accumulate):
     if not a.shape[0] or not out.numel():
-        return None if accumulate else out.zero_()
-    if _can_write(out, mode, a, accumulate) and launch(
-            mode, NO_PERMUTE, a.shape[0], out, a, b, m_sizes, None, accumulate=accumulate):
-        return None
-    result = product(mode, a, b, m_sizes)
-    return out.add_(result) if accumulate else out.copy_(result)
-
-
-def _run(*arguments):
-    _into(*arguments)
+        if not accumulate:
+            out.zero_()
+    elif not (_can_write(out, mode, a, accumulate) and launch(
+            mode, NO_PERMUTE, a.shape[0], out, a, b, m_sizes, None, accumulate=accumulate)):
+        result = product(mode, a, b, m_sizes)
+        out.add_(result) if accumulate else out.copy_(result)
 
 
 into = define("gmm_into", "(Tensor(a!) out, str product, Tensor a, Tensor b, Tensor m_sizes, bool accumulate) -> ()",

@@ -35,14 +35,17 @@ def _check_shapes(mode, a, b, experts):
         raise ValueError(f"batch_sizes has {experts} numbers: one for each of the {b.shape[0]} experts of b")
 
 
-def out_shape(mode, a, b, experts):
+def _out_shape(mode, a, b, experts):
     if mode == "dW":
         return experts, a.shape[1], b.shape[1]
     return a.shape[0], b.shape[1 if mode == "forward" else 2]
 
 
-def check(mode, a, b, batch_sizes):
-    """Returns batch_sizes on a's device. ValueError for operands of which no product can be made."""
+def check(mode, a, b, batch_sizes, c, accumulate):
+    """Returns batch_sizes on a's device. ValueError for operands of which no product can be made, and for an output c
+    that does not fit."""
+    if accumulate and c is None:
+        raise ValueError("accumulate needs c: the result is added to it")
     for name, t in (("a", a), ("b", b), ("batch_sizes", batch_sizes)):
         if not isinstance(t, torch.Tensor):
             raise ValueError(f"{name} is a {type(t).__name__}: it is a tensor")
@@ -56,6 +59,8 @@ def check(mode, a, b, batch_sizes):
     if batch_sizes.device not in (a.device, torch.device("cpu")):
         raise ValueError(f"batch_sizes is on {batch_sizes.device}: move it to {a.device}, or to the host")
     _check_shapes(mode, a, b, batch_sizes.shape[0])
+    if c is not None:
+        check_out("c", c, a, _out_shape(mode, a, b, batch_sizes.shape[0]))
     if batch_sizes.device.type == "cpu" and not torch.compiler.is_compiling():
         check_sizes(a.shape[0], batch_sizes, False)
         if a.is_cuda and batch_sizes.is_pinned():  # the caller may change pinned memory before the GPU reads it

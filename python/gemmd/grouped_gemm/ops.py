@@ -5,7 +5,7 @@ from torch.autograd import Function
 
 from gemmd.grouped_gemm import backend
 from gemmd.grouped_gemm.into import announce, can_announce, into, product
-from gemmd.grouped_gemm.operands import check, check_out, mode_of, out_shape
+from gemmd.grouped_gemm.operands import check, check_out, mode_of
 from gemmd.grouped_gemm.permutes import permute, unpermute
 from gemmd.torch.once import once_differentiable
 
@@ -69,13 +69,9 @@ def gmm(a, b, batch_sizes, trans_b=False, *, trans_a=False, c=None, accumulate=F
         isinstance(t, torch.Tensor) and t.requires_grad for t in (a, b, c))
     if not wants:
         return backend.gmm(a, b, batch_sizes, trans_a, trans_b, c, accumulate=accumulate)
-    if accumulate and c is None:
-        raise ValueError("accumulate needs c: the result is added to it")
-    sizes = check(mode, a, b, batch_sizes)
+    sizes = check(mode, a, b, batch_sizes, c, accumulate)
     if main_grad is not None:
         check_out("main_grad", main_grad, a, b.shape)
-    if c is not None:
-        check_out("c", c, a, out_shape(mode, a, b, sizes.shape[0]))
     out = _Gmm.apply(a, b, sizes, mode, main_grad)
     if c is None:
         return out

@@ -2,9 +2,8 @@
 """gemmd for PyTorch: grouped_gemm with gradients, as custom ops for torch.compile and CUDA graphs,
 with the kernels that gemmd measured; and MoEMLP, an example layer. See configure(), status().
 
-A job may be pinned to a generation of the database (GEMMD_GENERATION). A product that the
-generation lacks then runs the analytic default to the job's end: every product has a deadline, and
-a query with a deadline does not wait for later answers. Tune first, pin afterwards.
+A job may be pinned to a generation of the database (GEMMD_GENERATION, see gemmd.Client). A product that the generation
+lacks then runs the analytic default to the job's end, since every product has a deadline.
 """
 import torch as _torch
 

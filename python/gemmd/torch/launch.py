@@ -28,12 +28,6 @@ _NOWHERE = contextlib.nullcontext()
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
-# ---- operands ------------------------------------------------------------------------------------
-
-def _weights(t, dtype):
-    return (t if t.dtype in (torch.float32, dtype) else t.float()).contiguous()
-
-
 # ---- routes --------------------------------------------------------------------------------------
 
 class Route(NamedTuple):
@@ -150,7 +144,8 @@ def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None, accumula
     PyTorch. a, b: the operands of OPERANDS[mode]; rows: T; accumulate: in dW, adds to `out`."""
     m_sizes = m_sizes.contiguous()
     gather = gather.contiguous() if flags.permute_x or flags.permute_y else None
-    weights = None if weights is None else _weights(weights, a.dtype)
+    if weights is not None:
+        weights = (weights if weights.dtype in (torch.float32, a.dtype) else weights.float()).contiguous()
     with on_device(a.device):
         route = _route(mode, flags, rows, a, b, m_sizes, gather, weights, out.dtype, accumulate)
         plan = plans.find(route.call)

@@ -93,10 +93,8 @@ class Settings:
     between two steps; PyTorch's own kernels until one is compiled). `deadline_ms`: for a key.
     `retry_s`: how long a plan that is not final is used before gemmd is asked again, and how long a
     daemon that did not answer is left alone; None: for ever, so that results do not change within a
-    job. (GEMMD_GENERATION pins a job to a generation of the database. As each key has a deadline, a
-    key that the generation lacks runs the analytic default to the job's end.) `budget`: configs to
-    measure for a key (0: the daemon's default). `socket`: the daemon's, as in gemmd.Client;
-    `autostart`: starts a daemon for the device when no daemon answers (GEMMD_AUTOSTART=1).
+    job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's, as in
+    gemmd.Client; `autostart`: starts a daemon for the device when no daemon answers (GEMMD_AUTOSTART=1).
     `enabled`: False: always plain PyTorch. `batch_invariant`: a row of forward and dX has the same bits
     in every batch, and a call without such a kernel raises GemmdError. With $GEMMD_LOCK every product
     runs the kernel of the lock file, or its call raises GemmdError."""
@@ -429,7 +427,7 @@ class Plans:
         device = _device_name(call.device)  # named, since libgemmd would choose the CPU when it finds no driver
         config = answer.config_text if answer else self._default_config(call, device)
         return self._shared(call, config, lambda: compile_kernel(self._problem(call), config, device,
-                                                                 self._library()))
+                                                                 self.settings.library))
 
     def _default_config(self, call, device):
         """This library's own default for M. The Client stays unconnected, because a daemon may serve
@@ -438,9 +436,6 @@ class Plans:
             self._unconnected[device] = Client(device=device, lazy=True,
                                                library=self.settings.library)
         return self._unconnected[device].get(self._problem(call), offline=True).config_text
-
-    def _library(self):
-        return self.settings.library or ffi.shared_library()
 
     def give_up(self, plan, error):
         """Runs plain PyTorch after a refused launch (a config that does not take these strides,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small ops on routed rows: sums over a token's rows and over an expert's, and zeros in rows that no product writes.
+"""Small ops on routed rows: sums over a token's rows and over an expert's, zeros in rows that no product writes, and
+an expert's bias.
 
 A Triton kernel on a GPU, else plain PyTorch. The rows are in expert order, m_sizes[e] for expert e;
 the rows after the sum of m_sizes belong to no expert of this rank.
@@ -9,8 +10,10 @@ import importlib
 import threading
 
 import torch
+from torch.autograd import Function
 
 from gemmd.torch.custom_ops import define
+from gemmd.torch.once import once_differentiable
 
 # The threads that compile Triton kernels ahead (warm.py), and warm.py itself. Meanwhile other threads run plain
 # PyTorch, and do not wait for a compiler.
@@ -104,3 +107,24 @@ sum_of_experts = define("sum_of_experts", "(Tensor rows, Tensor m_sizes) -> Tens
 clear_rest = define("clear_rest", "(Tensor(a!) rows, Tensor gather_indices, Tensor m_sizes) -> ()",
                     _plain_clear, _cuda_clear, lambda rows, gather, m_sizes: None)
 """Writes zeros to rows[gather_indices[i]] for each i from the sum of m_sizes on. rows: [T, N], contiguous."""
+
+
+class _AddBias(Function):
+    @staticmethod
+    def forward(ctx, h, bias, expert, m_sizes):
+        ctx.save_for_backward(m_sizes)
+        ctx.dtype = bias.dtype
+        return h + bias.index_select(0, expert).to(h.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, saved, dy):
+        m_sizes, = saved
+        dbias = sum_of_experts(dy, m_sizes).to(ctx.dtype) if ctx.needs_input_grad[1] else None
+        return dy, dbias, None, None
+
+
+def add_bias(h, bias, expert, m_sizes):
+    """Returns h [T, N] in expert order plus bias [experts, N] of each row's expert, expert [T]; m_sizes
+    [experts]. Rows after the sum of m_sizes count for no bias's gradient."""
+    return _AddBias.apply(h, bias, expert, m_sizes)
