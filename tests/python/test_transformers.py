@@ -176,6 +176,7 @@ def test_routing_weights_of_any_floating_type(dtype):
     torch.testing.assert_close(got[2].float(), right[2], atol=2e-2, rtol=2e-2)
 
 
+torch.manual_seed(3)  # the same weights in every run
 mixtral_once = mixtral()
 
 
