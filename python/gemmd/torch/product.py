@@ -65,11 +65,11 @@ def gradients(wanted, dy, x, w, rest, transposed=False, summed=False):
         gather = _token(gather, flags[0]) if summed else gather
         return ops.grads(dy, x, w, m_sizes, gather, *flags)
     dx = dw = None
+    if want_w:  # first: its kernel may copy rows, and dx may be as large as the copy
+        first, second, of_dw, flags_of_dw = operands_of_dw(dy, x, gather, flags, transposed, summed)
+        dw = ops.dw(first, second, m_sizes, of_dw, *flags_of_dw)
     if want_x:
         dx = multiply_dx(dy, w, m_sizes, gather, flags, transposed, summed)
-    if want_w:
-        first, second, gather, flags = operands_of_dw(dy, x, gather, flags, transposed, summed)
-        dw = ops.dw(first, second, m_sizes, gather, *flags)
     return dx, dw
 
 
