@@ -16,90 +16,6 @@
 
 #include "store/inner.h"
 
-/* ---- owners ---------------------------------------------------------------------------------- */
-
-/* Reads state and start time of a process from /proc. The start time tells reused pids apart. */
-static bool read_process(long pid, char *state, unsigned long long *began)
-{
-    char path[40], text[1024] = {0};
-    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
-    if (f) {
-        fclose(f);
-    }
-    /* "<pid> (<name>) S <ppid> ...": the name may contain any byte; field 20 after the name */
-    const char *rest = n ? strrchr(text, ')') : NULL;
-    if (!rest || sscanf(rest, ") %c", state) != 1) {
-        return false;
-    }
-    for (int i = 0; rest && i < 20; i++) {
-        rest = strchr(rest + 1, ' ');
-    }
-    return rest && sscanf(rest, " %llu", began) == 1;
-}
-
-/* A process keeps its own namespace of process numbers for life. */
-static unsigned long long process_namespace(void)
-{
-    static _Atomic unsigned long long number;
-    struct stat st;
-    if (number == 0 && stat("/proc/self/ns/pid", &st) == 0) {
-        number = (unsigned long long)st.st_ino;
-    }
-    return number;
-}
-
-void store_owner(char out[STORE_OWNER_MAX])
-{
-    char state;
-    unsigned long long began = 0;
-    read_process((long)getpid(), &state, &began);
-    snprintf(out, STORE_OWNER_MAX, "%ld.%llu.%llu", (long)getpid(), began, process_namespace());
-}
-
-bool store_owner_is_lost(const char *owner)
-{
-    long pid;
-    unsigned long long began = 0, space = 0, now = 0;
-    char state = 0;
-    if (sscanf(owner, "%ld.%llu.%llu", &pid, &began, &space) != 3 || pid <= 0) {
-        return true;
-    }
-    if (space != process_namespace()) {
-        /* the owner is a process of another container: its leases end when they expire */
-        return false;
-    }
-    if (!read_process(pid, &state, &now)) {
-        return kill((pid_t)pid, 0) < 0 && errno == ESRCH;
-    }
-    return now != began || state == 'Z' || state == 'X';
-}
-
-static bool change_owner_is_lost(struct store *s, const char *owner)
-{
-    if (s->alive_step == s->db.steps && strcmp(s->alive, owner) == 0) {
-        return false;
-    }
-    if (store_owner_is_lost(owner)) {
-        return true;
-    }
-    snprintf(s->alive, sizeof(s->alive), "%s", owner);
-    s->alive_step = s->db.steps;
-    return false;
-}
-
-/* The SQL function is_gone(owner, boot): true when the owner of a row of `lease` or `wanted` has
- * ended, or the host was booted since. */
-static void change_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args)
-{
-    struct store *s = sqlite3_user_data(ctx);
-    const char *owner = (const char *)sqlite3_value_text(args[0]),
-               *boot = (const char *)sqlite3_value_text(args[1]);
-    sqlite3_result_int(ctx, !owner || !boot || strcmp(boot, s->boot) != 0 ||
-                                change_owner_is_lost(s, owner));
-}
-
 /* The SQL function boot_ms(): the clock of lease.until_ms. */
 static void change_read_clock(sqlite3_context *ctx, int n, sqlite3_value **args)
 {
@@ -109,7 +25,7 @@ static void change_read_clock(sqlite3_context *ctx, int n, sqlite3_value **args)
 int change_attach(struct store *s, struct error *err)
 {
     int rc = sqlite3_create_function(s->db.h, "is_gone", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, s,
-                                     change_is_gone, NULL, NULL);
+                                     owner_is_gone, NULL, NULL);
     rc = rc ? rc
             : sqlite3_create_function(s->db.h, "boot_ms", 0, SQLITE_UTF8 | SQLITE_DIRECTONLY, s,
                                       change_read_clock, NULL, NULL);

@@ -206,7 +206,6 @@ int db_query(struct db *db, sqlite3_stmt **out, struct error *err, const char *s
 int db_step(struct db *db, sqlite3_stmt *st, struct error *err)
 {
     errno = 0;
-    db->steps++;
     int rc = sqlite3_step(st);
     if (rc == SQLITE_ROW) {
         return DB_ROW;

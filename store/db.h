@@ -30,8 +30,7 @@ struct db {
     bool damaged; /* SQLite met a damaged page (SQLITE_CORRUPT, SQLITE_NOTADB) */
     /* number of open transactions, each inside the one before: a transaction, then savepoints */
     unsigned depth;
-    bool spoilt;    /* an inner transaction could not be undone: the outermost must not commit */
-    uint64_t steps; /* rows and ends of statements so far */
+    bool spoilt; /* an inner transaction could not be undone: the outermost must not commit */
     size_t n_cached;
     struct db_cached *cached; /* owned */
 };

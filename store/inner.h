@@ -98,6 +98,13 @@ enum {
     /* After a rebuild generations go on above a gap of this size: lost rows may have had higher
      * numbers than the rows that were found. */
     STORE_GENERATION_GAP = 1000,
+    STORE_OWNERS_SEEN = 16,
+};
+
+/* A process that owned a row when the store looked (owner.c). */
+struct owner_seen {
+    char name[STORE_OWNER_MAX]; /* "": a free place */
+    int fd;                     /* pidfd */
 };
 
 struct store {
@@ -127,10 +134,9 @@ struct store {
     struct stat file; /* the open file, as stat(2) shows it */
     struct stat log;  /* the open file's log likewise; st_ino 0: there is no log */
     char boot[40];    /* this boot of the host: leases of other boots are over */
-    /* The last owner that was found alive, during this step of a statement (change.c): a step looks
-     * at many rows of few owners, and each look reads /proc. */
-    char alive[STORE_OWNER_MAX];
-    uint64_t alive_step;
+    /* owners of rows; next_owner counts all that were ever entered */
+    struct owner_seen seen_owners[STORE_OWNERS_SEEN];
+    unsigned next_owner;
 
     int64_t next_id[TABLES]; /* next id of each table; checksums include ids */
     struct row_scratch scratch;
@@ -231,6 +237,11 @@ bool fleet_is_reason(const char *reason);
  * NULL): deleted rows. (write.c) */
 int write_delete(struct store *s, const char *const sql[2], const char *types, const char *name,
                  const char *kind, int64_t *n, struct error *err);
+/* The SQL function is_gone(owner, boot): true when the owner of a row of `lease` or `wanted` has
+ * ended, or the host was booted since (owner.c). */
+void owner_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args);
+/* Closes the descriptors of all owners that were seen. */
+void owners_forget(struct store *s);
 /* Registers the SQL functions, after each opening of a file (change.c). */
 int change_attach(struct store *s, struct error *err);
 /* Sets the object's reference to its parent row (table.parent) to 0 when the store lacks that row:

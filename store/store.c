@@ -235,6 +235,7 @@ struct store *store_close(struct store *s)
         commit_unlock(s);
     }
     store_detach(s);
+    owners_forget(s);
     if (s->lock_fd >= 0) {
         close(s->lock_fd);
     }

@@ -148,7 +148,7 @@ int store_avoid(struct store *s, const char *class_, const char *driver, char (*
 /* Reads the ids of the modules that the newest bests of all keys name. */
 int store_modules_of_bests(struct store *s, char (**out)[HASH_HEX], uint32_t *n, struct error *err);
 
-/* ---- other gemmds of the file (change.c) ----------------------------------------------------- */
+/* ---- other gemmds of the file (owner.c, change.c) -------------------------------------------- */
 
 enum { STORE_OWNER_MAX = 64 };
 /* Names this process in leases and changes: "<pid>.<start time>.<pid namespace>". */

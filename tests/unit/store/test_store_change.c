@@ -360,6 +360,49 @@ static void a_process_that_died_holds_nothing(void **state)
     store_close(s);
 }
 
+static void work_at_own_number(struct store *s)
+{
+    struct error err = ERROR_NULL;
+    char key[16];
+    snprintf(key, sizeof(key), "%ld", (long)getpid());
+    assert_ok(store_lease(s, key, 60000, &err));
+}
+
+/* A store keeps descriptors of some owners only. It notices the end of each owner, and a closed
+ * store keeps no descriptor. */
+static void any_number_of_owners_is_watched(void **state)
+{
+    enum { PROCESSES = 40 };
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    pid_t pids[PROCESSES];
+    char keys[PROCESSES][16];
+    const int free_before = dup(STDIN_FILENO);
+    close(free_before);
+    for (int i = 0; i < PROCESSES; i++) {
+        pids[i] = start_process(f, work_at_own_number);
+        snprintf(keys[i], sizeof(keys[i]), "%ld", (long)pids[i]);
+    }
+    struct store *s = fixture_open_as(f, FIRST);
+    for (int i = 0; i < 2 * PROCESSES; i++) {
+        assert_int_equal(store_lease(s, keys[i % PROCESSES], 60000, &err), STORE_HELD);
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        siginfo_t died;
+        assert_int_equal(kill(pids[i], SIGKILL), 0);
+        assert_int_equal(waitid(P_PID, (id_t)pids[i], &died, WEXITED | WNOWAIT), 0);
+        assert_ok(store_lease(s, keys[i], 60000, &err));
+        assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
+        if (i + 1 < PROCESSES) {
+            assert_int_equal(store_lease(s, keys[i + 1], 60000, &err), STORE_HELD);
+        }
+    }
+    store_close(s);
+    const int free_after = dup(STDIN_FILENO);
+    close(free_after);
+    assert_int_equal(free_after, free_before);
+}
+
 /* Process ids are reused, and do not apply to another container. */
 static void owners_are_judged_by_more_than_a_number(void **state)
 {
@@ -561,6 +604,7 @@ int main(void)
         T(a_lease_expires),
         T(a_lease_ends_with_the_boot_of_the_host),
         T(a_process_that_died_holds_nothing),
+        T(any_number_of_owners_is_watched),
         T(owners_are_judged_by_more_than_a_number),
         T(a_store_that_leaves_gives_everything_back),
         T(daemons_are_counted),
