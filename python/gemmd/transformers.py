@@ -31,6 +31,7 @@ from gemmd.torch.shapes import DTYPES
 from gemmd.torch.warm import warm_layer
 
 NAME, NAME_FP8 = "gemmd", "gemmd_fp8"
+_saves_least = False
 SILU = "SiLU", "SiLUActivation"
 
 
@@ -93,6 +94,26 @@ def _weights_of_slots(weights, ids, experts):
     return torch.where(ids < experts, weights, torch.zeros_like(weights))
 
 
+def configure(save):
+    """save: "fast" (at first) or "least", as for gemmd.torch.MoEMLP: with "least" a layer does not keep its activation
+    [T, inter] for the gradients, and computes it again. It holds for later forward passes in bf16, of modules whose
+    activation gemmd has as a kernel (SwiGLU, gpt-oss'). ValueError for another word."""
+    global _saves_least
+    if save not in ("fast", "least"):
+        raise ValueError(f'save is {save!r}: "fast" or "least"')
+    _saves_least = save == "least"
+
+
+def _sum_of_activations(module, of, h, column, bias, expert, routing, transposed, names):
+    """The second product of the activations, times the routing weights `column` unless None, summed for each token.
+    routing: (m_sizes, gather, topk)."""
+    kind, how = _fused_kind(module), {"transposed": transposed, "partial": True}
+    if kind is not None and _saves_least and of is product:
+        return product.gated_product_sum(h, column, module.down_proj, *routing, kind, bias, expert, **how)
+    a = _activate(module, h, column, bias, expert, routing[0])
+    return of.grouped_gemm_sum(a, module.down_proj, *routing, **how, **names)
+
+
 def _activate(module, h, column, bias, expert, m_sizes):
     """The activation of h [T, ...] plus the bias, times the routing weights `column`."""
     kind = _fused_kind(module)
@@ -145,15 +166,15 @@ def experts_forward(self, hidden_states, top_k_index, top_k_weights, in_fp8=Fals
     bias = (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias) if self.has_bias else None
     in_fp8 = in_fp8 and _takes_fp8(first, self.down_proj)
     of, *named = _products(self, hidden_states, first, topk, self.is_transposed, in_fp8, lambda dtype: warm_layer(
-        first, hidden_states.shape[-1], _fused_kind(self), weights, bias, dtype))
+        first, hidden_states.shape[-1], _fused_kind(self), weights, bias, _saves_least and not in_fp8, dtype))
     m_sizes, gather = sort_by_expert(ids, experts)
     how = {"transposed": self.is_transposed, "partial": True}
     h = of.grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how, **named[0])
     expert = None
     if self.has_bias:
         expert = ids.reshape(-1).clamp(max=experts - 1).index_select(0, gather)
-    a = _activate(self, h, in_expert_order(weights, gather), bias, expert, m_sizes)
-    out = of.grouped_gemm_sum(a, self.down_proj, m_sizes, gather, topk, **how, **named[1])
+    out = _sum_of_activations(self, of, h, in_expert_order(weights, gather), bias, expert, (m_sizes, gather, topk),
+                              self.is_transposed, named[1])
     if self.has_bias:
         out = out + _sum_of_biases(self.down_proj_bias, weights, ids)
     return out.to(hidden_states.dtype)
@@ -176,6 +197,8 @@ def _llama4_experts(module, x, ids, in_fp8):
     of, *named = _products(module, x, first, 1, True, in_fp8 and _takes_fp8(first, second))
     m_sizes, gather = sort_by_expert(ids, first.shape[0])
     h = of.grouped_gemm(x, first, m_sizes, gather, permute_x=True, transposed=True, **named[0])
+    if type(module.act_fn).__name__ in SILU and _saves_least and of is product:
+        return product.gated_product_sum(h, None, second, m_sizes, gather, 1, SWIGLU, transposed=True)
     if type(module.act_fn).__name__ in SILU:
         a = gated(h, None, SWIGLU)
     else:

@@ -82,6 +82,42 @@ def test_a_models_step_is_the_eager_step(name):
     assert {row["how"] for row in gt.status()} == {"compiled here"} and gt.status()[0]["launches"] > 0
 
 
+def kept_bytes(run):
+    """(the result, the bytes that a forward pass keeps for the backward pass)"""
+    blocks = {}
+    with torch.autograd.graph.saved_tensors_hooks(
+            lambda t: blocks.setdefault(t.untyped_storage().data_ptr(), t) is None or t, lambda t: t):
+        out = run()
+    return out, sum(t.untyped_storage().nbytes() for t in blocks.values())
+
+
+@pytest.fixture
+def least():
+    gemmd.transformers.configure(save="least")
+    yield
+    gemmd.transformers.configure(save="fast")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_least_memory_gives_the_same_step(name, least):
+    model = model_of(name, MODELS[name])
+    losses, grads = zip(*(step(model, "gemmd") for save in ("least", "fast") if gemmd.transformers.configure(save) is None))
+    assert torch.equal(*losses) and grads[0].keys() == grads[1].keys()
+    for parameter in grads[0]:
+        assert torch.equal(grads[0][parameter], grads[1][parameter]), parameter
+
+
+@pytest.mark.parametrize("name, inter", [("MixtralConfig", 32), ("GptOssConfig", 32), ("Llama4TextConfig", 32)])
+def test_the_least_memory_is_less_by_each_layers_activation(name, inter, least):
+    model, ids = model_of(name, MODELS[name]), torch.randint(3, 128, (2, 16))
+    model.config._experts_implementation = "gemmd"
+    kept = [kept_bytes(lambda: model(ids).logits)[1] for save in ("fast", "least") if gemmd.transformers.configure(save) is None]
+    layers, topk = MODELS[name]["num_hidden_layers"], MODELS[name]["num_experts_per_tok"]
+    assert kept[0] - kept[1] == layers * ids.numel() * topk * inter * 4
+    with pytest.raises(ValueError, match='"fast" or "least"'):
+        gemmd.transformers.configure(save="most")
+
+
 @pytest.mark.parametrize("name", ["MixtralConfig", "GptOssConfig", "Llama4TextConfig"])
 def test_a_models_step_in_fp8_is_near_the_step_in_bf16(name, monkeypatch):
     asked, own = [], plans.plans.prepare

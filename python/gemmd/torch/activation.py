@@ -144,10 +144,13 @@ def gate(h, bias, expert, weights, kind):
     return _gate(h, bias, expert, weights, *kind)
 
 
-def gate_grads_again(h, weights, da, kind):
-    """Returns (dh, dweights in weights' shape and type, the activation anew)."""
-    dh, dweights, a = _grads(h, None, None, weights, da, True, *kind)
-    return dh, dweights.view(weights.shape).to(weights.dtype), a
+def gradients(operands, da, kind, want_bias, again=False):
+    """The gradients (of h, bias, weights, each in its operand's type) of gate(), and the activation, which has numbers
+    only with `again`. operands: those of gated(), in the order of _Gate."""
+    h, bias, expert, weights, m_sizes = operands
+    dh, dweights, a = _grads(h, bias, expert, weights, da, again, *kind)
+    dbias = sum_of_experts(dh, m_sizes).to(bias.dtype) if bias is not None and want_bias else None
+    return dh, dbias, None if weights is None else dweights.view(weights.shape).to(weights.dtype), a
 
 
 class _Gate(Function):
@@ -160,12 +163,8 @@ class _Gate(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, saved, da):
-        h, bias, expert, weights, m_sizes = saved
-        dh, dweights, _ = _grads(h, bias, expert, weights, da, False, *ctx.kind)
-        want_bias = bias is not None and ctx.needs_input_grad[1]
-        return (dh, sum_of_experts(dh, m_sizes).to(bias.dtype) if want_bias else None, None,
-                None if weights is None else dweights.view(weights.shape).to(weights.dtype),
-                None, None, None, None)
+        dh, dbias, dweights, _ = gradients(saved, da, ctx.kind, ctx.needs_input_grad[1])
+        return dh, dbias, None, dweights, None, None, None, None
 
 
 def gated(h, weights, kind, bias=None, expert=None, m_sizes=None):

@@ -3,8 +3,8 @@
 import torch
 from torch.autograd import Function, forward_ad
 
-from gemmd.torch import ops, plain
-from gemmd.torch.activation import gate, gate_grads_again
+from gemmd.torch import activation, ops, plain
+from gemmd.torch.activation import gate
 from gemmd.torch.launch import INDEX
 from gemmd.torch.once import once_differentiable
 from gemmd.torch.rows import clear_rest
@@ -107,20 +107,25 @@ class _GatedSum(Function):
     computes the activation's gradients writes the activation anew, for dW."""
 
     @staticmethod
-    def forward(ctx, h, weights, w, m_sizes, gather, topk, *kind):
-        ctx.save_for_backward(h, weights, w, m_sizes, gather)
-        ctx.topk, ctx.kind = topk, kind
-        y = ops.forward(gate(h, None, None, weights, kind), w, m_sizes, gather, topk, False, True)
-        return _sum_rows(y, m_sizes, gather, topk, False)
+    def forward(ctx, h, bias, expert, weights, m_sizes, w, gather, topk, transposed, partial, *kind):
+        ctx.save_for_backward(h, bias, expert, weights, m_sizes, w, gather)
+        ctx.flags, ctx.transposed, ctx.kind = (topk, False, True), transposed, kind
+        y = multiply(gate(h, bias, expert, weights, kind), w, m_sizes, gather, ctx.flags, transposed)
+        return _sum_rows(y, m_sizes, gather, topk, partial)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, saved, dy):
-        h, weights, w, m_sizes, gather = saved
-        rest = m_sizes, _token(gather, ctx.topk), ctx.topk, False, True
-        dh, dweights, a = gate_grads_again(h, weights, ops.dx(dy, w, *rest), ctx.kind)
-        dw = ops.dw(dy, a, *rest) if ctx.needs_input_grad[2] else None
-        return dh, dweights, dw, None, None, None, None, None, None
+        *of_gate, w, gather = saved
+        m_sizes = of_gate[-1]
+        da = multiply_dx(dy, w, m_sizes, gather, ctx.flags, ctx.transposed, True)
+        dh, dbias, dweights, a = activation.gradients(of_gate, da, ctx.kind, ctx.needs_input_grad[1], again=True)
+        del da
+        dw = None
+        if ctx.needs_input_grad[5]:
+            first, second, gather, flags = operands_of_dw(dy, a, gather, ctx.flags, ctx.transposed, True)
+            dw = ops.dw(first, second, m_sizes, gather, *flags)
+        return dh, dbias, None, dweights, None, dw, None, None, None, None, None, None, None
 
 
 # ---- the functions -------------------------------------------------------------------------------
@@ -296,7 +301,9 @@ def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk, *, transposed=False, p
     return _Product.apply(x, w, m_sizes, gather_indices, topk, False, True, transposed, True, partial)
 
 
-def gated_product_sum(h, weights, w, m_sizes, gather_indices, topk, kind):
-    """grouped_gemm_sum(gated(h, weights, kind), w, ...), which keeps h for the gradients and not the activation."""
+def gated_product_sum(h, weights, w, m_sizes, gather_indices, topk, kind, bias=None, expert=None, *, transposed=False,
+                      partial=False):
+    """grouped_gemm_sum(gated(h, weights, kind, bias, expert, m_sizes), w, ...), which keeps h for the gradients and not
+    the activation."""
     h, w = autocast(h, w)
-    return _GatedSum.apply(h, weights, w, m_sizes, gather_indices, topk, *kind)
+    return _GatedSum.apply(h, bias, expert, weights, m_sizes, w, gather_indices, topk, transposed, partial, *kind)

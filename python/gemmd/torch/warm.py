@@ -17,7 +17,7 @@ from gemmd.torch.plans import plans
 ROWS = 272
 
 
-def calls_of(first, hidden, kind, weights, bias, dtype):
+def calls_of(first, hidden, kind, weights, bias, again, dtype):
     """The calls of Triton kernels in a step of a layer, with few rows of zeros. Arguments as of warm_layer()."""
     experts, wide = first.shape[0], first.numel() // first.shape[0] // hidden
     ids = torch.zeros((ROWS, 1), dtype=torch.int64, device=first.device)
@@ -34,7 +34,7 @@ def calls_of(first, hidden, kind, weights, bias, dtype):
         expert = None if bias is None else torch.zeros(ROWS, dtype=torch.int64, device=first.device)
         column = torch.zeros((ROWS, 1), dtype=weights.dtype, device=first.device)
         calls.append(lambda: activation._gate(h, bias, expert, column, *kind))
-        calls.append(lambda: activation._grads(h, bias, expert, column, a, False, *kind))
+        calls.append(lambda: activation._grads(h, bias, expert, column, a, again, *kind))
     return calls
 
 
@@ -51,14 +51,14 @@ def _compile(calls, device):
         rows.compiling.clear()
 
 
-def warm_layer(first, hidden, kind, weights, bias, dtype):
+def warm_layer(first, hidden, kind, weights, bias, again, dtype):
     """Compiles for weights `first` [experts, 2 * inter, hidden] in either order, rows of `hidden` numbers of
-    type `dtype`, an activation `kind` (None: not ours), routing weights of weights' type, and a `bias`
-    [experts, 2 * inter] or None. Does nothing on a CPU, and without Triton. With wait="boundary", where the
+    type `dtype`, an activation `kind` (None: not ours) that is computed `again` for the gradients or kept, routing
+    weights of weights' type, and a `bias` [experts, 2 * inter] or None. Does nothing on a CPU, and without Triton. With wait="boundary", where the
     first step waits for nothing, the compilers run beside the step, which runs plain PyTorch."""
     if first.device.type != "cuda" or rows.find_kernels("rows_kernel") is None:
         return
-    calls = calls_of(first, hidden, kind, weights, bias, dtype)
+    calls = calls_of(first, hidden, kind, weights, bias, again, dtype)
     if plans.settings.wait == "boundary":
         rows.compiling.add(_compile)
         threading.Thread(target=_compile, args=(calls, first.device), daemon=True).start()
