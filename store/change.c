@@ -88,11 +88,9 @@ int store_changes(struct store *s, int64_t *after, struct store_change *out, uin
 
 int store_changed_since(struct store *s, const char *key, int64_t seq, struct error *err)
 {
-    DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err,
-                     "SELECT 1 FROM change WHERE seq > ?1 AND kind = 'best' AND name = ?2", "it",
-                     seq, key);
-    r = r ? r : db_step(&s->db, st, err);
+    int r =
+        db_has(&s->db, err, "SELECT 1 FROM change WHERE seq > ?1 AND kind = 'best' AND name = ?2",
+               "it", seq, key);
     return r == DB_ROW ? STORE_THERE : r;
 }
 
@@ -135,7 +133,7 @@ int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct w
                       struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
-    int r = db_query(
+    int r = db_first(
         &s->db, &st, err,
         "SELECT uid, search FROM wanted AS w WHERE class = ?1 AND owner <> ?2 AND NOT"
         " is_gone(owner, boot) AND NOT EXISTS (SELECT 1 FROM best WHERE"
@@ -143,7 +141,6 @@ int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct w
         " FROM lease AS l WHERE l.key = w.key AND l.until_ms > ?3 AND"
         " l.state <> 'granted' AND NOT is_gone(l.owner, l.boot)) ORDER BY since_s, rowid LIMIT 1",
         "tti", class, s->owner, store_read_clock(CLOCK_BOOTTIME));
-    r = r ? r : db_step(&s->db, st, err);
     if (r != DB_ROW) {
         return r ? r : STORE_MISS;
     }

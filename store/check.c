@@ -18,8 +18,7 @@ static int check_fail_damaged(struct store *s, struct error *err, const char *wh
 static int check_pages(struct store *s, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err, "PRAGMA integrity_check(1)", "");
-    r = r ? r : db_step(&s->db, st, err);
+    int r = db_first(&s->db, &st, err, "PRAGMA integrity_check(1)", "");
     if (r != DB_ROW) {
         return r;
     }
@@ -34,12 +33,11 @@ static int check_pages(struct store *s, struct error *err)
 static int check_read_schema(struct db *db, sqlite3_stmt **st, struct error *err)
 {
     int r =
-        db_query(db, st, err,
+        db_first(db, st, err,
                  "SELECT coalesce(group_concat(quote(type) || quote(name) || quote(tbl_name)"
                  " || quote(sql)), '') FROM (SELECT * FROM main.sqlite_schema WHERE name NOT LIKE"
                  " 'sqlite_stat%' ORDER BY type, name)",
                  "");
-    r = r ? r : db_step(db, *st, err);
     return r < 0 || sqlite3_column_text(*st, 0) ? r : db_fail(db, SQLITE_NOMEM, err);
 }
 

@@ -125,14 +125,8 @@ int db_exec(struct db *db, const char *sql, struct error *err)
 int db_int(struct db *db, const char *sql, int64_t *out, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
-    *out = 0;
-    int r = db_query(db, &st, err, sql, "");
-    if (r == 0) {
-        r = db_step(db, st, err);
-    }
-    if (r == DB_ROW) {
-        *out = sqlite3_column_int64(st, 0);
-    }
+    int r = db_first(db, &st, err, sql, "");
+    *out = r == DB_ROW ? sqlite3_column_int64(st, 0) : 0;
     return r < 0 ? r : 0;
 }
 
@@ -213,17 +207,41 @@ int db_step(struct db *db, sqlite3_stmt *st, struct error *err)
     return rc == SQLITE_DONE ? 0 : db_fail(db, rc, err);
 }
 
+static int db_vfirst(struct db *db, sqlite3_stmt **out, struct error *err, const char *sql,
+                     const char *types, va_list args)
+{
+    int r = db_vquery(db, out, err, sql, types, args);
+    return r ? r : db_step(db, *out, err);
+}
+
+int db_first(struct db *db, sqlite3_stmt **out, struct error *err, const char *sql,
+             const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    int r = db_vfirst(db, out, err, sql, types, args);
+    va_end(args);
+    return r;
+}
+
+int db_has(struct db *db, struct error *err, const char *sql, const char *types, ...)
+{
+    DB_STMT_AUTO *st = NULL;
+    va_list args;
+    va_start(args, types);
+    int r = db_vfirst(db, &st, err, sql, types, args);
+    va_end(args);
+    return r;
+}
+
 int db_run(struct db *db, int64_t *changes, struct error *err, const char *sql, const char *types,
            ...)
 {
     DB_STMT_AUTO *st = NULL;
     va_list args;
     va_start(args, types);
-    int r = db_vquery(db, &st, err, sql, types, args);
+    int r = db_vfirst(db, &st, err, sql, types, args);
     va_end(args);
-    if (r == 0) {
-        r = db_step(db, st, err);
-    }
     if (changes) {
         *changes = r < 0 ? 0 : sqlite3_changes64(db->h);
     }

@@ -61,7 +61,12 @@ int db_vquery(struct db *db, sqlite3_stmt **out, struct error *err, const char *
               const char *types, va_list args);
 /* 0: no more rows; DB_ROW; fault */
 int db_step(struct db *db, sqlite3_stmt *st, struct error *err);
-/* db_query and db_step for statements that return no rows; *changes (may be NULL): rows changed. */
+/* db_query, and the db_step to the first row. */
+int db_first(struct db *db, sqlite3_stmt **out, struct error *err, const char *sql,
+             const char *types, ...);
+/* db_first for a query of which only this counts: has it a row (DB_ROW) or not (0)? */
+int db_has(struct db *db, struct error *err, const char *sql, const char *types, ...);
+/* db_first for statements that return no rows; *changes (may be NULL): rows changed. */
 int db_run(struct db *db, int64_t *changes, struct error *err, const char *sql, const char *types,
            ...);
 

@@ -18,12 +18,10 @@ enum {
 /* Sets *attached when this process is gemmd-fleet already. */
 static int fleet_find_self(struct store *s, int64_t now, bool *attached, struct error *err)
 {
-    DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err,
-                     "SELECT 1 FROM lease WHERE key = '" STORE_FLEET_KEY
-                     "' AND owner = ?1 AND until_ms > ?2",
-                     "ti", s->owner, now);
-    r = r ? r : db_step(&s->db, st, err);
+    int r = db_has(&s->db, err,
+                   "SELECT 1 FROM lease WHERE key = '" STORE_FLEET_KEY
+                   "' AND owner = ?1 AND until_ms > ?2",
+                   "ti", s->owner, now);
     *attached = r == DB_ROW;
     return r < 0 ? r : 0;
 }
@@ -191,11 +189,10 @@ int store_fleet_read(struct store *s, struct store_fleet *out, struct error *err
 {
     DB_STMT_AUTO *st = NULL;
     *out = (struct store_fleet){.cursor = 0};
-    int r = db_query(&s->db, &st, err,
+    int r = db_first(&s->db, &st, err,
                      "SELECT server, state, since_s, text, epoch, cursor, host, counters FROM"
                      " fleet",
                      "");
-    r = r ? r : db_step(&s->db, st, err);
     if (r != DB_ROW) {
         return r ? r : STORE_MISS;
     }

@@ -16,7 +16,6 @@ static bool fleet_is_from(const struct best *b, const char *source)
 int store_fleet_outranks(struct store *s, const struct best *now, const struct best *b,
                          struct error *err)
 {
-    DB_STMT_AUTO *st = NULL;
     if (fleet_is_from(now, "manual")) {
         return 1;
     }
@@ -27,12 +26,11 @@ int store_fleet_outranks(struct store *s, const struct best *now, const struct b
     if (strcmp(now->stamp, b->stamp) == 0) {
         return 1;
     }
-    int r = db_query(&s->db, &st, err,
-                     "SELECT 1 FROM lease WHERE key >= 'daemon ' AND key < 'daemon!' AND"
-                     " class = ?1 AND NOT is_gone(owner, boot)"
-                     " GROUP BY class HAVING sum(instr(stamp || char(10), ?2 || char(10))) = 0",
-                     "tt", now->class, now->stamp);
-    r = r ? r : db_step(&s->db, st, err);
+    int r = db_has(&s->db, err,
+                   "SELECT 1 FROM lease WHERE key >= 'daemon ' AND key < 'daemon!' AND"
+                   " class = ?1 AND NOT is_gone(owner, boot)"
+                   " GROUP BY class HAVING sum(instr(stamp || char(10), ?2 || char(10))) = 0",
+                   "tt", now->class, now->stamp);
     return r < 0 ? r : r != DB_ROW;
 }
 
@@ -140,9 +138,8 @@ static int fleet_end_row(struct store *s, int64_t seq, const char *state, const 
 {
     struct store_fleet_row row;
     DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err, "SELECT key, generation FROM fleet_row WHERE seq = ?1", "i",
+    int r = db_first(&s->db, &st, err, "SELECT key, generation FROM fleet_row WHERE seq = ?1", "i",
                      seq);
-    r = r ? r : db_step(&s->db, st, err);
     if (r != DB_ROW) {
         return r ? r : STORE_MISS;
     }
@@ -175,11 +172,10 @@ static int fleet_find_candidate(struct store *s, const char *key, int64_t genera
                                 struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err,
+    int r = db_first(&s->db, &st, err,
                      "SELECT seq FROM fleet_row WHERE generation = ?1 AND key = ?2 AND"
                      " state = 'new'",
                      "it", generation, key);
-    r = r ? r : db_step(&s->db, st, err);
     *seq = r == DB_ROW ? sqlite3_column_int64(st, 0) : 0;
     return r < 0 ? r : r == DB_ROW ? 0 : STORE_MISS;
 }
@@ -290,11 +286,10 @@ int store_fleet_find(struct store *s, const char *key, int64_t seq, struct best 
 {
     DB_STMT_AUTO *st = NULL;
     *row = (struct store_fleet_row){.seq = 0};
-    int r = db_query(&s->db, &st, err,
+    int r = db_first(&s->db, &st, err,
                      "SELECT seq, generation, key, origin, state, reason FROM fleet_row"
                      " WHERE key = ?1 AND seq BETWEEN 1 AND ?2 ORDER BY seq DESC LIMIT 1",
                      "ti", key, seq);
-    r = r ? r : db_step(&s->db, st, err);
     if (r != DB_ROW) {
         return r ? r : STORE_MISS;
     }

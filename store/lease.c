@@ -50,13 +50,11 @@ static int lease_put_asked(struct store *s, const struct store_share *w, int64_t
  * until the question's end shows that it hangs: then no daemon asks, and waits, again. */
 static int lease_find_fleet(struct store *s, int64_t now, struct error *err)
 {
-    DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err,
-                     "SELECT 1 FROM lease AS f WHERE key = '" STORE_FLEET_KEY "' AND until_ms > ?1"
-                     " AND NOT is_gone(owner, boot) AND NOT EXISTS (SELECT 1 FROM lease AS a WHERE"
-                     " a.state = 'asked' AND a.owner = f.owner AND a.until_ms <= ?1)",
-                     "i", now);
-    r = r ? r : db_step(&s->db, st, err);
+    int r = db_has(&s->db, err,
+                   "SELECT 1 FROM lease AS f WHERE key = '" STORE_FLEET_KEY "' AND until_ms > ?1"
+                   " AND NOT is_gone(owner, boot) AND NOT EXISTS (SELECT 1 FROM lease AS a WHERE"
+                   " a.state = 'asked' AND a.owner = f.owner AND a.until_ms <= ?1)",
+                   "i", now);
     return r == DB_ROW ? STORE_THERE : r;
 }
 
@@ -66,11 +64,10 @@ static int lease_judge(struct store *s, const struct store_share *w, int64_t now
 {
     const bool shared = w->class && w->class[0] && w->fleet_ms > 0;
     DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err,
+    int r = db_first(&s->db, &st, err,
                      "SELECT state, until_ms > ?2 AND NOT is_gone(owner, boot), owner = ?3"
                      " FROM lease WHERE key = ?1",
                      "tit", w->key, now, s->owner);
-    r = r ? r : db_step(&s->db, st, err);
     if (r < 0) {
         return r;
     }

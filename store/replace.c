@@ -70,8 +70,7 @@ static int replace_check_copy(struct db *db, struct error *err)
                          db->path);
     }
     DB_STMT_AUTO *st = NULL;
-    int r = state < 0 ? state : db_query(db, &st, err, "PRAGMA quick_check(1)", "");
-    r = r ? r : db_step(db, st, err);
+    int r = state < 0 ? state : db_first(db, &st, err, "PRAGMA quick_check(1)", "");
     if (r == DB_ROW && strcmp((const char *)sqlite3_column_text(st, 0), "ok") != 0) {
         return error_set(err, ERROR_STORE, "%s is damaged (%s): restore another copy", db->path,
                          (const char *)sqlite3_column_text(st, 0));

@@ -186,15 +186,13 @@ int store_add_served(struct store *s, const struct wire_obj *rows, struct error 
 int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err)
 {
     const struct table *t = &tables[table];
-    DB_STMT_AUTO *st = NULL;
     char sql[64];
     int64_t *id = t->parent ? row_int(t, t->parent, object) : NULL;
     if (!id || *id == 0) {
         return 0;
     }
     snprintf(sql, sizeof(sql), "SELECT 1 FROM %s WHERE id = ?1", t->parent);
-    int r = db_query(&s->db, &st, err, sql, "i", *id);
-    r = r ? r : db_step(&s->db, st, err);
+    int r = db_has(&s->db, err, sql, "i", *id);
     *id = r == 0 ? 0 : *id;
     return r < 0 ? r : 0;
 }
@@ -203,19 +201,12 @@ int write_known_parent(struct store *s, enum table_id table, void *object, struc
  * time, so that a key at the limit need not be searched for old trials with every new trial. */
 static int write_retain_trials(struct store *s, const char *key, struct error *err)
 {
-    DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err, "SELECT count(*) FROM trial WHERE key = ?1", "t", key);
-    r = r ? r : db_step(&s->db, st, err);
-    if (r < 0) {
-        return r;
-    }
-    int64_t max = s->trials_per_key_max, n = sqlite3_column_int64(st, 0);
-    return n <= max ? 0
-                    : db_run(&s->db, NULL, err,
-                             "DELETE FROM trial WHERE id IN (SELECT id FROM trial AS t WHERE"
-                             " key = ?1 AND NOT EXISTS (SELECT 1 FROM best WHERE"
-                             " best.trial = t.id) ORDER BY id LIMIT ?2)",
-                             "ti", key, n - max + max / 16);
+    return db_run(&s->db, NULL, err,
+                  "DELETE FROM trial WHERE id IN (SELECT id FROM trial AS t WHERE key = ?1 AND NOT"
+                  " EXISTS (SELECT 1 FROM best WHERE best.trial = t.id) ORDER BY id LIMIT"
+                  " (SELECT iif(count(*) > ?2, count(*) - ?2 + ?2 / 16, 0) FROM trial"
+                  " WHERE key = ?1))",
+                  "ti", key, s->trials_per_key_max);
 }
 
 int store_add_trial(struct store *s, struct trial *t, struct error *err)
@@ -235,16 +226,14 @@ int store_add_trial(struct store *s, struct trial *t, struct error *err)
 
 int store_add_trial_once(struct store *s, struct trial *t, struct error *err)
 {
-    DB_STMT_AUTO *st = NULL;
     const char *config = row_json(&s->scratch, &t->config);
     if (!config) {
         return db_fail(&s->db, SQLITE_NOMEM, err);
     }
-    int r = db_query(&s->db, &st, err,
-                     "SELECT 1 FROM trial WHERE key = ?1 AND config = ?2 AND stamp = ''"
-                     " AND status NOT IN ('crashed', 'hung')",
-                     "tt", t->key, config);
-    r = r ? r : db_step(&s->db, st, err);
+    int r = db_has(&s->db, err,
+                   "SELECT 1 FROM trial WHERE key = ?1 AND config = ?2 AND stamp = ''"
+                   " AND status NOT IN ('crashed', 'hung')",
+                   "tt", t->key, config);
     return r == DB_ROW ? STORE_THERE : r < 0 ? r : store_add_trial(s, t, err);
 }
 
@@ -261,12 +250,11 @@ int write_find_trial(struct store *s, struct best *b, struct error *err)
     if (!config) {
         return db_fail(&s->db, SQLITE_NOMEM, err);
     }
-    int r = db_query(&s->db, &st, err,
+    int r = db_first(&s->db, &st, err,
                      "SELECT id FROM trial WHERE key = ?1 AND config = ?2 AND status = 'ok' AND"
                      " (stamp = ?3 OR substr(stamp, 1, length(?3) + 6) = ?3 || ' atol=')"
                      " ORDER BY time_us = ?4 DESC, id DESC LIMIT 1",
                      "tttr", b->key, config, b->stamp, b->time_us);
-    r = r ? r : db_step(&s->db, st, err);
     if (r == DB_ROW) {
         b->trial = sqlite3_column_int64(st, 0);
     }
