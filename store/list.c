@@ -18,8 +18,9 @@
 enum column_kind { COLUMN_NUMBER, COLUMN_TEXT, COLUMN_JSON, COLUMN_ANY };
 
 struct computed {
-    const char *name, *sql;
+    const char *name;
     enum column_kind kind;
+    const char *sql; /* NULL: the name itself, a column of `from` */
 };
 
 struct list {
@@ -29,16 +30,9 @@ struct list {
     const char *order; /* order of the rows when the filter has no `sort` */
     /* `order` is a single column without equal values, so that `after` can page by it */
     bool by_one;
-    struct computed computed[17];
+    const struct computed *computed; /* ends with the name NULL */
 };
 
-#define BEST_COMPUTED                                                                              \
-    {                                                                                              \
-        {.name = "tflops", .sql = "(flops / time_us * 1e-6)"},                                     \
-            {.name = "gbps", .sql = "(bytes / time_us * 1e-3)"},                                   \
-            {.name = "floor_percent", .sql = "(100 * floor_us / time_us)"},                        \
-            {.name = "speedup", .sql = "(reference_us / time_us)"}, {.name = NULL},                \
-    }
 /* A trial has no flops column; a best of the same key has the flops. */
 #define TRIAL_FLOPS                                                                                \
     "(SELECT flops FROM best WHERE best.key = trial.key ORDER BY generation DESC LIMIT 1)"
@@ -47,6 +41,63 @@ struct list {
 #define TRIAL_CLASS                                                                                \
     "coalesce((SELECT class FROM best WHERE best.key = trial.key LIMIT 1), (SELECT class FROM "    \
     "device WHERE uuid = (SELECT device FROM run WHERE run.id = trial.run)))"
+/* 1: gemmd-fleet runs, and its server answers */
+#define FLEET_ATTACHED                                                                             \
+    "EXISTS (SELECT 1 FROM lease WHERE key = '" STORE_FLEET_KEY                                    \
+    "' AND NOT is_gone(owner, boot) AND until_ms > boot_ms())"
+
+static const struct computed of_none[] = {{NULL, COLUMN_ANY, NULL}};
+static const struct computed of_best[] = {
+    {"tflops", COLUMN_NUMBER, "(flops / time_us * 1e-6)"},
+    {"gbps", COLUMN_NUMBER, "(bytes / time_us * 1e-3)"},
+    {"floor_percent", COLUMN_NUMBER, "(100 * floor_us / time_us)"},
+    {"speedup", COLUMN_NUMBER, "(reference_us / time_us)"},
+    {NULL, COLUMN_ANY, NULL}};
+static const struct computed of_trials[] = {
+    {"speedup", COLUMN_NUMBER, "(1 / ratio)"},
+    {"tflops", COLUMN_NUMBER, "(" TRIAL_FLOPS " / time_us * 1e-6)"},
+    {"class", COLUMN_TEXT, TRIAL_CLASS},
+    {NULL, COLUMN_ANY, NULL}};
+static const struct computed of_jobs[] = {
+    {"id", COLUMN_NUMBER, NULL},        {"uid", COLUMN_NUMBER, NULL},
+    {"job", COLUMN_TEXT, NULL},         {"first_s", COLUMN_NUMBER, NULL},
+    {"last_s", COLUMN_NUMBER, NULL},    {"answers", COLUMN_NUMBER, NULL},
+    {"exact", COLUMN_NUMBER, NULL},     {"near", COLUMN_NUMBER, NULL},
+    {"portfolio", COLUMN_NUMBER, NULL}, {"defaults", COLUMN_NUMBER, NULL},
+    {"keys", COLUMN_NUMBER, NULL},      {NULL, COLUMN_ANY, NULL}};
+static const struct computed of_served[] = {
+    {"best_source", COLUMN_TEXT, NULL}, {"best_s", COLUMN_NUMBER, NULL},
+    {"best_us", COLUMN_NUMBER, NULL},   {"served_us", COLUMN_NUMBER, NULL},
+    {"lost_us", COLUMN_NUMBER, NULL},   {NULL, COLUMN_ANY, NULL}};
+static const struct computed of_fleet[] = {
+    {"id", COLUMN_NUMBER, NULL},     {"server", COLUMN_TEXT, NULL},
+    {"state", COLUMN_TEXT, NULL},    {"since_s", COLUMN_NUMBER, NULL},
+    {"text", COLUMN_TEXT, NULL},     {"epoch", COLUMN_TEXT, NULL},
+    {"cursor", COLUMN_NUMBER, NULL}, {"host", COLUMN_NUMBER, NULL},
+    {"counters", COLUMN_JSON, NULL}, {"attached", COLUMN_NUMBER, FLEET_ATTACHED},
+    {NULL, COLUMN_ANY, NULL}};
+static const struct computed of_fleet_rows[] = {
+    {"seq", COLUMN_NUMBER, NULL},        {"key", COLUMN_TEXT, NULL},
+    {"generation", COLUMN_NUMBER, NULL}, {"origin", COLUMN_TEXT, NULL},
+    {"state", COLUMN_TEXT, NULL},        {"reason", COLUMN_TEXT, NULL},
+    {"reported", COLUMN_NUMBER, NULL},   {NULL, COLUMN_ANY, NULL}};
+static const struct computed of_portfolio[] = {{"class", COLUMN_TEXT, NULL},
+                                               {"op", COLUMN_TEXT, NULL},
+                                               {"mode", COLUMN_TEXT, NULL},
+                                               {"dtype_in", COLUMN_TEXT, NULL},
+                                               {"dtype_out", COLUMN_TEXT, NULL},
+                                               {"batch_invariant", COLUMN_NUMBER, NULL},
+                                               {"stamp", COLUMN_TEXT, NULL},
+                                               {"bound_percent", COLUMN_NUMBER, NULL},
+                                               {"shapes", COLUMN_NUMBER, NULL},
+                                               {"members", COLUMN_NUMBER, NULL},
+                                               {"member", COLUMN_NUMBER, NULL},
+                                               {"config", COLUMN_JSON, NULL},
+                                               {"key", COLUMN_TEXT, NULL},
+                                               {"problem", COLUMN_JSON, NULL},
+                                               {"regret_percent", COLUMN_NUMBER, NULL},
+                                               {"ratio", COLUMN_NUMBER, NULL},
+                                               {NULL, COLUMN_ANY, NULL}};
 
 /* The list `portfolio` is made from several tables (portfolio.c), the list `jobs` from sums of
  * rows, and the fleet's tables have no checksums: all columns of these lists are computed. */
@@ -57,107 +108,20 @@ static const struct table job = {.name = "job", .schema = &no_columns, .rowid = 
 static const struct table fleet = {.name = "fleet", .schema = &no_columns, .rowid = "id"};
 static const struct table fleet_row = {.name = "fleet_row", .schema = &no_columns, .rowid = "seq"};
 
-/* 1: gemmd-fleet runs, and its server answers */
-#define FLEET_ATTACHED                                                                             \
-    "EXISTS (SELECT 1 FROM lease WHERE key = '" STORE_FLEET_KEY                                    \
-    "' AND NOT is_gone(owner, boot) AND until_ms > boot_ms())"
-
 static const struct list lists[] = {
-    {"best", &tables[TABLE_BEST], "current_best", "key", true, BEST_COMPUTED},
-    {"history", &tables[TABLE_BEST], NULL, "generation", true, BEST_COMPUTED},
-    {"trials",
-     &tables[TABLE_TRIAL],
-     NULL,
-     "id",
-     true,
-     {{.name = "speedup", .sql = "(1 / ratio)"},
-      {.name = "tflops", .sql = "(" TRIAL_FLOPS " / time_us * 1e-6)"},
-      {.name = "class", .sql = TRIAL_CLASS, .kind = COLUMN_TEXT},
-      {.name = NULL}}},
-    {"modules", &tables[TABLE_MODULE], NULL, "id, variant", false, {{.name = NULL}}},
-    {"quarantine", &tables[TABLE_QUARANTINE], NULL, "id", true, {{.name = NULL}}},
-    {"runs", &tables[TABLE_RUN], NULL, "id", true, {{.name = NULL}}},
-    {"devices", &tables[TABLE_DEVICE], NULL, "uuid", true, {{.name = NULL}}},
-    {"events", &tables[TABLE_EVENT], NULL, "id", true, {{.name = NULL}}},
-    {"jobs",
-     &job,
-     NULL,
-     "id",
-     true,
-     {{.name = "id", .sql = "id"},
-      {.name = "uid", .sql = "uid"},
-      {"job", "job", COLUMN_TEXT},
-      {.name = "first_s", .sql = "first_s"},
-      {.name = "last_s", .sql = "last_s"},
-      {.name = "answers", .sql = "answers"},
-      {.name = "exact", .sql = "exact"},
-      {.name = "near", .sql = "near"},
-      {.name = "portfolio", .sql = "portfolio"},
-      {.name = "defaults", .sql = "defaults"},
-      {.name = "keys", .sql = "keys"},
-      {.name = NULL}}},
-    {"served",
-     &tables[TABLE_SERVED],
-     "served_evidence",
-     "id",
-     true,
-     {{"best_source", "best_source", COLUMN_TEXT},
-      {.name = "best_s", .sql = "best_s"},
-      {.name = "best_us", .sql = "best_us"},
-      {.name = "served_us", .sql = "served_us"},
-      {.name = "lost_us", .sql = "lost_us"},
-      {.name = NULL}}},
-    {"fleet",
-     &fleet,
-     NULL,
-     "id",
-     true,
-     {{.name = "id", .sql = "id"},
-      {"server", "server", COLUMN_TEXT},
-      {"state", "state", COLUMN_TEXT},
-      {.name = "since_s", .sql = "since_s"},
-      {"text", "text", COLUMN_TEXT},
-      {"epoch", "epoch", COLUMN_TEXT},
-      {.name = "cursor", .sql = "cursor"},
-      {.name = "host", .sql = "host"},
-      {"counters", "counters", COLUMN_JSON},
-      {.name = "attached", .sql = FLEET_ATTACHED},
-      {.name = NULL}}},
-    {"fleet_rows",
-     &fleet_row,
-     NULL,
-     "seq",
-     true,
-     {{.name = "seq", .sql = "seq"},
-      {"key", "key", COLUMN_TEXT},
-      {.name = "generation", .sql = "generation"},
-      {"origin", "origin", COLUMN_TEXT},
-      {"state", "state", COLUMN_TEXT},
-      {"reason", "reason", COLUMN_TEXT},
-      {.name = "reported", .sql = "reported"},
-      {.name = NULL}}},
-    {"portfolio",
-     &portfolio,
-     NULL,
-     "grp, member, key",
-     false,
-     {{"class", "class", COLUMN_TEXT},
-      {"op", "op", COLUMN_TEXT},
-      {"mode", "mode", COLUMN_TEXT},
-      {"dtype_in", "dtype_in", COLUMN_TEXT},
-      {"dtype_out", "dtype_out", COLUMN_TEXT},
-      {.name = "batch_invariant", .sql = "batch_invariant"},
-      {"stamp", "stamp", COLUMN_TEXT},
-      {.name = "bound_percent", .sql = "bound_percent"},
-      {.name = "shapes", .sql = "shapes"},
-      {.name = "members", .sql = "members"},
-      {.name = "member", .sql = "member"},
-      {"config", "config", COLUMN_JSON},
-      {"key", "key", COLUMN_TEXT},
-      {"problem", "problem", COLUMN_JSON},
-      {.name = "regret_percent", .sql = "regret_percent"},
-      {.name = "ratio", .sql = "ratio"},
-      {.name = NULL}}},
+    {"best", &tables[TABLE_BEST], "current_best", "key", true, of_best},
+    {"history", &tables[TABLE_BEST], NULL, "generation", true, of_best},
+    {"trials", &tables[TABLE_TRIAL], NULL, "id", true, of_trials},
+    {"modules", &tables[TABLE_MODULE], NULL, "id, variant", false, of_none},
+    {"quarantine", &tables[TABLE_QUARANTINE], NULL, "id", true, of_none},
+    {"runs", &tables[TABLE_RUN], NULL, "id", true, of_none},
+    {"devices", &tables[TABLE_DEVICE], NULL, "uuid", true, of_none},
+    {"events", &tables[TABLE_EVENT], NULL, "id", true, of_none},
+    {"jobs", &job, NULL, "id", true, of_jobs},
+    {"served", &tables[TABLE_SERVED], "served_evidence", "id", true, of_served},
+    {"fleet", &fleet, NULL, "id", true, of_fleet},
+    {"fleet_rows", &fleet_row, NULL, "seq", true, of_fleet_rows},
+    {"portfolio", &portfolio, NULL, "grp, member, key", false, of_portfolio},
 };
 
 enum { N_LISTS = sizeof(lists) / sizeof(lists[0]), SQL_MAX = 16 * 1024 };
@@ -193,52 +157,71 @@ static int find_list(const char *what, const struct list **out, struct error *er
         what);
 }
 
+/* A stored or computed column of a list. */
+struct column {
+    const char *name, *sql;
+    enum column_kind kind;
+    const struct schema_field *field; /* form of its values; NULL: plain */
+};
+
+/* Describes column `i`: first come the stored columns, then the computed. False: there is none. */
+static bool list_get_column(const struct list *l, size_t i, struct column *out)
+{
+    static const struct schema_field json = {.kind = SCHEMA_RECORD};
+    const struct schema *s = l->table->schema;
+    if (i < s->n) {
+        const struct schema_field *f = &s->fields[i];
+        const bool number =
+            f->kind == SCHEMA_INT || f->kind == SCHEMA_REAL || f->kind == SCHEMA_FLAG;
+        *out =
+            (struct column){row_column(f), row_column(f), number ? COLUMN_NUMBER : COLUMN_TEXT, f};
+        return true;
+    }
+    const struct computed *c = &l->computed[i - s->n];
+    *out = (struct column){c->name, c->sql ? c->sql : c->name, c->kind,
+                           c->kind == COLUMN_JSON ? &json : NULL};
+    return c->name;
+}
+
 static int unknown_column(const struct list *l, const char *name, struct error *err)
 {
-    const struct schema *s = l->table->schema;
     char known[ERROR_TEXT_MAX] = "";
-    size_t at = 0;
-    for (size_t i = 0; i < s->n && at < sizeof(known); i++) {
-        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", at ? ", " : "",
-                               row_column(&s->fields[i]));
-    }
-    for (const struct computed *c = l->computed; c->name && at < sizeof(known); c++) {
-        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", at ? ", " : "", c->name);
+    struct column c;
+    for (size_t i = 0, at = 0; list_get_column(l, i, &c) && at < sizeof(known); i++) {
+        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "", c.name);
     }
     return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no column '%s'; it has %s", l->name, name,
                      known);
 }
 
-/* The place of a stored or computed column in the rows; RECORD_FIELDS_MAX: no such column. */
-static size_t list_find_column(const struct list *l, const char *name, size_t length)
+/* Finds a column by the first `length` bytes of `name`. *place: its place in the rows. */
+static bool list_find_column(const struct list *l, const char *name, size_t length, size_t *place,
+                             struct column *out)
 {
-    const struct schema *s = l->table->schema;
-    for (size_t i = 0; i < s->n; i++) {
-        const char *column = row_column(&s->fields[i]);
-        if (strlen(column) == length && strncmp(column, name, length) == 0) {
-            return i;
+    *place = 0;
+    while (list_get_column(l, *place, out)) {
+        if (strlen(out->name) == length && strncmp(out->name, name, length) == 0) {
+            return true;
         }
+        ++*place;
     }
-    for (size_t i = 0; l->computed[i].name; i++) {
-        const char *column = l->computed[i].name;
-        if (strlen(column) == length && strncmp(column, name, length) == 0) {
-            return s->n + i;
-        }
-    }
-    return RECORD_FIELDS_MAX;
+    return false;
 }
 
 /* Reads a comma list of columns. The column by which `after` pages is always returned. */
 static int list_choose_columns(struct query_text *q, const struct value *v, struct error *err)
 {
     const struct list *l = q->list;
+    struct column c;
+    size_t place;
     if (v->type != VALUE_TEXT) {
         return error_set(err, ERROR_INVALID, "columns must be a text, as in 'key,time_us'");
     }
-    q->columns = l->by_one ? UINT64_C(1) << list_find_column(l, l->order, strlen(l->order)) : 0;
+    bool found = l->by_one && list_find_column(l, l->order, strlen(l->order), &place, &c);
+    q->columns = found ? UINT64_C(1) << place : 0;
     for (const char *at = v->text; *at;) {
-        const size_t n = strcspn(at, ","), place = list_find_column(l, at, n);
-        if (place == RECORD_FIELDS_MAX) {
+        const size_t n = strcspn(at, ",");
+        if (!list_find_column(l, at, n, &place, &c)) {
             char name[64];
             snprintf(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name) - 1),
                      at);
@@ -250,37 +233,24 @@ static int list_choose_columns(struct query_text *q, const struct value *v, stru
     return 0;
 }
 
-static int column_sql(const struct list *l, const char *name, char out[256], enum column_kind *kind,
-                      struct error *err)
+/* Describes the column of this name, or the value in a stored record, as in "config.num_stages". */
+static int list_read_name(const struct list *l, const char *name, char sql[256],
+                          enum column_kind *kind, struct error *err)
 {
-    const struct schema *s = l->table->schema;
-    const char *dot = strchr(name, '.');
-    for (size_t i = 0; i < s->n; i++) {
-        const struct schema_field *f = &s->fields[i];
-        const char *column = row_column(f);
-        size_t n = strlen(column);
-        if (strcmp(column, name) == 0) {
-            *kind = f->kind == SCHEMA_INT || f->kind == SCHEMA_REAL || f->kind == SCHEMA_FLAG
-                        ? COLUMN_NUMBER
-                        : COLUMN_TEXT;
-            snprintf(out, 256, "%s", column);
-            return 0;
-        }
-        if (f->kind == SCHEMA_RECORD && dot && n == (size_t)(dot - name) &&
-            strncmp(column, name, n) == 0) {
-            /* A record's names have no character that could end the JSON path or the SQL text
-             * here. */
-            *kind = COLUMN_ANY;
-            snprintf(out, 256, "json_extract(%s, '$.\"%s\"')", column, dot + 1);
-            return 0;
-        }
+    const size_t n = strcspn(name, ".");
+    struct column c;
+    size_t place;
+    if (list_find_column(l, name, strlen(name), &place, &c)) {
+        *kind = c.kind;
+        snprintf(sql, 256, "%s", c.sql);
+        return 0;
     }
-    for (const struct computed *c = l->computed; c->name; c++) {
-        if (strcmp(c->name, name) == 0) {
-            *kind = c->kind;
-            snprintf(out, 256, "%s", c->sql);
-            return 0;
-        }
+    if (name[n] && list_find_column(l, name, n, &place, &c) && place < l->table->schema->n &&
+        c.field->kind == SCHEMA_RECORD) {
+        /* A record's names have no character that could end the JSON path or the SQL text here. */
+        *kind = COLUMN_ANY;
+        snprintf(sql, 256, "json_extract(%s, '$.\"%s\"')", c.sql, name + n + 1);
+        return 0;
     }
     return unknown_column(l, name, err);
 }
@@ -289,7 +259,7 @@ static int add_condition(struct query_text *q, const char *name, struct value v,
 {
     char sql[256];
     enum column_kind kind;
-    int r = column_sql(q->list, name, sql, &kind, err);
+    int r = list_read_name(q->list, name, sql, &kind, err);
     if (r) {
         return r;
     }
@@ -319,7 +289,7 @@ static int set_order(struct query_text *q, const char *sort, struct error *err)
     char sql[256];
     enum column_kind kind;
     bool down = sort[0] == '-';
-    int r = column_sql(q->list, sort + down, sql, &kind, err);
+    int r = list_read_name(q->list, sort + down, sql, &kind, err);
     /* NULLs come last in both directions; the row number makes the order unique. */
     snprintf(q->order, sizeof(q->order), "%s IS NULL, %s%s, %s", r ? "0" : sql, r ? "0" : sql,
              down ? " DESC" : "", q->t->rowid);
@@ -426,15 +396,16 @@ static int list_count_rows(struct store *s, const struct query_text *q, int64_t 
 static void page_sql(const struct query_text *q, int64_t limit, int64_t offset, char out[SQL_MAX])
 {
     const char *from = q->list->from ? q->list->from : q->t->name;
+    const size_t stored = q->t->schema->n;
+    struct column c;
     size_t at = (size_t)snprintf(out, SQL_MAX, "SELECT ");
-    for (size_t i = 0; i < q->t->schema->n; i++) {
-        const char *name = row_column(&q->t->schema->fields[i]);
-        at += (size_t)snprintf(out + at, SQL_MAX - at, "%s, ", name);
+    for (size_t i = 0; i < stored && list_get_column(q->list, i, &c); i++) {
+        at += (size_t)snprintf(out + at, SQL_MAX - at, "%s, ", c.sql);
     }
     at += (size_t)snprintf(out + at, SQL_MAX - at, "%s, %s",
                            list_has_checksums(q) ? "checksum" : "NULL", q->t->rowid);
-    for (const struct computed *c = q->list->computed; c->name; c++) {
-        at += (size_t)snprintf(out + at, SQL_MAX - at, ", %s", c->sql);
+    for (size_t i = stored; list_get_column(q->list, i, &c); i++) {
+        at += (size_t)snprintf(out + at, SQL_MAX - at, ", %s", c.sql);
     }
     snprintf(out + at, SQL_MAX - at, " FROM %s %s ORDER BY %s LIMIT %lld OFFSET %lld", from,
              q->where, q->order, (long long)limit, (long long)offset);
@@ -442,31 +413,19 @@ static void page_sql(const struct query_text *q, int64_t limit, int64_t offset, 
 
 static int list_put_row(sqlite3_stmt *st, const struct query_text *q, struct wire_buf *b)
 {
-    static const struct schema_field json = {.kind = SCHEMA_RECORD};
-    const struct schema *s = q->t->schema;
-    size_t n_computed = 0, n = 0;
-    while (q->list->computed[n_computed].name) {
-        n_computed++;
-    }
+    const size_t stored = q->t->schema->n;
+    struct column c;
+    size_t n = 0;
     int r = 0;
-    for (size_t i = 0; i < s->n + n_computed; i++) {
+    for (size_t i = 0; list_get_column(q->list, i, &c); i++) {
         n += q->columns >> i & 1;
     }
     wire_put_map(b, n);
-    for (size_t i = 0; r == 0 && i < s->n; i++) {
-        if (!(q->columns >> i & 1)) {
-            continue;
+    for (size_t i = 0; r == 0 && list_get_column(q->list, i, &c); i++) {
+        if (q->columns >> i & 1) { /* the checksum and the row's number lie between both kinds */
+            wire_put_str(b, c.name);
+            r = row_put_wire(st, (int)(i < stored ? i : i + 2), c.field, b);
         }
-        wire_put_str(b, row_column(&s->fields[i]));
-        r = row_put_wire(st, (int)i, &s->fields[i], b);
-    }
-    for (size_t i = 0; r == 0 && i < n_computed; i++) {
-        const struct computed *c = &q->list->computed[i];
-        if (!(q->columns >> (s->n + i) & 1)) {
-            continue;
-        }
-        wire_put_str(b, c->name);
-        r = row_put_wire(st, (int)(s->n + 2 + i), c->kind == COLUMN_JSON ? &json : NULL, b);
     }
     return r;
 }
