@@ -58,15 +58,8 @@ int store_fleet_unquarantine(struct store *s, const struct quarantine *q, struct
 int store_fleet_list_quarantine(struct store *s, int64_t after, struct quarantine *out,
                                 uint32_t max, uint32_t *n, struct error *err)
 {
-    ROWS_AUTO rows = {0};
-    *n = 0;
-    int r = rows_begin(&rows, s, TABLE_QUARANTINE, err, NULL,
-                       "WHERE id > ?1 AND deaths > 0 AND instr(reason, '" FLEET_REASON "') <> 1"
-                       " ORDER BY id",
-                       "i", after);
-    while (r == 0 && *n < max && (r = rows_next(&rows, &out[*n], err)) == DB_ROW) {
-        ++*n;
-        r = 0;
-    }
-    return r;
+    return rows_page(s, TABLE_QUARANTINE, out, max, n, err, NULL,
+                     "WHERE id > ?1 AND deaths > 0 AND instr(reason, '" FLEET_REASON "') <> 1"
+                     " ORDER BY id",
+                     "i", after);
 }

@@ -267,18 +267,11 @@ int store_fleet_reported(struct store *s, int64_t seq, struct error *err)
 int store_fleet_unpublished(struct store *s, int64_t after, struct best *out, uint32_t max,
                             uint32_t *n, struct error *err)
 {
-    ROWS_AUTO rows = {0};
-    *n = 0;
-    int r = rows_begin(&rows, s, TABLE_BEST, err, "current_best",
-                       "WHERE generation > ?1 AND source = 'tuned' AND family <> '' AND doubt = ''"
-                       " AND NOT EXISTS (SELECT 1 FROM fleet_row AS f"
-                       " WHERE f.generation = current_best.generation) ORDER BY generation",
-                       "i", after);
-    while (r == 0 && *n < max && (r = rows_next(&rows, &out[*n], err)) == DB_ROW) {
-        ++*n;
-        r = 0;
-    }
-    return r;
+    return rows_page(s, TABLE_BEST, out, max, n, err, "current_best",
+                     "WHERE generation > ?1 AND source = 'tuned' AND family <> '' AND doubt = ''"
+                     " AND NOT EXISTS (SELECT 1 FROM fleet_row AS f"
+                     " WHERE f.generation = current_best.generation) ORDER BY generation",
+                     "i", after);
 }
 
 int store_fleet_find(struct store *s, const char *key, int64_t seq, struct best *out,

@@ -139,19 +139,15 @@ static int load_continue(struct store_load *l, struct error *err)
 int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32_t *n,
                     struct error *err)
 {
-    ROWS_AUTO rows = {0};
     *n = 0;
     int r = load_continue(l, err);
     r = r ? r
-          : rows_begin(&rows, l->s, TABLE_BEST, err, "best NOT INDEXED",
-                       "WHERE generation < ?1 AND EXISTS (SELECT 1 FROM newest AS n"
-                       " WHERE n.key = best.key AND n.generation = best.generation)"
-                       " ORDER BY generation DESC",
-                       "i", l->before);
-    while (r == 0 && *n < max && (r = rows_next(&rows, &out[*n], err)) == DB_ROW) {
-        l->before = out[(*n)++].generation;
-        r = 0;
-    }
+          : rows_page(l->s, TABLE_BEST, out, max, n, err, "best NOT INDEXED",
+                      "WHERE generation < ?1 AND EXISTS (SELECT 1 FROM newest AS n"
+                      " WHERE n.key = best.key AND n.generation = best.generation)"
+                      " ORDER BY generation DESC",
+                      "i", l->before);
+    l->before = *n ? out[*n - 1].generation : l->before;
     return r;
 }
 

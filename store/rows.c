@@ -44,6 +44,21 @@ int rows_first(struct store *s, enum table_id table, void *object, struct error 
     return r < 0 ? r : r == DB_ROW ? 0 : STORE_MISS;
 }
 
+int rows_page(struct store *s, enum table_id table, void *out, uint32_t max, uint32_t *n,
+              struct error *err, const char *from, const char *tail, const char *types, ...)
+{
+    ROWS_AUTO rows = {0};
+    va_list args;
+    va_start(args, types);
+    int r = rows_begin_query(&rows, s, table, err, from, tail, types, args);
+    va_end(args);
+    r = r ? r : DB_ROW;
+    for (*n = 0; r == DB_ROW && *n < max; *n += r == DB_ROW) {
+        r = rows_next(&rows, (char *)out + *n * tables[table].schema->size, err);
+    }
+    return r < 0 ? r : 0;
+}
+
 int rows_next(struct rows *r, void *object, struct error *err)
 {
     struct db *db = &r->s->db;
