@@ -99,9 +99,7 @@ static int open_lock(struct store *s, struct error *err)
         }
         return r;
     }
-    if (s->lock_fd >= 0) {
-        close(s->lock_fd);
-    }
+    place_close(&s->lock_fd);
     s->lock_fd = fd;
     return 0;
 }

@@ -9,6 +9,7 @@
 #ifndef GEMMD_STORE_DB_H
 #define GEMMD_STORE_DB_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -153,6 +154,15 @@ void place_unlink(const char *path, const char *suffix);
 int64_t place_time_ns(const struct stat *st); /* time of the last write */
 /* Copies a file to the new file `to`, with the owner and mode of `from`. */
 int place_copy_bytes(const char *from, const char *to, struct error *err);
+/* Closes a descriptor at the end of the function; below 0: none is open. */
+void place_close(const int *fd);
+#define PLACE_FD_AUTO __attribute__((cleanup(place_close))) int
+/* Reads the beginning of a file, at most `size` bytes. Returns their number; 0: also a fault. */
+size_t place_read(const char *path, void *out, size_t size);
+/* Makes a free name for a database that is set aside, with its log: "<path>.<word>-<time>". */
+void place_name_aside(const char *path, const char *word, char out[PATH_MAX]);
+/* Renames <from><suffix> to <to><suffix>, if that file is there. */
+int place_rename(const char *from, const char *to, const char *suffix, struct error *err);
 /* Sets the error of a failed system call (errno): "<doing> <path>: <reason>". Returns its code. */
 int place_fail_io(const char *doing, const char *path, struct error *err);
 

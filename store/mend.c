@@ -36,7 +36,7 @@ static int mend_count_roots(struct db *fresh, const char *path, int *n, struct e
 {
     enum { INDEX_INNER = 2, TABLE_INNER = 5, LEAF = 8 };
     DB_STMT_AUTO *st = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    PLACE_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
     int r = fd < 0
                 ? place_fail_io("reading", path, err)
                 : db_query(fresh, &st, err,
@@ -47,9 +47,6 @@ static int mend_count_roots(struct db *fresh, const char *path, int *n, struct e
         off_t at = (off_t)(sqlite3_column_int64(st, 0) - 1) * PAGE;
         *n += pread(fd, &kind, 1, at) == 1 && (kind == inner || kind == (inner | LEAF));
         r = 0;
-    }
-    if (fd >= 0) {
-        close(fd);
     }
     return r;
 }
@@ -76,7 +73,7 @@ static int mend_write_pages(struct db *fresh, const char *path, const char *mend
 {
     DB_STMT_AUTO *st = NULL;
     uint8_t page[PAGE];
-    int in = open(path, O_RDONLY | O_CLOEXEC), out = open(mended, O_WRONLY | O_CLOEXEC);
+    PLACE_FD_AUTO in = open(path, O_RDONLY | O_CLOEXEC), out = open(mended, O_WRONLY | O_CLOEXEC);
     int r = in < 0 || out < 0 ? place_fail_io("mending", mended, err) : 0;
     r = r ? r
           : db_query(fresh, &st, err,
@@ -95,12 +92,6 @@ static int mend_write_pages(struct db *fresh, const char *path, const char *mend
         if (r == 0 && pwrite(out, page, PAGE, at) != PAGE) {
             r = place_fail_io("mending", mended, err);
         }
-    }
-    if (in >= 0) {
-        close(in);
-    }
-    if (out >= 0) {
-        close(out);
     }
     return r;
 }

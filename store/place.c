@@ -9,6 +9,7 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "proto/trust.h"
@@ -59,10 +60,8 @@ static int check_parts(const char *path, struct error *err)
 
 void place_create(const char *path)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        close(fd);
-    }
+    PLACE_FD_AUTO fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    (void)fd;
 }
 
 void place_close_to_others(const char *path)
@@ -92,6 +91,45 @@ void place_unlink(const char *path, const char *suffix)
     char name[PATH_MAX + 64];
     snprintf(name, sizeof(name), "%s%s", path, suffix);
     unlink(name);
+}
+
+void place_close(const int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+    }
+}
+
+size_t place_read(const char *path, void *out, size_t size)
+{
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(out, 1, size, f) : 0;
+    if (f) {
+        fclose(f);
+    }
+    return n;
+}
+
+void place_name_aside(const char *path, const char *word, char out[PATH_MAX])
+{
+    char stamp[24], again[8] = "";
+    struct stat st;
+    struct tm tm;
+    time_t now = time(NULL);
+    strftime(stamp, sizeof(stamp), "%Y%m%dT%H%M%SZ", gmtime_r(&now, &tm));
+    int i = 2;
+    do {
+        snprintf(out, PATH_MAX, "%s.%s-%s%s", path, word, stamp, again);
+        snprintf(again, sizeof(again), "-%d", i++);
+    } while (i < 1000 && (lstat(out, &st) == 0 || place_stat(out, "-wal", &st) == 0));
+}
+
+int place_rename(const char *from, const char *to, const char *suffix, struct error *err)
+{
+    char old[PATH_MAX + 16], new[PATH_MAX + 16];
+    snprintf(old, sizeof(old), "%s%s", from, suffix);
+    snprintf(new, sizeof(new), "%s%s", to, suffix);
+    return rename(old, new) && errno != ENOENT ? place_fail_io("renaming", old, err) : 0;
 }
 
 int64_t place_time_ns(const struct stat *st)
@@ -216,11 +254,7 @@ void place_name_process(long pid, char out[PLACE_LOCKER_MAX])
 {
     char path[40], name[20] = "";
     snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
-    FILE *f = fopen(path, "re");
-    bool named = f && fgets(name, sizeof(name), f);
-    if (f) {
-        fclose(f);
-    }
+    const bool named = place_read(path, name, sizeof(name) - 1) > 0;
     name[strcspn(name, "\n")] = '\0';
     snprintf(out, PLACE_LOCKER_MAX, named ? "pid %ld (%s)" : "pid %ld", pid, name);
 }
@@ -279,12 +313,8 @@ int place_create_like(const char *path, const struct stat *like)
 
 static int place_sync_path(const char *path, int flags)
 {
-    int fd = open(path, flags | O_CLOEXEC);
-    int r = fd < 0 ? -1 : fsync(fd);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return r;
+    PLACE_FD_AUTO fd = open(path, flags | O_CLOEXEC);
+    return fd < 0 ? -1 : fsync(fd);
 }
 
 int place_sync_folder(const char *path)
@@ -310,18 +340,11 @@ int place_copy_bytes(const char *from, const char *to, struct error *err)
 {
     struct stat file;
     ssize_t n = -1;
-    int in = open(from, O_RDONLY | O_CLOEXEC), out = -1;
+    PLACE_FD_AUTO in = open(from, O_RDONLY | O_CLOEXEC), out = -1;
     if (in >= 0 && fstat(in, &file) == 0 && place_create_like(to, &file) == 0) {
         out = open(to, O_WRONLY | O_CLOEXEC);
     }
     while (out >= 0 && (n = sendfile(out, in, NULL, 1 << 30)) > 0) {
     }
-    int r = n == 0 ? 0 : place_fail_io("copying", from, err);
-    if (in >= 0) {
-        close(in);
-    }
-    if (out >= 0) {
-        close(out);
-    }
-    return r;
+    return n == 0 ? 0 : place_fail_io("copying", from, err);
 }

@@ -34,11 +34,8 @@ static bool replace_find_user(const char *path, char who[PLACE_LOCKER_MAX])
     char name[PATH_MAX + 16];
     snprintf(name, sizeof(name), "%s-shm", path);
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = OPEN_LOCK, .l_len = 1};
-    int fd = open(name, O_RDWR | O_CLOEXEC);
+    PLACE_FD_AUTO fd = open(name, O_RDWR | O_CLOEXEC);
     bool used = fd >= 0 && fcntl(fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
-    if (fd >= 0) {
-        close(fd);
-    }
     if (used && l.l_pid > 0) {
         place_name_process(l.l_pid, who);
     } else if (used) {
@@ -117,30 +114,6 @@ static int replace_read_like(const char *path, const char *from, struct stat *li
 
 /* ---- the renames ----------------------------------------------------------------------------- */
 
-static void replace_name_aside(const char *path, char aside[PATH_MAX])
-{
-    char stamp[40];
-    struct stat st;
-    struct tm tm;
-    time_t now = time(NULL);
-    do { /* two restores of a second need two names */
-        gmtime_r(&now, &tm);
-        strftime(stamp, sizeof(stamp), ".replaced-%Y%m%dT%H%M%SZ", &tm);
-        snprintf(aside, PATH_MAX, "%s%s", path, stamp);
-        now++;
-    } while (lstat(aside, &st) == 0 || place_stat(aside, "-wal", &st) == 0);
-}
-
-static int replace_rename(const char *from, const char *to, const char *suffix, struct error *err)
-{
-    char old[PATH_MAX + 16], new[PATH_MAX + 16];
-    snprintf(old, sizeof(old), "%s%s", from, suffix);
-    snprintf(new, sizeof(new), "%s%s", to, suffix);
-    return rename(old, new) && errno != ENOENT
-               ? error_set(err, ERROR_IO, "renaming %s to %s: %s", old, new, strerror(errno))
-               : 0;
-}
-
 /* Under the commit lock. */
 static int replace_files(const char *path, const char *part, char aside[PATH_MAX],
                          struct error *err)
@@ -152,16 +125,16 @@ static int replace_files(const char *path, const char *part, char aside[PATH_MAX
     if (r) {
         return r;
     }
-    replace_name_aside(path, aside);
-    r = replace_rename(path, aside, "-wal", err);
-    r = r ? r : replace_rename(path, aside, "-journal", err);
-    r = r ? r : replace_rename(path, aside, ".snapshot", err);
-    r = r ? r : replace_rename(path, aside, "", err);
+    place_name_aside(path, "replaced", aside);
+    r = place_rename(path, aside, "-wal", err);
+    r = r ? r : place_rename(path, aside, "-journal", err);
+    r = r ? r : place_rename(path, aside, ".snapshot", err);
+    r = r ? r : place_rename(path, aside, "", err);
     place_unlink(path, "-shm");
     if (lstat(aside, &st)) {
         aside[0] = '\0';
     }
-    r = r ? r : replace_rename(part, path, "", err);
+    r = r ? r : place_rename(part, path, "", err);
     if (r == 0 && place_sync_folder(path)) {
         r = error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
     }
@@ -191,9 +164,7 @@ int store_replace(const char *path, const char *from, unsigned flags, char aside
         }
         unlink(part);
     }
-    if (s.lock_fd >= 0) {
-        close(s.lock_fd);
-    }
+    place_close(&s.lock_fd);
     free(s.path);
     return r;
 }

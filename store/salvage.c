@@ -55,25 +55,6 @@ static void salvage_make_name(const char *path, const char *suffix, char out[NAM
     snprintf(out, NAME_MAX_, "%s%s", path, suffix);
 }
 
-static int rename_if_there(const char *from, const char *to, struct error *err)
-{
-    return rename(from, to) && errno != ENOENT ? place_fail_io("renaming", from, err) : 0;
-}
-
-/* Finds a free name for the damaged file. */
-static void aside_name(const char *path, char out[NAME_MAX_])
-{
-    char stamp[40];
-    time_t now = time(NULL);
-    struct tm tm;
-    gmtime_r(&now, &tm);
-    strftime(stamp, sizeof(stamp), ".corrupt-%Y%m%dT%H%M%SZ", &tm);
-    salvage_make_name(path, stamp, out);
-    for (int i = 2; access(out, F_OK) == 0 && i < 1000; i++) {
-        snprintf(out, NAME_MAX_, "%s%s-%d", path, stamp, i);
-    }
-}
-
 /* Keeps the snapshot under the damaged file's new name. A link leaves the snapshot also in its
  * place, until the next snapshot. Some file systems have no links. */
 static int salvage_keep_snapshot(const char *path, const char *aside, struct error *err)
@@ -81,21 +62,18 @@ static int salvage_keep_snapshot(const char *path, const char *aside, struct err
     char from[NAME_MAX_], to[NAME_MAX_];
     salvage_make_name(path, ".snapshot", from);
     salvage_make_name(aside, ".snapshot", to);
-    return link(from, to) && errno != ENOENT ? rename_if_there(from, to, err) : 0;
+    return link(from, to) && errno != ENOENT ? place_rename(from, to, "", err) : 0;
 }
 
 /* Takes steps 3 and 4. The WAL goes first: SQLite would apply a remaining WAL to the new file. */
-static int salvage_swap_files(const char *path, char aside[NAME_MAX_], struct error *err)
+static int salvage_swap_files(const char *path, char aside[PATH_MAX], struct error *err)
 {
-    static const char *const parts[] = {"-wal", "-shm", ""};
-    char from[NAME_MAX_], to[NAME_MAX_];
-    aside_name(path, aside);
+    char from[NAME_MAX_];
+    place_name_aside(path, "corrupt", aside);
     int r = salvage_keep_snapshot(path, aside, err);
-    for (size_t i = 0; r == 0 && i < 3; i++) {
-        salvage_make_name(path, parts[i], from);
-        salvage_make_name(aside, parts[i], to);
-        r = rename_if_there(from, to, err);
-    }
+    r = r ? r : place_rename(path, aside, "-wal", err);
+    r = r ? r : place_rename(path, aside, "-shm", err);
+    r = r ? r : place_rename(path, aside, "", err);
     salvage_make_name(path, ".rebuilt", from);
     if (r == 0 && (rename(from, path) || place_sync_folder(path))) {
         r = place_fail_io("renaming", from, err);
@@ -105,7 +83,7 @@ static int salvage_swap_files(const char *path, char aside[NAME_MAX_], struct er
 
 int salvage_resume(const char *path, struct error *err)
 {
-    char name[NAME_MAX_], aside[NAME_MAX_];
+    char name[NAME_MAX_], aside[PATH_MAX];
     place_unlink(path, ".rebuild");
     salvage_make_name(path, ".rebuilt", name);
     return access(name, F_OK) == 0 ? salvage_swap_files(path, aside, err) : 0;
@@ -113,10 +91,10 @@ int salvage_resume(const char *path, struct error *err)
 
 int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX])
 {
-    char from[NAME_MAX_], base[NAME_MAX_];
+    char from[NAME_MAX_], base[PATH_MAX];
     struct error ignored;
     salvage_make_name(path, part, from);
-    aside_name(path, base);
+    place_name_aside(path, "corrupt", base);
     return snprintf(aside, PATH_MAX, "%s%s", base, part) < PATH_MAX
                ? place_copy_bytes(from, aside, &ignored)
                : -1;
@@ -460,7 +438,7 @@ static int salvage_fill(struct salvage *v, const char *path, int64_t *rows, stru
 
 int salvage_rebuild(struct store *s, const char *why, struct error *err)
 {
-    char building[NAME_MAX_], built[NAME_MAX_], aside[NAME_MAX_];
+    char building[NAME_MAX_], built[NAME_MAX_], aside[PATH_MAX];
     struct salvage v = {.path = s->path};
     int64_t rows = 0;
     char *reason = strdup(why);

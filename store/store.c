@@ -23,12 +23,7 @@ enum { VERSION_AT = 60, ID_AT = 68, ROOT_AT = 100, ROOT_ROWS_AT = 103, HEAD = 10
 static size_t store_read_head(const char *path, unsigned char head[HEAD])
 {
     memset(head, 0, HEAD);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(head, 1, HEAD, f) : 0;
-    if (f) {
-        fclose(f);
-    }
-    return n;
+    return place_read(path, head, HEAD);
 }
 
 static bool is_database(const unsigned char head[HEAD])
@@ -148,14 +143,8 @@ static int take_place(struct store *s, const char *path, struct error *err)
 
 static void read_boot_id(char *out, size_t size)
 {
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (!f || !fgets(out, (int)size, f)) {
-        out[0] = 0;
-    }
-    out[strcspn(out, "\n")] = 0;
-    if (f) {
-        fclose(f);
-    }
+    out[place_read("/proc/sys/kernel/random/boot_id", out, size - 1)] = '\0';
+    out[strcspn(out, "\n")] = '\0';
 }
 
 int store_open(const struct store_options *o, struct store **out, struct error *err)
@@ -236,9 +225,7 @@ struct store *store_close(struct store *s)
     }
     store_detach(s);
     owners_forget(s);
-    if (s->lock_fd >= 0) {
-        close(s->lock_fd);
-    }
+    place_close(&s->lock_fd);
     free(s->path);
     free(s);
     return NULL;
