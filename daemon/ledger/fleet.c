@@ -33,11 +33,9 @@ static int work_ask(struct ledger *l, struct request *r, struct error *err)
  * the key. */
 static int work_refuse(struct ledger *l, struct request *r, struct error *err)
 {
-    struct best *b = &l->object->best;
     int status = store_fleet_refuse(l->store, r->text[0], r->argument, r->text[1], err);
-    status = status < 0 ? status : store_best_of(l->store, r->text[0], b, err);
-    r->saved = true;
-    return status ? status : verbs_encode_row(&r->row, &best_schema, b, err);
+    status = status < 0 ? status : store_best_of(l->store, r->text[0], &l->object->best, err);
+    return verbs_take_best(l, r, status, err);
 }
 
 static int work_announce(struct ledger *l, struct request *r, struct error *err)
@@ -53,7 +51,7 @@ static int work_fleet_find(struct ledger *l, struct request *r, struct error *er
         return error_set(err, ERROR_NO_MEMORY, "no memory to read a row of the fleet");
     }
     int status = store_fleet_find(l->store, r->text[0], r->argument, b, r->fleet_row, err);
-    return status ? status : verbs_encode_row(&r->row, &best_schema, b, err);
+    return verbs_take_best(l, r, status, err);
 }
 
 static void fleet_answer_row(struct ledger *l, struct request *r)
@@ -64,13 +62,8 @@ static void fleet_answer_row(struct ledger *l, struct request *r)
                 status < 0 && !r->err ? &err : r->err);
 }
 
-static void fleet_answer_done(struct ledger *l, struct request *r)
-{
-    r->cb.done(r->ctx, r->status, r->err);
-}
-
 static const struct verb verb_share = {VERB_GROUP, NULL, work_share, verbs_settle_lease,
-                                       fleet_answer_done};
+                                       verbs_answer_done};
 static const struct verb verb_ask = {VERB_GROUP, NULL, work_ask, NULL, NULL};
 static const struct verb verb_fleet_find = {VERB_READ, NULL, work_fleet_find, NULL,
                                             fleet_answer_row};
@@ -79,52 +72,29 @@ static const struct verb verb_announce = {VERB_GROUP, NULL, work_announce, NULL,
 
 /* ---- on the loop ----------------------------------------------------------------------------- */
 
-static struct request *fleet_new_lease(const struct verb *verb, const struct ledger_share *w,
-                                       void *ctx)
-{
-    struct request *r = request_new(verb, ctx, TEXTS(w->key, w->class, w->stamp));
-    if (r) {
-        r->argument = w->fleet_ms;
-    }
-    return r;
-}
-
 int ledger_share(struct ledger *l, const struct ledger_share *w, ledger_done_cb cb, void *ctx)
 {
-    struct request *r = fleet_new_lease(&verb_share, w, ctx);
-    if (r) {
-        r->cb.done = cb;
-    }
-    return ledger_submit(l, r);
+    return ledger_ask(l, &verb_share, TEXTS(w->key, w->class, w->stamp), NULL, w->fleet_ms,
+                      ANSWER(done), ctx);
 }
 
 void ledger_ask_fleet(struct ledger *l, const struct ledger_share *w)
 {
-    ledger_submit(l, fleet_new_lease(&verb_ask, w, NULL));
+    ledger_ask(l, &verb_ask, TEXTS(w->key, w->class, w->stamp), NULL, w->fleet_ms, NOBODY, NULL);
 }
 
 int ledger_refuse(struct ledger *l, const char *key, int64_t generation, const char *reason,
                   ledger_best_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_refuse, ctx, TEXTS(key, reason));
-    if (r) {
-        r->cb.best = cb;
-        r->argument = generation;
-    }
-    return ledger_submit(l, r);
+    return ledger_ask(l, &verb_refuse, TEXTS(key, reason), NULL, generation, ANSWER(best), ctx);
 }
 
 int ledger_fleet_find(struct ledger *l, const char *key, int64_t seq, ledger_fleet_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_fleet_find, ctx, TEXTS(key));
-    if (r) {
-        r->cb.fleet = cb;
-        r->argument = seq;
-    }
-    return ledger_submit(l, r);
+    return ledger_ask(l, &verb_fleet_find, TEXTS(key), NULL, seq, ANSWER(fleet), ctx);
 }
 
 void ledger_announce(struct ledger *l, const char *class_, const char *stamps)
 {
-    ledger_submit(l, request_new(&verb_announce, NULL, TEXTS(class_, stamps)));
+    ledger_ask(l, &verb_announce, TEXTS(class_, stamps), NULL, 0, NOBODY, NULL);
 }

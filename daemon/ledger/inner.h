@@ -250,6 +250,12 @@ struct ledger {
 /* On the loop: hands a request to the writer, which owns r from now on. r NULL: its allocation
  * failed; returns ERROR_NO_MEMORY. */
 int ledger_submit(struct ledger *l, struct request *r);
+/* On the loop: makes a request, and hands it over. `row` is encoded by the verb's schema; NULL: the
+ * request has no row. */
+int ledger_ask(struct ledger *l, const struct verb *verb, const char *const text[4],
+               const void *row, int64_t argument, union request_cb cb, void *ctx);
+#define ANSWER(kind) ((union request_cb){.kind = cb})
+#define NOBODY       ((union request_cb){.done = NULL})
 /* On the loop: has a snapshot of the database made, on the thread of lists. */
 void ledger_make_snapshot(struct ledger *l);
 /* On any thread: hands a finished request to the loop, which answers it. */
@@ -345,11 +351,13 @@ extern const struct verb verb_reload;
 int verbs_tell_changes(struct ledger *l, struct error *err);
 /* The same, when the request has leased a key: the new holder must know all changes so far. */
 void verbs_settle_lease(struct ledger *l, struct request *r);
-int verbs_encode_row(struct wire_buf *row, const struct schema *schema, const void *object,
-                     struct error *err);
+/* On the writer thread: makes l->object->best the row of the answer, unless `status` says that no
+ * row was read or written. Returns status, or the fault of encoding. */
+int verbs_take_best(struct ledger *l, struct request *r, int status, struct error *err);
 /* On the loop: decodes the row of a successful request into l->answered. Returns the request's
  * status, or the fault of decoding. */
 int verbs_decode_answered(struct ledger *l, const struct request *r, struct error *err);
+void verbs_answer_done(struct ledger *l, struct request *r); /* on the loop: calls back */
 /* On the loop: passes on that a best was written as news, then calls back with that best. */
 void verbs_answer_best(struct ledger *l, struct request *r);
 /* Tells the loop how far gemmd-fleet has read, when the thread starts. */

@@ -53,10 +53,8 @@ int ledger_submit(struct ledger *l, struct request *r)
     return status;
 }
 
-/* Makes a request and hands it to the writer. `row` is encoded by the verb's schema; NULL: the
- * request has no row. */
-static int ledger_ask(struct ledger *l, const struct verb *verb, const char *const text[4],
-                      const void *row, int64_t argument, union request_cb cb, void *ctx)
+int ledger_ask(struct ledger *l, const struct verb *verb, const char *const text[4],
+               const void *row, int64_t argument, union request_cb cb, void *ctx)
 {
     struct request *r = request_new(verb, ctx, text);
     if (r) {
@@ -68,9 +66,6 @@ static int ledger_ask(struct ledger *l, const struct verb *verb, const char *con
     }
     return ledger_submit(l, r);
 }
-
-#define ANSWER(kind) ((union request_cb){.kind = cb})
-#define NOBODY       ((union request_cb){.done = NULL})
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 

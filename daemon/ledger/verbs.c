@@ -14,13 +14,16 @@
 
 static const struct verb verb_news;
 
-int verbs_encode_row(struct wire_buf *row, const struct schema *schema, const void *object,
-                     struct error *err)
+int verbs_take_best(struct ledger *l, struct request *r, int status, struct error *err)
 {
-    wire_buf_clear(row);
-    row->failed = false;
-    schema_encode(row, schema, object);
-    return row->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a row") : 0;
+    if (status) {
+        return status;
+    }
+    wire_buf_clear(&r->row);
+    r->row.failed = false;
+    schema_encode(&r->row, &best_schema, &l->object->best);
+    r->saved = true;
+    return r->row.failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a row") : 0;
 }
 
 /* ---- verbs that write ------------------------------------------------------------------------ */
@@ -54,7 +57,7 @@ static int work_publish(struct ledger *l, struct request *r, struct error *err)
     if (status < 0) {
         return status; /* after a failure r->row stays the caller's row, which is kept as unsaved */
     }
-    int back = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
+    int back = verbs_take_best(l, r, 0, err);
     return back ? back : status;
 }
 
@@ -88,7 +91,7 @@ static int work_restore(struct ledger *l, struct request *r, struct error *err)
                : error_set(err, ERROR_CONFLICT, "a best of generation %lld cannot be restored",
                            (long long)b->generation);
     status = status ? status : store_publish_again(l->store, b, err);
-    return status ? status : verbs_encode_row(&r->row, &best_schema, b, err);
+    return verbs_take_best(l, r, status, err);
 }
 
 static int work_unpin(struct ledger *l, struct request *r, struct error *err)
@@ -96,11 +99,7 @@ static int work_unpin(struct ledger *l, struct request *r, struct error *err)
     /* an unsaved row may be the key's newest, the one to unpin */
     int status = unsaved_save(l, err);
     status = status ? status : store_unpin(l->store, r->text[0], &l->object->best, err);
-    if (status == 0) {
-        status = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
-        r->saved = true;
-    }
-    return status;
+    return verbs_take_best(l, r, status, err);
 }
 
 static int work_evict(struct ledger *l, struct request *r, struct error *err)
@@ -109,29 +108,23 @@ static int work_evict(struct ledger *l, struct request *r, struct error *err)
     int status = store_evict(l->store, r->text[0], &r->number, err);
     bool memory = writer_fault_of_store(status) && unsaved_newest(l, r->text[0]);
     return memory && store_best_of(l->store, r->text[0], &l->object->best, &ignored) == STORE_MISS
-               /* the file does not have the key, so it is enough that settle_evict drops the
+               /* the file does not have the key, so it is enough that settle_removal drops the
                 * unsaved row */
                ? 0
                : status;
 }
 
-static void settle_evict(struct ledger *l, struct request *r)
+/* Removes the rows from memory, too. */
+static void settle_removal(struct ledger *l, struct request *r)
 {
     if (r->status == 0) {
-        r->number += queue_drop(&l->unsaved, r->text[0]);
+        r->number += queue_drop(r->verb == &verb_evict ? &l->unsaved : &l->quarantined, r->text[0]);
     }
 }
 
 static int work_unquarantine(struct ledger *l, struct request *r, struct error *err)
 {
     return store_unquarantine(l->store, r->text[0], &r->number, err);
-}
-
-static void settle_unquarantine(struct ledger *l, struct request *r)
-{
-    if (r->status == 0) {
-        r->number += queue_drop(&l->quarantined, r->text[0]);
-    }
 }
 
 static int work_lease(struct ledger *l, struct request *r, struct error *err)
@@ -255,11 +248,7 @@ static int work_find(struct ledger *l, struct request *r, struct error *err)
 {
     int status =
         l->loading ? store_load_find(l->loading, r->text[0], &l->object->best, err) : STORE_MISS;
-    if (status == 0) {
-        status = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
-        r->saved = true;
-    }
-    return status;
+    return verbs_take_best(l, r, status, err);
 }
 
 static int work_history(struct ledger *l, struct request *r, struct error *err)
@@ -309,13 +298,13 @@ static int work_next_wanted(struct ledger *l, struct request *r, struct error *e
 
 /* ---- changes by other daemons ---------------------------------------------------------------- */
 
-/* Hands news to the loop. `best`: only for NEWS_BEST, else NULL. */
+/* Hands news to the loop. NEWS_BEST is about l->object->best. */
 static void respond_news(struct ledger *l, const struct verb *verb, enum ledger_news_kind kind,
-                         const char *text, const struct best *best)
+                         const char *text)
 {
     struct request *r = request_new(verb, NULL, TEXTS(text));
     struct error ignored;
-    if (r && best && verbs_encode_row(&r->row, &best_schema, best, &ignored)) {
+    if (r && kind == NEWS_BEST && verbs_take_best(l, r, 0, &ignored)) {
         request_free(r);
         r = NULL;
     }
@@ -342,18 +331,17 @@ static int tell_change(struct ledger *l, const struct store_change *c, struct er
                  {"daemon", NEWS_DAEMONS},
                  {"fleet", NEWS_FLEET}};
     if (strcmp(c->kind, "best") == 0) {
-        struct best *b = &l->object->best;
-        int r = store_best_of(l->store, c->name, b, err);
+        int r = store_best_of(l->store, c->name, &l->object->best, err);
         if (r == 0) {
-            respond_news(l, &verb_saved, NEWS_BEST, c->name, b);
+            respond_news(l, &verb_saved, NEWS_BEST, c->name);
         } else if (r > 0) {
-            respond_news(l, &verb_news, NEWS_EVICTED, c->name, NULL);
+            respond_news(l, &verb_news, NEWS_EVICTED, c->name);
         }
         return r < 0 ? r : 0;
     }
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
         if (strcmp(c->kind, plain[i].kind) == 0) {
-            respond_news(l, &verb_news, plain[i].news, c->name, NULL);
+            respond_news(l, &verb_news, plain[i].news, c->name);
         }
     }
     return 0;
@@ -370,7 +358,7 @@ static int tell_changes(struct ledger *l, bool *more, struct error *err)
     int64_t at = l->changes;
     int status = store_changes(l->store, &at, page, PAGE, &n, err);
     if (status == STORE_MISSED) {
-        respond_news(l, &verb_reload, NEWS_RELOADING, "", NULL);
+        respond_news(l, &verb_reload, NEWS_RELOADING, "");
     }
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         status = tell_change(l, &page[i], err);
@@ -395,7 +383,7 @@ void verbs_tell_fleet(struct ledger *l)
     char cursor[24];
     if (!l->read_only && store_fleet_read(l->store, &fleet, &ignored) == 0) {
         snprintf(cursor, sizeof(cursor), "%lld", (long long)fleet.cursor);
-        respond_news(l, &verb_news, NEWS_FLEET, cursor, NULL);
+        respond_news(l, &verb_news, NEWS_FLEET, cursor);
     }
 }
 
@@ -515,7 +503,7 @@ static void answer_changes(struct ledger *l, struct request *r)
     news_asked(l, r->number);
 }
 
-static void answer_done(struct ledger *l, struct request *r)
+void verbs_answer_done(struct ledger *l, struct request *r)
 {
     r->cb.done(r->ctx, r->status, r->err);
 }
@@ -563,21 +551,21 @@ VERB(history, VERB_READ, NULL, work_history, NULL, answer_history);
 VERB(list, VERB_READ | VERB_PATIENT, NULL, work_list, NULL, answer_list);
 VERB(list_key, VERB_READ | VERB_BRIEF, NULL, work_list, NULL, answer_list);
 VERB(status, 0, NULL, work_status, NULL, answer_status);
-VERB(backup, 0, NULL, work_backup, NULL, answer_done);
+VERB(backup, 0, NULL, work_backup, NULL, verbs_answer_done);
 VERB(snapshot, VERB_READ | VERB_PATIENT, NULL, work_snapshot, NULL, answer_snapshot);
 VERB(changes, VERB_READ, NULL, work_changes, NULL, answer_changes);
 VERB(next_wanted, VERB_READ, NULL, work_next_wanted, NULL, answer_rows);
 VERB(unpin, 0, NULL, work_unpin, NULL, verbs_answer_best);
 VERB(publish, VERB_GROUP, &best_schema, work_publish, settle_publish, verbs_answer_best);
 VERB(restore, VERB_GROUP, &best_schema, work_restore, keep_unsaved, verbs_answer_best);
-VERB(evict, VERB_GROUP, NULL, work_evict, settle_evict, answer_evicted);
-VERB(unquarantine, VERB_GROUP, NULL, work_unquarantine, settle_unquarantine, answer_id);
-VERB(lease, VERB_GROUP, NULL, work_lease, verbs_settle_lease, answer_done);
+VERB(evict, VERB_GROUP, NULL, work_evict, settle_removal, answer_evicted);
+VERB(unquarantine, VERB_GROUP, NULL, work_unquarantine, settle_removal, answer_id);
+VERB(lease, VERB_GROUP, NULL, work_lease, verbs_settle_lease, verbs_answer_done);
 VERB(unlease, VERB_GROUP, NULL, work_unlease, settle_evidence, NULL);
 VERB(want, VERB_GROUP, NULL, work_want, settle_evidence, NULL);
 VERB(unwant, VERB_GROUP, NULL, work_unwant, settle_evidence, NULL);
 VERB(add_run, VERB_GROUP, &run_schema, work_add_run, NULL, answer_id);
-VERB(record, VERB_GROUP | VERB_RECORD, &trial_schema, work_record, NULL, answer_done);
+VERB(record, VERB_GROUP | VERB_RECORD, &trial_schema, work_record, NULL, verbs_answer_done);
 VERB(add_trial, VERB_GROUP | VERB_TRIAL, &trial_schema, work_add_trial, settle_evidence, NULL);
 VERB(add_module, VERB_GROUP, &module_schema, work_add_module, settle_evidence, NULL);
 VERB(add_quarantine, VERB_GROUP, &quarantine_schema, work_add_quarantine, settle_quarantine, NULL);
