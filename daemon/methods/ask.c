@@ -134,6 +134,12 @@ static int ask_miss(const struct ask *a, bool since, struct error *err)
                : ask_put_now(a, err);
 }
 
+int ask_park_unread(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *err)
+{
+    return c->s->pinned >= FLEET_PIN ? fleet_pins_park(c, keys, n, err)
+                                     : generations_park(&c->parts->generations, c, keys, n, err);
+}
+
 int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *err)
 {
     struct daemon *d = &a->parts->daemon;
@@ -161,6 +167,7 @@ int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *er
     const enum generation_says says =
         generations_find(all, ask_is_pinned(a) ? a->pinned : -1, e, &r->query, &then);
     if (says == GENERATION_UNKNOWN) {
+        key_id(&d->scratch->key);
         return ASK_READS;
     }
     const bool answers = ask_entry_answers(d, e, r);

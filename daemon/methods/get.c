@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `get`, `tune` and `cancel`. dispatch.c answers a query with the bytes of an earlier hit from the
  * memo (cache/memo.h), without these functions. */
-#include <string.h>
 
 #include "daemon/methods/daemon_parts.h"
-#include "daemon/methods/fleet_pins.h"
 #include "daemon/methods/methods.h"
 
 static int get_wait_for_tuning(struct call *c, struct error *err)
@@ -42,15 +40,8 @@ static int get_answer_query(struct call *c, bool again, struct error *err)
         out->len = before;
     }
     c->s->all->hit = c->d->hits != hits;
-    if (status == ASK_READS && c->s->pinned >= FLEET_PIN) {
-        char id[1][HASH_HEX];
-        memcpy(id[0], x->key.id, sizeof(id[0]));
-        return fleet_pins_park(c, id, 1, err);
-    }
     if (status == ASK_READS) {
-        char id[1][HASH_HEX];
-        cache_entry_id(e, id[0]);
-        return generations_park(&c->parts->generations, c, id, 1, err);
+        return ask_park_unread(c, &x->key.id, 1, err);
     }
     /* The ledger looks up this key first. When it lacks the key, the request begins anew (`again`)
      * and waits until all rows are loaded, since a row of another key may be a hint. */

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "daemon/methods/daemon_parts.h"
-#include "daemon/methods/fleet_pins.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/pending.h"
 #include "proto/limits.h"
@@ -57,13 +56,7 @@ static int many_put_answer(struct many *m, const struct wire_obj *problem, const
     memcpy(r->query.target, m->target, sizeof(m->target));
     status = status ? status : ask_answer(&a, &e, err);
     if (status == ASK_READS) {
-        char id[HASH_HEX];
-        if (m->pinned >= FLEET_PIN) {
-            memcpy(id, p->d->scratch->key.id, sizeof(id));
-        } else {
-            cache_entry_id(e, id);
-        }
-        wire_put_raw(&m->unread, id, sizeof(id));
+        wire_put_raw(&m->unread, p->d->scratch->key.id, HASH_HEX);
     }
     return status;
 }
@@ -103,9 +96,7 @@ static void many_read_generation(struct many *x)
                      .len = x->parked.len};
     char(*keys)[HASH_HEX] = (char(*)[HASH_HEX])x->unread.data;
     const size_t n = x->unread.len / HASH_HEX;
-    int status = x->pinned >= FLEET_PIN
-                     ? fleet_pins_park(&c, keys, n, &err)
-                     : generations_park(&p->parts->generations, &c, keys, n, &err);
+    int status = ask_park_unread(&c, keys, n, &err);
     many_let_go(x);
     if (status < 0) {
         pending_fail(p, &err);

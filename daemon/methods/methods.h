@@ -99,12 +99,15 @@ enum ask_outcome {
     ASK_ANSWERED, /* `out` has the answer; with another outcome perhaps a part of one */
     ASK_WAITS,    /* the query waits for a tuning */
     ASK_LOADS,    /* the query waits until the rows are loaded */
-    ASK_READS, /* the ledger must read the key's rows of the pinned generation (generations_park) */
+    ASK_READS,    /* the ledger must read the rows of scratch->key (with its id) for the pin */
 };
 
 /* Looks up the key of scratch->request. *entry: the key's cache entry, or NULL. Returns an
  * ask_outcome, or an error code; after an error the query does not wait. */
 int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *err);
+/* Parks the request until the rows of these keys (ASK_READS) are read for scratch->request.query,
+ * then begins it anew. Returns METHOD_LATER, ERROR_NO_MEMORY or ERROR_BUSY. */
+int ask_park_unread(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *err);
 
 /* ---- served.c -------------------------------------------------------------------------------- */
 
