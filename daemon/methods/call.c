@@ -177,3 +177,24 @@ int call_custom_problem(struct call *c, const char *name, struct error *err)
     int status = call_problem(c, CUSTOM_WRITE, err);
     return status ? status : call_only_custom(&c->d->scratch->request.problem, name, err);
 }
+
+void call_put_int(struct wire_buf *b, const char *name, bool has, int64_t value)
+{
+    wire_put_str(b, name);
+    if (has) {
+        wire_put_int(b, value);
+    } else {
+        wire_put_nil(b);
+    }
+}
+
+void call_put_problem(struct wire_buf *b, struct daemon *d, const struct cache_entry *e)
+{
+    struct problem *problem = &d->scratch->other;
+    wire_put_str(b, "problem");
+    if (e && cache_problem(&d->cache, e, d->device.class, problem, NULL) == 0) {
+        problem_pack(b, problem);
+    } else {
+        wire_put_nil(b);
+    }
+}

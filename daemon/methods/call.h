@@ -60,4 +60,9 @@ int call_target(struct call *c, char out[TARGET_MAX], struct error *err);
  * arguments given twice, because two readers might take different values. */
 int call_only(struct call *c, const char *const *names, struct error *err);
 
+/* Puts `name` with an integer; nil when there is none. */
+void call_put_int(struct wire_buf *b, const char *name, bool has, int64_t value);
+/* Puts `problem` with the problem of a key's entry; nil when there is no entry, or no memory. */
+void call_put_problem(struct wire_buf *b, struct daemon *d, const struct cache_entry *e);
+
 #endif

@@ -67,38 +67,20 @@ int method_check(struct call *c, struct error *err)
 
 /* ---- module ---------------------------------------------------------------------------------- */
 
-/* Puts the bucket of the key, for which the module was tuned; nil when this daemon does not have
- * the key. */
-static void kernels_put_problem(struct call *c, const char *key)
-{
-    struct daemon *d = c->d;
-    struct problem *bucket = &d->scratch->other;
-    const struct cache_entry *e = cache_find_id(&d->cache, key, NULL);
-    wire_put_str(&c->s->out, "problem");
-    if (e && cache_problem(&d->cache, e, d->device.class, bucket, NULL) == 0) {
-        problem_pack(&c->s->out, bucket);
-    } else {
-        wire_put_nil(&c->s->out);
-    }
-}
-
 static void put_chunk(struct call *c, const struct chunk *k, int64_t offset, const char *key)
 {
     struct wire_buf *b = &c->s->out;
     rpc_put_result(b, c->id);
     wire_put_map(b, key[0] ? 5 : 4);
     if (key[0]) {
-        kernels_put_problem(c, key);
+        /* the key's bucket, for which the module was tuned; nil when this daemon lacks the key */
+        call_put_problem(b, c->d, cache_find_id(&c->d->cache, key, NULL));
     }
     wire_put_kv_int(b, "size", (int64_t)k->size);
     wire_put_str(b, "data");
     wire_put_bin(b, k->n ? k->data : "", k->n);
-    wire_put_str(b, "next");
-    if ((size_t)offset + k->n < k->size) {
-        wire_put_int(b, offset + (int64_t)k->n);
-    } else {
-        wire_put_nil(b);
-    }
+    const int64_t next = offset + (int64_t)k->n;
+    call_put_int(b, "next", next < (int64_t)k->size, next);
     wire_put_kv_str(b, "suffix", k->suffix);
 }
 

@@ -29,12 +29,7 @@ static void list_put_page(struct listing *l, struct wire_buf *b)
     wire_put_str(b, "rows");
     wire_put_raw(b, page->rows.data, page->rows.len);
     wire_put_kv_int(b, "total", page->total);
-    wire_put_str(b, "next");
-    if (next < page->total && n) {
-        wire_put_int(b, next);
-    } else {
-        wire_put_nil(b);
-    }
+    call_put_int(b, "next", next < page->total && n, next);
 }
 
 static int listing_read_filter(struct call *c, struct record *filter, struct error *err)
@@ -128,19 +123,12 @@ static void show_put_best(struct listing *l, struct wire_buf *b, const struct ca
 
 static void show_put_result(struct listing *l, struct wire_buf *b)
 {
-    struct daemon *d = l->pending.d;
-    struct problem *problem = &d->scratch->other;
     const struct cache_entry *e = show_find_entry(l);
     wire_put_map(b, 6);
     wire_put_kv_str(b, "key", ((struct showing *)l)->key);
     wire_put_str(b, "best");
     show_put_best(l, b, e);
-    wire_put_str(b, "problem");
-    if (e && cache_problem(&d->cache, e, d->device.class, problem, NULL) == 0) {
-        problem_pack(b, problem);
-    } else {
-        wire_put_nil(b);
-    }
+    call_put_problem(b, l->pending.d, e);
     wire_put_str(b, "answer");
     if (e && e->rank >= CACHE_SERVES) {
         cache_reply(e, b);

@@ -25,30 +25,14 @@ static void put_capabilities(struct wire_buf *b)
     }
 }
 
-/* Puts `fleet`: the fleet's newest number that is read here; nil: there is no fleet. */
-static void status_put_number(struct wire_buf *b, const struct daemon *d)
-{
-    wire_put_str(b, "fleet");
-    if (d->fleet_known) {
-        wire_put_int(b, d->fleet_seq);
-    } else {
-        wire_put_nil(b);
-    }
-}
-
 static void put_hello(struct wire_buf *b, const struct daemon *d, const struct session *s)
 {
     const bool at_number = s->pinned >= FLEET_PIN;
     wire_put_map(b, 12);
-    status_put_number(b, d);
-    wire_put_str(b, at_number ? "pinned_fleet" : "pinned");
-    if (s->pinned >= 0) {
-        wire_put_int(b, at_number ? s->pinned - FLEET_PIN : s->pinned);
-    } else {
-        wire_put_nil(b);
-    }
-    wire_put_str(b, at_number ? "pinned" : "pinned_fleet");
-    wire_put_nil(b);
+    /* the fleet's newest number that is read here; nil: there is no fleet */
+    call_put_int(b, "fleet", d->fleet_known, d->fleet_seq);
+    call_put_int(b, "pinned", s->pinned >= 0 && !at_number, s->pinned);
+    call_put_int(b, "pinned_fleet", at_number, s->pinned - FLEET_PIN);
     wire_put_kv_int(b, "version", PROTOCOL_VERSION);
     wire_put_kv_str(b, "build", build_id);
     put_capabilities(b);
@@ -310,7 +294,7 @@ static void put_status(struct wire_buf *b, struct daemon_parts *p,
     struct daemon *d = &p->daemon;
     const struct sessions *sessions = &p->server.sessions;
     wire_put_map(b, 25);
-    status_put_number(b, d);
+    call_put_int(b, "fleet", d->fleet_known, d->fleet_seq);
     wire_put_kv_str(b, "build", build_id);
     wire_put_kv_int(b, "pid", getpid());
     wire_put_kv_int(b, "uptime_s", (int64_t)((uv_now(&d->loop) - p->started_ms) / 1000));
