@@ -324,8 +324,6 @@ void news_tell(struct ledger *l, enum ledger_news_kind kind, const char *key,
 void news_asked(struct ledger *l, bool more);
 /* Has all bests read again. `lost`: the file is another one, and may have lost rows. */
 void news_reload(struct ledger *l, bool lost);
-/* Called when the daemon has read all bests. */
-void news_loaded(struct ledger *l);
 
 /* call when the handle `wake` exists: it has the loop */
 void news_start(struct ledger *l);

@@ -125,14 +125,7 @@ void news_reload(struct ledger *l, bool lost)
     l->reload_due = true;
     if (l->reloading) {
         l->reload_again = true;
-    } else if (!l->loads) { /* else the reload begins when the load ends (news_loaded) */
-        begin_reload(l);
-    }
-}
-
-void news_loaded(struct ledger *l)
-{
-    if (l->reload_due && !l->reloading) {
+    } else if (!l->loads) { /* else the timer begins it after the load */
         begin_reload(l);
     }
 }
