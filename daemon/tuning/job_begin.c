@@ -92,33 +92,16 @@ static const struct cache_entry *job_find_known(struct daemon *d, const struct j
                : NULL;
 }
 
-bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer)
+bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer)
 {
     const struct query *q = &j->request->query;
     const struct cache_entry *e = job_find_known(d, j);
-    if (!e || e->rank < CACHE_SERVES || !cache_verified(e, q->atol, q->rtol)) {
-        return false;
-    }
-    cache_reply(e, answer);
-    return true;
-}
-
-bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer)
-{
-    if (tuning_answered(d, j, answer)) {
+    if (e && e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol)) {
+        cache_reply(e, answer);
         return true;
     }
-    const struct cache_entry *e = job_find_known(d, j);
-    if (e) {
+    if (e && !j->set_aside) {
         look_again(d, j, e);
     }
     return false;
-}
-
-bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer)
-{
-    struct error err = ERROR_NULL;
-    bool known = tuning_unpack(d, j, &err) == 0 && tuning_known_now(d, j, answer);
-    job_reset(j);
-    return known;
 }

@@ -155,6 +155,7 @@ void job_lease_freed(struct tuning *x, const char *key)
 static void answer_waiting(struct tuning *x, struct job *j, bool searched)
 {
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
+    struct error err = ERROR_NULL;
     if (j->set_aside && j->leased) {
         return;
     }
@@ -162,8 +163,11 @@ static void answer_waiting(struct tuning *x, struct job *j, bool searched)
         /* another daemon has just tuned the key, so its answer is new enough for `again` */
         j->again = false;
     }
-    bool known =
-        j->set_aside ? tuning_answered(x->daemon, j, &answer) : tuning_known(x->daemon, j, &answer);
+    bool known = (j->set_aside || tuning_unpack(x->daemon, j, &err) == 0) &&
+                 tuning_known(x->daemon, j, &answer);
+    if (!j->set_aside) {
+        job_reset(j); /* it has not begun */
+    }
     if (known) {
         x->daemon->answers[TIER_EXACT] += j->n_waiters;
         job_answer(j, answer.data, answer.len);

@@ -180,8 +180,7 @@ static void ask_history(struct tuning *x, struct job *j)
 static bool tuning_end_if_known(struct tuning *x, struct job *j)
 {
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
-    bool known = j->set_aside ? tuning_answered(x->daemon, j, &answer)
-                              : tuning_known_now(x->daemon, j, &answer);
+    bool known = tuning_known(x->daemon, j, &answer);
     if (known) {
         job_answer(j, answer.data, answer.len);
         tuning_ended(x, j, JOB_SHARED);

@@ -475,11 +475,7 @@ int tuning_unpack(struct daemon *d, struct job *j, struct error *err);
 int tuning_stamp(struct daemon *d, struct job *j, const char *target, struct error *err);
 /* Looks up the key of an unpacked job. True: another job found the answer meanwhile. False: the job
  * must run. If a config must be verified first (with tighter tolerances, or a pin of another kernel
- * version), the job is prepared for that. */
-bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer);
-/* Looks for an answer, and prepares nothing: for a job that has begun and keeps its state. */
-bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer);
-/* Like tuning_known_now, for a job that has not begun. */
+ * version), the job is prepared for that. A job that was set aside keeps its state. */
 bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
 
 /* ---- confirm.c ------------------------------------------------------------------------------- */
