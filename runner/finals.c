@@ -46,9 +46,7 @@ static const double BLOCK_US = 3e3, BLOCK_ASKED_US = 250e3, GAP_LAUNCHES = 2, VI
 
 struct finalist {
     struct candidate c;
-    struct kernel *kernel; /* loaded; NULL: the finalist is out of the finals */
-    double samples[SAMPLES_MAX];
-    uint32_t n;
+    struct measuring m; /* m.kernel NULL: the finalist is out of the finals */
     double medians[ROUNDS];
     double score; /* median over the rounds of its time / time of the first finalist still loaded */
     struct trial trial;
@@ -99,9 +97,9 @@ static uint32_t finals_choose_seats(const struct job *j, uint32_t ids[SEATS_MAX]
 
 static void finals_unload_kernel(struct finals *s, struct finalist *f)
 {
-    if (f->kernel) {
-        measure_unload(s->job, f->kernel);
-        f->kernel = NULL;
+    if (f->m.kernel) {
+        measure_unload(s->job, f->m.kernel);
+        f->m.kernel = NULL;
         s->n_left--;
     }
 }
@@ -145,7 +143,7 @@ static int finals_load_kernel(struct finals *s, struct finalist *f, struct error
         trial_fail(&f->trial, &f->c.build->error);
         r = MEASURE_FAILED;
     }
-    r = r ? r : measure_load(j, &f->c, &f->kernel, &f->trial, err);
+    r = r ? r : measure_load(j, &f->m, err);
     s->n_left += r == 0;
     const struct outcome *o = &j->outcomes[f->c.id];
     /* a candidate that was stopped early has not been verified yet */
@@ -153,7 +151,7 @@ static int finals_load_kernel(struct finals *s, struct finalist *f, struct error
         f->trial.max_error = o->max_error;
         f->trial.rel_norm = o->rel_norm;
     } else if (r == 0) {
-        r = measure_verify(j, &f->c, f->kernel, o->time_us, &f->trial, err);
+        r = measure_verify(j, &f->m, o->time_us, err);
     }
     return r ? finals_drop_finalist(s, f, r) : 0;
 }
@@ -163,6 +161,8 @@ static int finals_load_all(struct finals *s, const uint32_t ids[], uint32_t n, s
     for (; s->n < n; s->n++) {
         struct finalist *f = &s->f[s->n];
         memset(f, 0, sizeof(*f));
+        f->m.c = &f->c;
+        f->m.t = &f->trial;
         int r = job_candidate(s->job, ids[s->n], &f->c, err);
         if (r) {
             return r;
@@ -215,13 +215,13 @@ static int finals_time_block(struct finals *s, struct finalist *f, uint32_t roun
     const bool is_long = time_us >= BLOCK_ASKED_US || (j->idles && measure_is_long(time_us));
     struct timing t = {
         .warmup = is_long ? 0 : 1, .samples = block_samples(j, time_us, gap_ms), .gap_ms = gap_ms};
-    uint32_t before = f->n;
-    int r = measure_time(j, &f->c, f->kernel, &t, o->time_us, f->samples, &f->n, &f->trial, err);
+    uint32_t before = f->m.n;
+    int r = measure_time(j, &f->m, &t, o->time_us, err);
     if (r) {
         return finals_drop_finalist(s, f, r);
     }
-    f->medians[round] = stats_median(f->samples + before, f->n - before);
-    scatter_add(&j->scatter, f->samples + before, f->n - before);
+    f->medians[round] = stats_median(f->m.samples + before, f->m.n - before);
+    scatter_add(&j->scatter, f->m.samples + before, f->m.n - before);
     return 0;
 }
 
@@ -233,7 +233,7 @@ static void score_all(struct finals *s)
     for (uint32_t i = 0; i < s->n; i++) {
         struct finalist *f = &s->f[i];
         double ratios[ROUNDS];
-        if (!f->kernel) {
+        if (!f->m.kernel) {
             continue;
         }
         to = to ? to : f;
@@ -247,7 +247,7 @@ static void score_all(struct finals *s)
 
 static void finals_record_finalist(struct finals *s, struct finalist *f)
 {
-    trial_samples(&f->trial, s->job->reference_us, f->samples, f->n);
+    trial_samples(&f->trial, s->job->reference_us, f->m.samples, f->m.n);
     snprintf(f->trial.status, sizeof(f->trial.status), "ok");
     job_record(s->job, &f->c, &f->trial);
 }
@@ -258,8 +258,8 @@ static void look_at_reference(struct finals *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         const struct finalist *f = &s->f[i];
-        if (f->kernel && f->c.reference) {
-            s->job->reference_us = stats_median(f->samples, f->n);
+        if (f->m.kernel && f->c.reference) {
+            s->job->reference_us = stats_median(f->m.samples, f->m.n);
         }
     }
 }
@@ -272,8 +272,9 @@ static double ratio_error(const struct finals *s)
     double launch = scatter_of(&s->job->scatter), worst = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         const struct finalist *f = &s->f[i];
-        double each = (double)f->n / s->rounds;
-        worst = f->kernel ? fmax(worst, launch * sqrt(2 * (1 / each + VISIT) / s->rounds)) : worst;
+        double each = (double)f->m.n / s->rounds;
+        worst =
+            f->m.kernel ? fmax(worst, launch * sqrt(2 * (1 / each + VISIT) / s->rounds)) : worst;
     }
     return worst;
 }
@@ -286,7 +287,7 @@ static void thin_out(struct finals *s)
     double limit = fmax(STAYS[s->rounds - 1], 1 + DOUBTS * ratio_error(s)) * s->best;
     for (uint32_t i = 0; i < s->n; i++) {
         struct finalist *f = &s->f[i];
-        if (f->kernel && f->score > limit && f->c.id != s->job->former) {
+        if (f->m.kernel && f->score > limit && f->c.id != s->job->former) {
             finals_record_finalist(s, f);
             finals_unload_kernel(s, f);
         }
@@ -309,7 +310,7 @@ static int finals_run_rounds(struct finals *s, struct error *err)
     for (uint32_t round = 0; round < ROUNDS && s->n_left >= enough && !is_settled(s); round++) {
         for (uint32_t i = 0; i < s->n; i++) {
             struct finalist *f = &s->f[round % 2 ? s->n - 1 - i : i];
-            int r = f->kernel ? finals_time_block(s, f, round, err) : 0;
+            int r = f->m.kernel ? finals_time_block(s, f, round, err) : 0;
             r = r ? r : job_poll(s->job, err);
             if (r) {
                 return r;
@@ -340,7 +341,7 @@ static struct finalist *finals_find_fastest(struct finals *s)
     double limit = (1 + TIE) * s->best;
     for (uint32_t i = 0; i < s->n; i++) {
         struct finalist *f = &s->f[i];
-        if (f->kernel && f->score <= limit && (!winner || wins_tie(f, winner))) {
+        if (f->m.kernel && f->score <= limit && (!winner || wins_tie(f, winner))) {
             winner = f;
         }
     }
@@ -353,7 +354,7 @@ static const struct finalist *fastest_but(const struct finals *s, const struct f
     const struct finalist *best = NULL;
     for (uint32_t i = 0; i < s->n; i++) {
         const struct finalist *f = &s->f[i];
-        if (f != one && f->kernel && (!best || f->score < best->score)) {
+        if (f != one && f->m.kernel && (!best || f->score < best->score)) {
             best = f;
         }
     }
@@ -363,7 +364,7 @@ static const struct finalist *fastest_but(const struct finals *s, const struct f
 static struct finalist *find_former(struct finals *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        if (s->f[i].kernel && s->f[i].c.id == s->job->former) {
+        if (s->f[i].m.kernel && s->f[i].c.id == s->job->former) {
             return &s->f[i];
         }
     }
@@ -399,7 +400,7 @@ static bool is_enough(const struct job *j, uint32_t n)
 static int time_winner(struct finals *s, struct finalist *w, struct error *err)
 {
     int r = 0;
-    for (uint32_t i = s->rounds; r == 0 && i < ROUNDS && w->kernel && !is_enough(s->job, w->n);
+    for (uint32_t i = s->rounds; r == 0 && i < ROUNDS && w->m.kernel && !is_enough(s->job, w->m.n);
          i++) {
         r = finals_time_block(s, w, i, err);
         r = r ? r : job_poll(s->job, err);
@@ -413,7 +414,7 @@ static int time_winner(struct finals *s, struct finalist *w, struct error *err)
 static void give_up_seats(struct finals *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        if (s->f[i].kernel) {
+        if (s->f[i].m.kernel) {
             s->job->outcomes[s->f[i].c.id].out_of_race = true;
         }
     }
@@ -434,9 +435,9 @@ static int finals_run_set(struct job *j, const uint32_t ids[], uint32_t n, uint3
     r = r ? r : finals_run_rounds(s, err);
     struct finalist *w = r ? NULL : finals_decide_winner(s);
     r = w ? time_winner(s, w, err) : r;
-    w = r == 0 && w && w->kernel ? w : NULL;
+    w = r == 0 && w && w->m.kernel ? w : NULL;
     for (uint32_t i = 0; w && i < s->n; i++) {
-        if (s->f[i].kernel) {
+        if (s->f[i].m.kernel) {
             finals_record_finalist(s, &s->f[i]);
         }
     }

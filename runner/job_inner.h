@@ -213,14 +213,19 @@ bool measure_is_long(double expected_us);
  * has failed and says why. ERROR_DEVICE_LOST. ERROR_CANCELLED: the step was not begun, and the
  * trial is not recorded. */
 enum { MEASURE_FAILED = 1 };
-int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct trial *t,
-                 struct error *err);
+struct measuring {
+    struct candidate *c;   /* borrowed */
+    struct trial *t;       /* borrowed */
+    struct kernel *kernel; /* from measure_load to measure_unload */
+    double samples[SAMPLES_MAX];
+    uint32_t n;
+};
+int measure_load(struct job *j, struct measuring *m, struct error *err);
 /* seen_us: time of an earlier launch of this candidate; NaN: unknown. */
-int measure_verify(struct job *j, struct candidate *c, struct kernel *k, double seen_us,
-                   struct trial *t, struct error *err);
-/* Appends `timing->samples` samples to samples[*n]. */
-int measure_time(struct job *j, struct candidate *c, struct kernel *k, const struct timing *timing,
-                 double seen_us, double *samples, uint32_t *n, struct trial *t, struct error *err);
+int measure_verify(struct job *j, struct measuring *m, double seen_us, struct error *err);
+/* Appends `timing->samples` samples. */
+int measure_time(struct job *j, struct measuring *m, const struct timing *timing, double seen_us,
+                 struct error *err);
 void measure_unload(struct job *j, struct kernel *k);
 
 /* pauses.c: waits for a pause before a step on the device, if the order is bound to pauses.

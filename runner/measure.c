@@ -136,8 +136,7 @@ static int64_t step_limit(const struct job *j, const struct candidate *c, double
     return runner_limit(j->runner, fmin(fmax(ms, STEP_LIMIT_MS), STEP_LIMIT_MAX_MS));
 }
 
-int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct trial *t,
-                 struct error *err)
+int measure_load(struct job *j, struct measuring *m, struct error *err)
 {
     struct device *d = j->runner->device;
     struct rejection why = {0};
@@ -145,16 +144,16 @@ int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct t
         return ERROR_CANCELLED;
     }
     enum phase before = timeline_step(&j->runner->timeline, PHASE_LOAD);
-    runner_announce(j->runner, "load", c, runner_limit(j->runner, LOAD_LIMIT_MS));
+    runner_announce(j->runner, "load", m->c, runner_limit(j->runner, LOAD_LIMIT_MS));
     double began = device_clock(j);
-    int r = d->ops->load(d, &c->build->image, &c->variant, k, &why, err);
+    int r = d->ops->load(d, &m->c->build->image, &m->c->variant, &m->kernel, &why, err);
     j->device_ms += device_clock(j) - began;
     timeline_enter(&j->runner->timeline, before);
     if (r == ERROR_RESOURCE && why.text[0]) {
-        trial_reject(t, &why);
+        trial_reject(m->t, &why);
         return MEASURE_FAILED;
     }
-    return r ? measure_judge_error(t, err) : 0;
+    return r ? measure_judge_error(m->t, err) : 0;
 }
 
 void measure_unload(struct job *j, struct kernel *k)
@@ -162,8 +161,7 @@ void measure_unload(struct job *j, struct kernel *k)
     j->runner->device->ops->unload(j->runner->device, k);
 }
 
-int measure_verify(struct job *j, struct candidate *c, struct kernel *k, double seen_us,
-                   struct trial *t, struct error *err)
+int measure_verify(struct job *j, struct measuring *m, double seen_us, struct error *err)
 {
     struct device *d = j->runner->device;
     const struct query *q = &j->order->request.query;
@@ -173,19 +171,19 @@ int measure_verify(struct job *j, struct candidate *c, struct kernel *k, double 
         return ERROR_CANCELLED;
     }
     enum phase before = timeline_step(&j->runner->timeline, PHASE_VERIFY);
-    runner_announce(j->runner, "verify", c, step_limit(j, c, seen_us, 1, 0));
+    runner_announce(j->runner, "verify", m->c, step_limit(j, m->c, seen_us, 1, 0));
     double began = device_clock(j);
-    int r = d->ops->verify(d, j->prepared, k, &c->config, &tol, &v, err);
+    int r = d->ops->verify(d, j->prepared, m->kernel, &m->c->config, &tol, &v, err);
     j->device_ms += device_clock(j) - began;
     timeline_enter(&j->runner->timeline, before);
     if (r) {
-        return measure_judge_error(t, err);
+        return measure_judge_error(m->t, err);
     }
-    t->max_error = v.max_error;
-    t->rel_norm = v.rel_norm;
+    m->t->max_error = v.max_error;
+    m->t->rel_norm = v.rel_norm;
     if (!v.right) {
         error_set(err, ERROR_WRONG_RESULT, "%s", v.text);
-        return measure_judge_error(t, err);
+        return measure_judge_error(m->t, err);
     }
     return 0;
 }
@@ -199,29 +197,30 @@ static void note_slowdown(struct job *j, const struct candidate *c, const double
     }
 }
 
-int measure_time(struct job *j, struct candidate *c, struct kernel *k, const struct timing *timing,
-                 double seen_us, double *samples, uint32_t *n, struct trial *t, struct error *err)
+int measure_time(struct job *j, struct measuring *m, const struct timing *timing, double seen_us,
+                 struct error *err)
 {
     struct device *d = j->runner->device;
     if (job_poll(j, err) || pauses_wait(j, err)) {
         return ERROR_CANCELLED;
     }
     enum phase before = timeline_step(&j->runner->timeline, PHASE_TIME);
-    runner_announce(j->runner, "time", c,
-                    step_limit(j, c, seen_us, timing->warmup + timing->samples, timing->gap_ms));
+    runner_announce(j->runner, "time", m->c,
+                    step_limit(j, m->c, seen_us, timing->warmup + timing->samples, timing->gap_ms));
     double began = device_clock(j);
+    double *samples = m->samples + m->n;
     uint32_t got = 0;
-    int r = d->ops->time(d, j->prepared, k, &c->config, timing, samples + *n, &got, err);
+    int r = d->ops->time(d, j->prepared, m->kernel, &m->c->config, timing, samples, &got, err);
     j->device_ms += device_clock(j) - began;
     timeline_enter(&j->runner->timeline, before);
     if (r == 0 && got == 0) {
         r = error_set(err, ERROR_INTERNAL, "the device gave no samples");
     }
     if (r) {
-        return measure_judge_error(t, err);
+        return measure_judge_error(m->t, err);
     }
-    note_slowdown(j, c, samples + *n, got);
-    *n += got;
+    note_slowdown(j, m->c, samples, got);
+    m->n += got;
     return 0;
 }
 
@@ -263,17 +262,17 @@ bool measure_is_long(double expected_us)
 /* Runs the query's `warmup` launches, for a second at most, in pieces of a tenth of a second. In a
  * single step, ten thousand launches would be silent for longer than the step's limit, and gemmd
  * would quarantine the variant. */
-static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
-                         struct error *err)
+static int warm_as_asked(struct job *j, struct measuring *m, struct error *err)
 {
     struct timing piece = {.samples = 1};
     double us = NAN, spent_us = 0;
     int r = 0;
     for (int64_t left = j->order->request.query.warmup;
          r == 0 && left > 0 && spent_us < SAMPLING_ASKED_US;) {
-        uint32_t n = 0;
         piece.warmup = isnan(us) ? 0 : (uint32_t)fmin((double)left - 1, PIECE_US / us);
-        r = measure_time(j, c, k, &piece, us, &us, &n, t, err);
+        r = measure_time(j, m, &piece, us, err);
+        us = m->samples[0];
+        m->n = 0;
         spent_us += r ? 0 : us * (piece.warmup + 1);
         left -= piece.warmup + 1;
     }
@@ -282,18 +281,19 @@ static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, s
 
 /* Before the job's first kernel the device was idle, and its clocks rise during the first launches.
  * Launches until two successive times agree within 1 %, or 16 launches or 20 ms are over. */
-static int measure_warm_up(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
-                           struct error *err)
+static int measure_warm_up(struct job *j, struct measuring *m, struct error *err)
 {
     const struct timing one = {.samples = 1, .gap_ms = GAP_LEAST_MS};
-    double us[WARM_UPS_MOST], spent_us = 0;
-    uint32_t n = 0;
+    double us = NAN, spent_us = 0;
     int r = 0;
-    for (bool agree = false; r == 0 && !agree && n < WARM_UPS_MOST && spent_us < WARM_UP_US;) {
-        r = measure_time(j, c, k, &one, n ? us[n - 1] : NAN, us, &n, t, err);
-        spent_us += r ? 0 : us[n - 1];
-        agree = r == 0 && n > 1 && fabs(us[n - 1] - us[n - 2]) <= AGREE * us[n - 1];
+    for (bool agree = false; r == 0 && !agree && m->n < WARM_UPS_MOST && spent_us < WARM_UP_US;) {
+        const double before_us = us;
+        r = measure_time(j, m, &one, us, err);
+        us = r ? us : m->samples[m->n - 1];
+        spent_us += r ? 0 : us;
+        agree = r == 0 && fabs(us - before_us) <= AGREE * us;
     }
+    m->n = 0;
     j->warm = r == 0;
     return r;
 }
@@ -307,75 +307,70 @@ static double measure_hopeless_ratio(const struct job *j)
 
 /* Takes a sample, or two when the first does not decide. *slow: the candidate is too slow to go
  * on. */
-static int measure_take_look(struct job *j, struct candidate *c, struct kernel *k, double best_us,
-                             double samples[], uint32_t *n, bool *slow, struct trial *t,
+static int measure_take_look(struct job *j, struct measuring *m, double best_us, bool *slow,
                              struct error *err)
 {
+    const double expected_us = m->c->predicted_us;
     const bool asked = j->order->request.query.warmup > 0;
-    struct timing one = {.warmup = asked || measure_is_long(c->predicted_us) ? 0 : WARMUP_DEFAULT,
+    struct timing one = {.warmup = asked || measure_is_long(expected_us) ? 0 : WARMUP_DEFAULT,
                          .samples = 1,
-                         .gap_ms = measure_gap_ms(j, c->predicted_us, 1)};
-    int r = asked ? warm_as_asked(j, c, k, t, err) : 0;
-    r = r ? r : measure_time(j, c, k, &one, NAN, samples, n, t, err);
-    *slow = r == 0 && best_us > 0 && samples[0] > BEHIND * best_us;
-    if (r == 0 && *slow && samples[0] <= measure_hopeless_ratio(j) * best_us) {
+                         .gap_ms = measure_gap_ms(j, expected_us, 1)};
+    int r = asked ? warm_as_asked(j, m, err) : 0;
+    r = r ? r : measure_time(j, m, &one, NAN, err);
+    *slow = r == 0 && best_us > 0 && m->samples[0] > BEHIND * best_us;
+    if (r == 0 && *slow && m->samples[0] <= measure_hopeless_ratio(j) * best_us) {
         one.warmup = 0;
-        r = measure_time(j, c, k, &one, samples[0], samples, n, t, err);
-        *slow = r == 0 && samples[1] > BEHIND * best_us;
+        r = measure_time(j, m, &one, m->samples[0], err);
+        *slow = r == 0 && m->samples[1] > BEHIND * best_us;
     }
     return r;
 }
 
-static void abort_slow(struct trial *t, const struct job *j, const double samples[], uint32_t n,
-                       double best_us)
+static void abort_slow(const struct measuring *m, double best_us)
 {
-    trial_samples(t, j->reference_us, samples, n);
+    struct trial *t = m->t;
     snprintf(t->status, sizeof(t->status), "aborted");
     snprintf(t->reason, sizeof(t->reason), "its first %s took %.1f us; the best takes %.1f us",
-             n > 1 ? "samples" : "sample", t->time_us, best_us);
+             m->n > 1 ? "samples" : "sample", t->time_us, best_us);
 }
 
 /* Takes samples until there are `wanted` in all, in pieces of a tenth of a second. */
-static int measure_take_samples(struct job *j, struct candidate *c, struct kernel *k,
-                                uint32_t wanted, double samples[], uint32_t *n, struct trial *t,
+static int measure_take_samples(struct job *j, struct measuring *m, uint32_t wanted,
                                 struct error *err)
 {
-    const double seen_us = stats_median(samples, *n);
+    const double seen_us = stats_median(m->samples, m->n);
     const uint32_t piece = (uint32_t)fmin(fmax(PIECE_US / seen_us, 1), SAMPLES_MAX);
     int r = 0;
-    while (r == 0 && *n < wanted) {
-        struct timing more = {.samples = wanted - *n < piece ? wanted - *n : piece,
+    while (r == 0 && m->n < wanted) {
+        struct timing more = {.samples = wanted - m->n < piece ? wanted - m->n : piece,
                               .gap_ms = measure_gap_ms(j, seen_us, 1)};
-        r = measure_time(j, c, k, &more, seen_us, samples, n, t, err);
+        r = measure_time(j, m, &more, seen_us, err);
     }
     return r;
 }
 
 /* Takes the first samples of a loaded kernel, verifies its result, and takes the other samples. */
-static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, double best_us,
-                          struct trial *t, struct error *err)
+static int measure_loaded(struct job *j, struct measuring *m, double best_us, struct error *err)
 {
-    double samples[SAMPLES_MAX];
-    uint32_t n = 0;
     bool slow = false;
-    int r = j->idles && !j->warm ? measure_warm_up(j, c, k, t, err) : 0;
-    r = r ? r : measure_take_look(j, c, k, best_us, samples, &n, &slow, t, err);
-    if (r || slow) {
-        if (r == 0) {
-            scatter_add(&j->scatter, samples, n);
-            abort_slow(t, j, samples, n, best_us);
-        }
+    int r = j->idles && !j->warm ? measure_warm_up(j, m, err) : 0;
+    r = r ? r : measure_take_look(j, m, best_us, &slow, err);
+    if (r == 0 && !slow) {
+        double seen_us = stats_median(m->samples, m->n);
+        r = measure_verify(j, m, seen_us, err);
+        r = r ? r : measure_take_samples(j, m, sample_count(j, seen_us), err);
+    }
+    if (r) {
         return r;
     }
-    double seen_us = stats_median(samples, n);
-    r = measure_verify(j, c, k, seen_us, t, err);
-    r = r ? r : measure_take_samples(j, c, k, sample_count(j, seen_us), samples, &n, t, err);
-    if (r == 0) {
-        scatter_add(&j->scatter, samples, n);
-        trial_samples(t, j->reference_us, samples, n);
-        snprintf(t->status, sizeof(t->status), "ok");
+    scatter_add(&j->scatter, m->samples, m->n);
+    trial_samples(m->t, j->reference_us, m->samples, m->n);
+    if (slow) {
+        abort_slow(m, best_us);
+    } else {
+        snprintf(m->t->status, sizeof(m->t->status), "ok");
     }
-    return r;
+    return 0;
 }
 
 int measure_candidate(struct job *j, struct candidate *c, const char *stage, double best_us,
@@ -387,12 +382,12 @@ int measure_candidate(struct job *j, struct candidate *c, const char *stage, dou
         trial_fail(t, &c->build->error);
         return 0;
     }
-    struct kernel *k;
-    int r = measure_load(j, c, &k, t, err);
+    struct measuring m = {.c = c, .t = t};
+    int r = measure_load(j, &m, err);
     if (r == 0) {
-        r = measure_loaded(j, c, k, best_us, t, err);
+        r = measure_loaded(j, &m, best_us, err);
         if (r != ERROR_DEVICE_LOST) {
-            measure_unload(j, k);
+            measure_unload(j, m.kernel);
         }
     }
     return r == MEASURE_FAILED ? 0 : r;
