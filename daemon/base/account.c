@@ -13,16 +13,15 @@ void accounts_init(struct accounts *a, const struct account_limits *limits)
 
 void accounts_deinit(struct accounts *a)
 {
-    LIST_EACH(node, &a->all) {
-        list_remove(node);
-        free(LIST_OF(node, struct account, link));
+    LIST_EACH(struct account, x, &a->all, link) {
+        list_remove(&x->link);
+        free(x);
     }
 }
 
 struct account *account_of(struct accounts *a, uid_t uid)
 {
-    LIST_EACH(node, &a->all) {
-        struct account *known = LIST_OF(node, struct account, link);
+    LIST_EACH(struct account, known, &a->all, link) {
         if (known->uid == uid) {
             return account_hold(known);
         }

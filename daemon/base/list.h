@@ -9,12 +9,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct list {
     struct list *prev, *next; /* borrowed */
 };
 
-#define LIST_OF(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
+#define LIST_OF(node, type, member) ((type *)((uintptr_t)(node)-offsetof(type, member)))
 
 static inline void list_init(struct list *l)
 {
@@ -41,9 +42,14 @@ static inline void list_remove(struct list *node)
     list_init(node);
 }
 
-/* The body may remove `node`, and no other node. */
-#define LIST_EACH(node, head)                                                                      \
-    for (struct list *node = (head)->next, *node##_next = node->next; node != (head);              \
-         node = node##_next, node##_next = node->next)
+#define LIST_NODE(x, type, member) ((struct list *)((uintptr_t)(x) + offsetof(type, member)))
+
+/* `x` is each object of a list of `type` in turn, through its node `member`. The body may remove
+ * `x`, and no other object. */
+#define LIST_EACH(type, x, head, member)                                                           \
+    for (type *x = LIST_OF((head)->next, type, member),                                            \
+              *x##_next = LIST_OF(LIST_NODE(x, type, member)->next, type, member);                 \
+         LIST_NODE(x, type, member) != (head);                                                     \
+         x = x##_next, x##_next = LIST_OF(LIST_NODE(x, type, member)->next, type, member))
 
 #endif

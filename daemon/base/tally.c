@@ -59,8 +59,7 @@ static struct tally *tallies_add(struct tallies *t, uid_t uid, const char *job, 
 struct tally *tallies_find(struct tallies *t, uid_t uid, const char *job, uint64_t now_ms)
 {
     unsigned of_user = 0;
-    LIST_EACH(node, &t->all) {
-        struct tally *x = LIST_OF(node, struct tally, link);
+    LIST_EACH(struct tally, x, &t->all, link) {
         of_user += x->uid == uid;
         if (x->uid == uid && strcmp(x->job, job) == 0) {
             return x;

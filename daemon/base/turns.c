@@ -99,8 +99,7 @@ static struct chore *next_chore(struct turns *t)
 {
     struct chore *next = NULL;
     uint64_t oldest = UINT64_MAX;
-    LIST_EACH(node, &t->chores) {
-        struct chore *c = LIST_OF(node, struct chore, link);
+    LIST_EACH(struct chore, c, &t->chores, link) {
         uint64_t served = c->served ? *c->served : t->served;
         if (served < oldest) {
             oldest = served;

@@ -47,8 +47,7 @@ void announce_best(struct daemon_parts *parts, const struct best *b, bool saved)
     problem_pack(&packed, p);
     wire_put_str(&packed, "answer");
     schema_encode(&packed, &answer_schema, a);
-    LIST_EACH(node, &sessions->all) {
-        struct session *s = LIST_OF(node, struct session, link);
+    LIST_EACH(struct session, s, &sessions->all, link) {
         bool meant = user < 0 || user == (int64_t)s->uid || session_is_owner(s);
         if (s->subscribed && meant && !packed.failed) {
             session_tell(s, packed.data, packed.len);

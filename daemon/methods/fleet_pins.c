@@ -83,8 +83,7 @@ static void fleet_end_hello(struct fleet_hello *x)
 
 void fleet_pins_read_on(struct daemon_parts *p)
 {
-    LIST_EACH(node, &p->generations.fleet_hellos) {
-        struct fleet_hello *x = LIST_OF(node, struct fleet_hello, link);
+    LIST_EACH(struct fleet_hello, x, &p->generations.fleet_hellos, link) {
         if (p->daemon.fleet_seq >= x->number) {
             fleet_end_hello(x);
         }
@@ -310,8 +309,7 @@ static void fleet_read_again(struct fleet_read *p)
 void fleet_pins_changed(struct daemon_parts *p, const char *key)
 {
     generations_forget_fleet(&p->generations, key);
-    LIST_EACH(node, &p->generations.fleet_reads) {
-        struct fleet_read *x = LIST_OF(node, struct fleet_read, link);
+    LIST_EACH(struct fleet_read, x, &p->generations.fleet_reads, link) {
         if (x->next < x->n && strcmp(x->keys[x->next], key) == 0) {
             fleet_read_again(x);
         }
@@ -320,14 +318,12 @@ void fleet_pins_changed(struct daemon_parts *p, const char *key)
 
 void fleet_pins_tick(struct daemon_parts *p)
 {
-    LIST_EACH(node, &p->generations.fleet_hellos) {
-        struct fleet_hello *x = LIST_OF(node, struct fleet_hello, link);
+    LIST_EACH(struct fleet_hello, x, &p->generations.fleet_hellos, link) {
         if (uv_now(&p->daemon.loop) >= x->until_ms || !x->pending.ticket.session) {
             fleet_end_hello(x);
         }
     }
-    LIST_EACH(node, &p->generations.fleet_reads) {
-        struct fleet_read *x = LIST_OF(node, struct fleet_read, link);
+    LIST_EACH(struct fleet_read, x, &p->generations.fleet_reads, link) {
         if (!x->asking) {
             fleet_read_key(x);
         }

@@ -101,8 +101,8 @@ struct moment *generations_moment(struct generations *x, const char *key, int64_
 
 void generations_deinit(struct generations *x)
 {
-    LIST_EACH(node, &x->used) {
-        moment_free(LIST_OF(node, struct moment, link));
+    LIST_EACH(struct moment, m, &x->used, link) {
+        moment_free(m);
     }
     hash_table_deinit(&x->moments);
 }
@@ -195,8 +195,7 @@ void generations_forget(struct generations *x, const char *key)
     for (struct moment *m; (m = hash_table_find(&x->moments, id.front, is_moment_of, &id));) {
         drop_moment(x, m);
     }
-    LIST_EACH(node, &x->parked) {
-        struct reading *p = LIST_OF(node, struct reading, link);
+    LIST_EACH(struct reading, p, &x->parked, link) {
         p->stale = p->stale || strcmp(p->keys[p->next], key) == 0;
     }
 }

@@ -55,8 +55,7 @@ static struct list *lease_slot_of(struct list slots[], const char *key)
 
 static struct lease *lease_find_key(struct leases *l, const char *key)
 {
-    LIST_EACH(node, lease_slot_of(l->slots, key)) {
-        struct lease *x = LIST_OF(node, struct lease, slot);
+    LIST_EACH(struct lease, x, lease_slot_of(l->slots, key), slot) {
         if (strcmp(x->key, key) == 0) {
             return x;
         }
@@ -133,11 +132,10 @@ static struct wanter *take_wanter(struct list *node)
 static void turn_away(struct lease *l)
 {
     uint64_t now = now_of(l->leases);
-    LIST_EACH(node, &l->wanters) {
-        struct wanter *w = LIST_OF(node, struct wanter, link);
+    LIST_EACH(struct wanter, w, &l->wanters, link) {
         bool taken = l->state == LEASE_HELD || l->state == LEASE_TAKEN;
         if ((w->now && taken) || (w->deadline_ms && w->deadline_ms <= now)) {
-            take_wanter(node);
+            take_wanter(&w->link);
             w->other(w, l->uid, l->pid, NULL);
         }
     }
@@ -168,13 +166,12 @@ static bool lease_is_idle(const struct lease *l)
  * Returns how many more the caller may answer; 0: there may be more to answer. */
 static int answer_some(struct lease *l, int room)
 {
-    LIST_EACH(node, &l->wanters) {
-        struct wanter *w = LIST_OF(node, struct wanter, link);
+    LIST_EACH(struct wanter, w, &l->wanters, link) {
         if (room == 0) {
             return 0;
         }
         if (w->is_known(w)) {
-            take_wanter(node);
+            take_wanter(&w->link);
             w->turn(w, NULL);
             room--;
         }
@@ -380,8 +377,7 @@ void leases_drop(struct wanter *w)
 
 void leases_freed(struct leases *l, const char *key)
 {
-    LIST_EACH(node, &l->all) {
-        struct lease *x = LIST_OF(node, struct lease, link);
+    LIST_EACH(struct lease, x, &l->all, link) {
         bool freed = !key[0] || strcmp(x->key, key) == 0;
         if (freed && x->state == LEASE_TAKEN && !x->asked) {
             ask_ledger(x);
@@ -409,8 +405,7 @@ void leases_known(struct leases *l, const char *key)
     if (own) {
         look_soon(own);
     }
-    LIST_EACH(node, lease_slot_of(l->shared_slots, key)) {
-        struct lease *x = LIST_OF(node, struct lease, shared_slot);
+    LIST_EACH(struct lease, x, lease_slot_of(l->shared_slots, key), shared_slot) {
         if (strcmp(x->shared, key) == 0) {
             look_soon(x);
         }
@@ -449,8 +444,8 @@ static void lease_on_timer(uv_timer_t *timer)
 {
     struct leases *l = timer->data;
     uint64_t now = now_of(l);
-    LIST_EACH(node, &l->all) {
-        lease_look_at_time(LIST_OF(node, struct lease, link), now);
+    LIST_EACH(struct lease, x, &l->all, link) {
+        lease_look_at_time(x, now);
     }
     if (l->n == 0) {
         uv_timer_stop(timer);
@@ -497,8 +492,8 @@ void leases_stop(struct leases *l)
     error_set(&e, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     l->stopping = true;
     chore_cancel(&l->turns);
-    LIST_EACH(node, &l->all) {
-        stop_one(LIST_OF(node, struct lease, link), &e);
+    LIST_EACH(struct lease, x, &l->all, link) {
+        stop_one(x, &e);
     }
     uv_close((uv_handle_t *)&l->timer, NULL);
 }

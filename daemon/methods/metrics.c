@@ -195,8 +195,8 @@ static void put_scheduler(struct page *p, const struct scheduler *s)
 static void put_leases(struct page *p, const struct daemon_parts *parts)
 {
     unsigned waiting = 0;
-    LIST_EACH(node, &parts->server.sessions.accounts.all) {
-        waiting += LIST_OF(node, struct account, link)->waiting;
+    LIST_EACH(const struct account, user, &parts->server.sessions.accounts.all, link) {
+        waiting += user->waiting;
     }
     page_begin_family(p, "counter", "lease_waits",
                       "Waits for a lease. tuning: tunings whose key another daemon had leased. "

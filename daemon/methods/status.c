@@ -199,13 +199,12 @@ static void put_jobs(struct wire_buf *b, const struct scheduler *s)
 static void put_users(struct wire_buf *b, const struct accounts *all)
 {
     size_t n = 0;
-    LIST_EACH(node, &all->all) {
-        n += LIST_OF(node, struct account, link)->holders > 0;
+    LIST_EACH(const struct account, user, &all->all, link) {
+        n += user->holders > 0;
     }
     wire_put_str(b, "users");
     wire_put_array(b, n);
-    LIST_EACH(node, &all->all) {
-        const struct account *a = LIST_OF(node, struct account, link);
+    LIST_EACH(const struct account, a, &all->all, link) {
         if (a->holders == 0) {
             continue;
         }

@@ -86,8 +86,7 @@ void session_poke(struct session *s)
 
 void sessions_poke_all(struct sessions *x, const struct account *account)
 {
-    LIST_EACH(node, &x->all) {
-        struct session *s = LIST_OF(node, struct session, link);
+    LIST_EACH(struct session, s, &x->all, link) {
         if (s->account == account) {
             session_poke(s);
         }
@@ -319,8 +318,7 @@ void ticket_close(struct ticket *t)
 
 bool ticket_cancel(struct session *s, uint32_t id, const struct error *e)
 {
-    LIST_EACH(node, &s->tickets) {
-        struct ticket *t = LIST_OF(node, struct ticket, link);
+    LIST_EACH(struct ticket, t, &s->tickets, link) {
         if (t->owed && t->id == id && t->cancel) {
             t->cancel(t, e);
             return true;

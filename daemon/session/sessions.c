@@ -117,9 +117,9 @@ static void forgive_absence(struct sessions *x, uint64_t now)
 {
     bool late = now - x->swept_ms > SWEEP_MS + SWEEP_MS / 2;
     x->swept_ms = now;
-    LIST_EACH(node, &x->all) {
+    LIST_EACH(struct session, s, &x->all, link) {
         if (late) {
-            session_forgive(LIST_OF(node, struct session, link), now);
+            session_forgive(s, now);
         }
     }
 }
@@ -130,8 +130,8 @@ static void run_sweep(uv_timer_t *timer)
     uint64_t now = turns_now(x->turns);
     bool any = false;
     forgive_absence(x, now);
-    LIST_EACH(node, &x->all) {
-        any = session_sweep(LIST_OF(node, struct session, link), now) || any;
+    LIST_EACH(struct session, s, &x->all, link) {
+        any = session_sweep(s, now) || any;
     }
     if (!any) {
         uv_timer_stop(timer);
@@ -147,8 +147,8 @@ void sessions_pack_tallies(struct sessions *x, void (*page)(void *ctx, const str
     WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
     const uint64_t now_ms = turns_now(x->turns);
     const int64_t now_s = time(NULL);
-    LIST_EACH(node, &x->all) {
-        LIST_OF(node, struct session, link)->tally = NULL;
+    LIST_EACH(struct session, s, &x->all, link) {
+        s->tally = NULL;
     }
     for (uint32_t n; (n = tallies_pack_page(&x->tallies, now_ms, now_s, &maps)) > 0;) {
         wire_buf_clear(&rows);
@@ -172,8 +172,7 @@ static void sweep_closed(uv_handle_t *handle)
 void sessions_stop(struct sessions *x, void (*stopped)(struct sessions *x))
 {
     x->stopped = stopped;
-    LIST_EACH(node, &x->all) {
-        struct session *s = LIST_OF(node, struct session, link);
+    LIST_EACH(struct session, s, &x->all, link) {
         session_flush(s);
         session_close(s);
     }

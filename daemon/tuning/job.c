@@ -114,8 +114,7 @@ void job_fail(struct job *j, const struct error *e)
 
 void job_tell(struct job *j)
 {
-    LIST_EACH(node, &j->waiters) {
-        struct waiter *w = LIST_OF(node, struct waiter, link);
+    LIST_EACH(struct waiter, w, &j->waiters, link) {
         if (w->progress && !session_is_behind(w->ticket.session)) {
             struct wire_buf *out = ticket_out(&w->ticket);
             j->progress.request = w->ticket.id;

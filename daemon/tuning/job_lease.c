@@ -8,8 +8,8 @@
 
 void job_lease_stop(struct tuning *x)
 {
-    LIST_EACH(node, &x->scheduler.jobs) {
-        job_lease_release(x, LIST_OF(node, struct job, all));
+    LIST_EACH(struct job, j, &x->scheduler.jobs, all) {
+        job_lease_release(x, j);
     }
 }
 
@@ -61,8 +61,8 @@ static void note_fleet(struct tuning *x, struct job *j, int status)
     if (status != STORE_ASKED) {
         return;
     }
-    LIST_EACH(node, &x->scheduler.queue) {
-        ask_fleet(x, LIST_OF(node, struct job, link));
+    LIST_EACH(struct job, queued, &x->scheduler.queue, link) {
+        ask_fleet(x, queued);
     }
 }
 
@@ -141,8 +141,7 @@ static void on_renewed(void *ctx, int status, const struct error *err)
 
 void job_lease_freed(struct tuning *x, const char *key)
 {
-    LIST_EACH(node, &x->scheduler.jobs) {
-        struct job *j = LIST_OF(node, struct job, all);
+    LIST_EACH(struct job, j, &x->scheduler.jobs, all) {
         if (j->state == JOB_LEASED_OUT && (!key[0] || strcmp(j->key, key) == 0)) {
             scheduler_come_back(&x->scheduler, j);
         }
@@ -178,8 +177,7 @@ static void answer_waiting(struct tuning *x, struct job *j, bool searched)
 
 void job_lease_learned(struct tuning *x, const char *key, bool searched)
 {
-    LIST_EACH(node, &x->scheduler.jobs) {
-        struct job *j = LIST_OF(node, struct job, all);
+    LIST_EACH(struct job, j, &x->scheduler.jobs, all) {
         if (j != x->scheduler.running && strcmp(j->key, key) == 0) {
             answer_waiting(x, j, searched);
         }
@@ -202,8 +200,7 @@ static void job_lease_renew_key(struct tuning *x, struct job *j)
 static unsigned job_lease_retry(struct tuning *x, int64_t from, int64_t to, unsigned most)
 {
     unsigned n = 0;
-    LIST_EACH(node, &x->scheduler.jobs) {
-        struct job *j = LIST_OF(node, struct job, all);
+    LIST_EACH(struct job, j, &x->scheduler.jobs, all) {
         if (n < most && j->state == JOB_LEASED_OUT && j->id > from && j->id <= to) {
             scheduler_come_back(&x->scheduler, j);
             x->last_retried = j->id;
@@ -217,8 +214,8 @@ void job_lease_tick(struct tuning *x)
 {
     enum { RETRIED_MOST = 16 };
     const int64_t last = x->last_retried;
-    LIST_EACH(node, &x->scheduler.jobs) {
-        job_lease_renew_key(x, LIST_OF(node, struct job, all));
+    LIST_EACH(struct job, j, &x->scheduler.jobs, all) {
+        job_lease_renew_key(x, j);
     }
     if (x->scheduler.n_leased_out) {
         unsigned n = job_lease_retry(x, last, INT64_MAX, RETRIED_MOST);

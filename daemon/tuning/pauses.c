@@ -21,8 +21,7 @@ static bool pauses_bind(const struct tuning *x, const struct job *j)
     if (!j->in_pauses || list_empty(&x->pauses.sessions)) {
         return false;
     }
-    LIST_EACH(node, &x->scheduler.queue) {
-        const struct job *other = LIST_OF(node, struct job, link);
+    LIST_EACH(const struct job, other, &x->scheduler.queue, link) {
         if (!other->in_pauses && !other->quiet) {
             return false;
         }
@@ -63,8 +62,8 @@ static void on_session_gone(struct ticket *t)
 
 void pauses_hold(struct tuning *x, struct session *s)
 {
-    LIST_EACH(node, &x->pauses.sessions) {
-        if (LIST_OF(node, struct pausing, link)->ticket.session == s) {
+    LIST_EACH(const struct pausing, other, &x->pauses.sessions, link) {
+        if (other->ticket.session == s) {
             return;
         }
     }
@@ -92,8 +91,7 @@ static void on_request_gone(struct ticket *t)
 static void pauses_put(const struct tuning *x, struct wire_buf *out, uint32_t id)
 {
     int64_t left = 0;
-    LIST_EACH(node, &x->scheduler.jobs) {
-        const struct job *j = LIST_OF(node, struct job, all);
+    LIST_EACH(const struct job, j, &x->scheduler.jobs, all) {
         left += j->in_pauses && !j->cancelled;
     }
     rpc_put_result(out, id);
@@ -104,8 +102,7 @@ static void pauses_put(const struct tuning *x, struct wire_buf *out, uint32_t id
 
 static void pauses_answer(struct tuning *x)
 {
-    LIST_EACH(node, &x->pauses.requests) {
-        struct pausing *p = LIST_OF(node, struct pausing, link);
+    LIST_EACH(struct pausing, p, &x->pauses.requests, link) {
         pauses_put(x, ticket_out(&p->ticket), p->ticket.id);
         ticket_close(&p->ticket);
         pausing_free(p);

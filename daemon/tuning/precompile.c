@@ -116,8 +116,7 @@ static bool precompile_write_job(struct precompiler *a, struct job *j, int fd)
 static unsigned write_searches(struct precompiler *a, int fd)
 {
     unsigned n = 0;
-    LIST_EACH(node, &a->scheduler->queue) {
-        struct job *j = LIST_OF(node, struct job, link);
+    LIST_EACH(struct job, j, &a->scheduler->queue, link) {
         if (n < JOBS_MOST && !j->precompiled) {
             j->precompiled = true;
             n += precompile_write_job(a, j, fd);

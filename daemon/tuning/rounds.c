@@ -13,8 +13,8 @@ static bool same_kind(const struct job *a, const struct job *b)
  * user. */
 static void rounds_begin_first(const struct accounts *all, const struct job *running)
 {
-    LIST_EACH(node, &all->all) {
-        LIST_OF(node, struct account, link)->round = 0;
+    LIST_EACH(struct account, user, &all->all, link) {
+        user->round = 0;
     }
     if (running) {
         running->turn->round = 1;
@@ -26,8 +26,7 @@ static unsigned round_of(const struct list *queue, const struct job *running, co
                          const struct account *user)
 {
     unsigned round = running && running->turn == user ? 2 : 1;
-    LIST_EACH(node, queue) {
-        const struct job *other = LIST_OF(node, struct job, link);
+    LIST_EACH(const struct job, other, queue, link) {
         round += other != j && other->turn == user && same_kind(other, j);
     }
     return round;
@@ -39,10 +38,9 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
     unsigned round = round_of(queue, running, j, user);
     struct list *place = NULL;
     rounds_begin_first(user->all, running);
-    LIST_EACH(node, queue) {
-        const struct job *other = LIST_OF(node, struct job, link);
+    LIST_EACH(struct job, other, queue, link) {
         if (other == j) {
-            return place ? place : node->next;
+            return place ? place : other->link.next;
         }
         if (!same_kind(other, j)) {
             continue;
@@ -53,7 +51,7 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
              * same key */
             place = NULL;
         } else if (later && !place) {
-            place = node;
+            place = &other->link;
         }
     }
     return place ? place : queue;

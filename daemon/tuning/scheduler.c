@@ -65,8 +65,7 @@ static void on_next(uv_timer_t *timer)
 {
     struct scheduler *s = timer->data;
     struct job *next = NULL;
-    LIST_EACH(node, &s->queue) {
-        struct job *j = LIST_OF(node, struct job, link);
+    LIST_EACH(struct job, j, &s->queue, link) {
         if (!next || (j->n_waiters && !next->n_waiters)) {
             next = j;
         }
@@ -84,8 +83,7 @@ static void on_next(uv_timer_t *timer)
 bool scheduler_others_wait(const struct scheduler *s)
 {
     const struct job *running = s->running;
-    LIST_EACH(node, &s->queue) {
-        const struct job *j = LIST_OF(node, struct job, link);
+    LIST_EACH(const struct job, j, &s->queue, link) {
         if (running && (j->n_waiters || !running->n_waiters) && !j->was_leased_out &&
             strcmp(j->key, running->key) != 0) {
             return true;
@@ -99,10 +97,9 @@ bool scheduler_others_wait(const struct scheduler *s)
 static struct list *place_for(struct scheduler *s, const struct job *aside)
 {
     unsigned n = 0;
-    LIST_EACH(node, &s->queue) {
-        const struct job *j = LIST_OF(node, struct job, link);
+    LIST_EACH(struct job, j, &s->queue, link) {
         if (n == BEFORE_ASIDE || strcmp(j->key, aside->key) == 0) {
-            return node;
+            return &j->link;
         }
         n += j->n_waiters > 0;
     }
@@ -139,8 +136,7 @@ void scheduler_set_aside(struct scheduler *s, struct job *j)
 
 struct job *scheduler_find_aside(struct scheduler *s, int64_t id)
 {
-    LIST_EACH(node, &s->jobs) {
-        struct job *j = LIST_OF(node, struct job, all);
+    LIST_EACH(struct job, j, &s->jobs, all) {
         if (j->id == id && j->set_aside) {
             return j;
         }
@@ -238,8 +234,8 @@ static bool cancel_job(struct scheduler *s, struct job *j, const char *key, cons
 unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct error *why)
 {
     unsigned n = 0;
-    LIST_EACH(node, &s->jobs) {
-        n += cancel_job(s, LIST_OF(node, struct job, all), key, why);
+    LIST_EACH(struct job, j, &s->jobs, all) {
+        n += cancel_job(s, j, key, why);
     }
     return n;
 }
@@ -274,8 +270,7 @@ void scheduler_tick(struct scheduler *s)
 static unsigned fail_waiting(struct scheduler *s, const struct error *e)
 {
     unsigned n = 0;
-    LIST_EACH(node, &s->jobs) {
-        struct job *j = LIST_OF(node, struct job, all);
+    LIST_EACH(struct job, j, &s->jobs, all) {
         if (j != s->running) {
             job_fail(j, e);
             scheduler_drop(s, j);

@@ -19,8 +19,7 @@ static struct job *find_same(const struct scheduler *s, const struct wanted *w,
                              const struct wire_buf *search)
 {
     uint64_t identity = job_identity(search, w->pin);
-    LIST_EACH(node, &s->jobs) {
-        struct job *j = LIST_OF(node, struct job, all);
+    LIST_EACH(struct job, j, &s->jobs, all) {
         if (j->identity == identity && j->pin == w->pin && !j->cancelled &&
             !(w->again && j->reverify) && j->search.len == search->len &&
             memcmp(j->search.data, search->data, search->len) == 0) {
@@ -298,8 +297,7 @@ static void give_lower_tier(struct chore *c)
 
 static uint64_t waiters_expire_job(struct tuning *x, struct job *j, uint64_t now, uint64_t next)
 {
-    LIST_EACH(node, &j->waiters) {
-        struct waiter *w = LIST_OF(node, struct waiter, link);
+    LIST_EACH(struct waiter, w, &j->waiters, link) {
         if (w->deadline_ms && w->deadline_ms <= now && list_empty(&w->expiry.link)) {
             turns_chore(&x->daemon->turns, &w->expiry);
         } else if (w->deadline_ms > now && w->deadline_ms < next) {
@@ -313,8 +311,8 @@ static void on_deadline(uv_timer_t *timer)
 {
     struct tuning *x = timer->data;
     uint64_t now = uv_now(timer->loop), next = UINT64_MAX;
-    LIST_EACH(node, &x->scheduler.jobs) {
-        next = waiters_expire_job(x, LIST_OF(node, struct job, all), now, next);
+    LIST_EACH(struct job, j, &x->scheduler.jobs, all) {
+        next = waiters_expire_job(x, j, now, next);
     }
     if (next != UINT64_MAX) {
         watch_deadline(x, next);

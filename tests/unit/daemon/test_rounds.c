@@ -66,8 +66,7 @@ static const char *order(const struct fixture *f)
 {
     static char text[4 * JOBS];
     text[0] = '\0';
-    LIST_EACH(node, &f->queue) {
-        const struct job *j = LIST_OF(node, struct job, link);
+    LIST_EACH(const struct job, j, &f->queue, link) {
         strcat(strcat(text, text[0] ? " " : ""), f->names[j - f->jobs]);
     }
     return text;
