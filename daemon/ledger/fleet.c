@@ -7,26 +7,17 @@
 
 /* ---- on the writer thread -------------------------------------------------------------------- */
 
-/* Leases the key text[0], of the class text[1] and the stamp text[2]. */
-static int fleet_take_lease(struct ledger *l, struct request *r, bool only_ask, struct error *err)
+/* Leases the key text[0], of the class text[1] and the stamp text[2]; when nobody waits for the
+ * answer, only asks the fleet. */
+static int work_share(struct ledger *l, struct request *r, struct error *err)
 {
     const struct store_share w = {.key = r->text[0],
                                   .ttl_ms = LEASE_LEDGER_MS,
                                   .class = r->text[1],
                                   .stamp = r->text[2],
                                   .fleet_ms = r->argument,
-                                  .only_ask = only_ask};
+                                  .only_ask = !r->verb->answer};
     return store_lease_shared(l->store, &w, err);
-}
-
-static int work_share(struct ledger *l, struct request *r, struct error *err)
-{
-    return fleet_take_lease(l, r, false, err);
-}
-
-static int work_ask(struct ledger *l, struct request *r, struct error *err)
-{
-    return fleet_take_lease(l, r, true, err);
 }
 
 /* Refuses the candidate, which may be withdrawn or replaced meanwhile, and reads what is left of
@@ -64,7 +55,7 @@ static void fleet_answer_row(struct ledger *l, struct request *r)
 
 static const struct verb verb_share = {VERB_GROUP, NULL, work_share, verbs_settle_lease,
                                        verbs_answer_done};
-static const struct verb verb_ask = {VERB_GROUP, NULL, work_ask, NULL, NULL};
+static const struct verb verb_ask = {VERB_GROUP, NULL, work_share, NULL, NULL};
 static const struct verb verb_fleet_find = {VERB_READ, NULL, work_fleet_find, NULL,
                                             fleet_answer_row};
 static const struct verb verb_refuse = {VERB_GROUP, NULL, work_refuse, NULL, verbs_answer_best};

@@ -491,10 +491,8 @@ static int start_thread(struct ledger *l)
  * trimmed, but the ledger starts. */
 static void set_cache(struct ledger *l, const struct ledger_config *c)
 {
-    char *database = c->cache_dir ? realpath(c->path, NULL) : NULL;
-    char *cache_dir = database ? strdup(c->cache_dir) : NULL;
-    l->database = database;
-    l->cache_dir = cache_dir;
+    l->database = c->cache_dir ? realpath(c->path, NULL) : NULL;
+    l->cache_dir = l->database ? strdup(c->cache_dir) : NULL;
     l->cache_max_bytes = c->cache_max_bytes;
     l->trim_at = c->read_only ? UINT64_MAX : writer_now_ms() + IDLE_MS;
 }
