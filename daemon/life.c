@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Begins and ends the daemon (life.h). Each step calls the next when it is done. wiring.c has the
  * hooks between parts. */
-#include <assert.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>

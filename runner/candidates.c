@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way of a config through the compilers: a candidate gets a build from the compile pool, sends
  * the build's module to gemmd, and gives the build back. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runner/job_inner.h"

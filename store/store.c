@@ -5,12 +5,10 @@
  */
 #include <assert.h>
 #include <endian.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "store/inner.h"
 

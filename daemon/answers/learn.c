@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes answers and hints of the ledger's rows (learn.h). */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/answers/learn.h"

@@ -10,7 +10,6 @@
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
-#include "proto/limits.h"
 
 enum {
     LONG_MS = 50,     /* when the last fetch took longer, the next waits while a job tunes */

@@ -6,7 +6,6 @@
 #include <ini.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/base/address.h"

@@ -9,14 +9,12 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "daemon/base/probe.h"
-#include "proto/message.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
 

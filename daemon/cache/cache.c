@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The entries and their lists. entry.c makes and decodes entries. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/cache/cache.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the key most like a given key (cache.h). The search compares the keys' bytes (proto/key.c),
  * which takes some hundred nanoseconds a key. */
-#include <string.h>
-
 #include "daemon/cache/cache.h"
 
 struct nearness {

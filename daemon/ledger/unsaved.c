@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bests and rows of quarantine that are in memory only (inner.h). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/ledger/inner.h"

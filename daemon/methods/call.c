@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading problems, keys and configs out of params (call.h). */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

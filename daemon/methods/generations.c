@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers of keys in a generation (generations.h). */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,7 +10,6 @@
  * the answers go straight into the session's output.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/methods/daemon_parts.h"

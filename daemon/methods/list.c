@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the ledger: `list` (pages of any table) and `show` (all about a key). */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/daemon.h"

@@ -2,8 +2,6 @@
 /* Asks the ledger for the next page before the rows of a page go into the cache, so that the
  * ledger's thread reads meanwhile (loader.h). */
 #include <malloc.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/daemon.h"
 #include "daemon/answers/learn.h"

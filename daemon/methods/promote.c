@@ -4,10 +4,7 @@
  * trials are written again under the key without the user (answers/custom.h). The user's own row
  * stays and still answers that user.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "daemon/daemon.h"
 #include "daemon/answers/learn.h"

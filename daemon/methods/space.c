@@ -4,10 +4,6 @@
  * a point takes a microsecond to count. So the points are counted in slices of CHORE_NS, between
  * which other clients are served.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "daemon/daemon.h"
 #include "daemon/answers/target.h"
 #include "daemon/methods/methods.h"

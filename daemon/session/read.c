@@ -10,11 +10,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "daemon/base/log.h"
 #include "daemon/session/session.h"
-#include "proto/limits.h"
 
 enum { IN_KEEP_BYTES = 4096 };
 

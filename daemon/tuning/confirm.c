@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Candidates: rows of the fleet that are not confirmed here (tuning.h). */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"

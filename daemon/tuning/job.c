@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs and their waiters (job.h). tuning.c runs jobs. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "daemon/tuning/job.h"
 #include "proto/hash.h"

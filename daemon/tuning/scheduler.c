@@ -2,7 +2,6 @@
 /* Decides which job runs, and judges the device by the ends of jobs (tuning.h). tuning.c runs a
  * job, waiters.c has the waiters. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

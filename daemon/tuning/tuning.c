@@ -10,7 +10,6 @@
  * worked after them. Configs that the request gives are always measured.
  */
 #include <string.h>
-#include <time.h>
 
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"

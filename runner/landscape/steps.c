@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-
 #include "runner/landscape/recorder.h"
 
 enum { WAIT_MS = 200, COMPILE_LIMIT_MS = 120000, LOOKS = 3 };
