@@ -18,8 +18,6 @@
 #include "proto/rpc.h"
 #include "proto/scan.h"
 
-extern char **environ;
-
 enum { KILLED_LIMIT_MS = 2000, LOOK_MS = 1, PROBE_BYTES_MAX = 16 * 1024 };
 
 static int64_t probe_now_ms(void)

@@ -10,8 +10,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static int self_spawn(const char *const *args, int fd, pid_t *pid, struct error *err)
 {
     static const char self[] = "/proc/self/exe";
