@@ -61,5 +61,5 @@ int store_fleet_list_quarantine(struct store *s, int64_t after, struct quarantin
     return rows_page(s, TABLE_QUARANTINE, out, max, n, err, NULL,
                      "WHERE id > ?1 AND deaths > 0 AND instr(reason, '" FLEET_REASON "') <> 1"
                      " ORDER BY id",
-                     "i", after);
+                     after);
 }

@@ -271,7 +271,7 @@ int store_fleet_unpublished(struct store *s, int64_t after, struct best *out, ui
                      "WHERE generation > ?1 AND source = 'tuned' AND family <> '' AND doubt = ''"
                      " AND NOT EXISTS (SELECT 1 FROM fleet_row AS f"
                      " WHERE f.generation = current_best.generation) ORDER BY generation",
-                     "i", after);
+                     after);
 }
 
 int store_fleet_find(struct store *s, const char *key, int64_t seq, struct best *out,

@@ -193,9 +193,9 @@ int rows_first(struct store *s, enum table_id table, void *object, struct error 
                const char *from, const char *tail, const char *types, ...);
 
 /* Reads at most max rows that are not bad into the array `out` of the table's structs; *n: their
- * number, also after a fault. */
+ * number, also after a fault. `number`: ?1 in `tail`. */
 int rows_page(struct store *s, enum table_id table, void *out, uint32_t max, uint32_t *n,
-              struct error *err, const char *from, const char *tail, const char *types, ...);
+              struct error *err, const char *from, const char *tail, int64_t number);
 
 /* Writes a row that has its number (rows_number), and its checksum. */
 int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, const void *object,

@@ -146,7 +146,7 @@ int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32
                       "WHERE generation < ?1 AND EXISTS (SELECT 1 FROM newest AS n"
                       " WHERE n.key = best.key AND n.generation = best.generation)"
                       " ORDER BY generation DESC",
-                      "i", l->before);
+                      l->before);
     l->before = *n ? out[*n - 1].generation : l->before;
     return r;
 }

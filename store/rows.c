@@ -45,13 +45,10 @@ int rows_first(struct store *s, enum table_id table, void *object, struct error 
 }
 
 int rows_page(struct store *s, enum table_id table, void *out, uint32_t max, uint32_t *n,
-              struct error *err, const char *from, const char *tail, const char *types, ...)
+              struct error *err, const char *from, const char *tail, int64_t number)
 {
     ROWS_AUTO rows = {0};
-    va_list args;
-    va_start(args, types);
-    int r = rows_begin_query(&rows, s, table, err, from, tail, types, args);
-    va_end(args);
+    int r = rows_begin(&rows, s, table, err, from, tail, "i", number);
     r = r ? r : DB_ROW;
     for (*n = 0; r == DB_ROW && *n < max; *n += r == DB_ROW) {
         r = rows_next(&rows, (char *)out + *n * tables[table].schema->size, err);
