@@ -73,7 +73,7 @@ static bool is_own(struct daemon *d, const char *id, const struct problem *p, in
 {
     const struct cache_entry *e = cache_find_id(&d->cache, id, NULL);
     struct problem *known = &d->scratch->other;
-    if (!p && e && cache_problem(&d->cache, e, d->device.class, known, NULL) == 0) {
+    if (!p && e && cache_problem(&d->cache, e, known, NULL) == 0) {
         p = known;
     }
     if (p && custom_is(p)) {

@@ -101,7 +101,7 @@ int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out,
 {
     struct scratch *x = d->scratch;
     int status = cache_answer(&d->cache, e, &x->answer, err);
-    status = status ? status : cache_problem(&d->cache, e, d->device.class, &x->other, err);
+    status = status ? status : cache_problem(&d->cache, e, &x->other, err);
     if (status == 0) {
         best_of_answer(out, &x->answer, &x->other, d->device.class);
         out->uid = UID_UNKNOWN;
@@ -116,7 +116,7 @@ void learned_judge(struct daemon *d, const char *key)
     struct scratch *x = d->scratch;
     struct cache_entry *e = cache_find_id(&d->cache, key, NULL);
     if (e && cache_answer(&d->cache, e, &x->answer, NULL) == 0 &&
-        cache_problem(&d->cache, e, d->device.class, &x->other, NULL) == 0) {
+        cache_problem(&d->cache, e, &x->other, NULL) == 0) {
         cache_rerank(&d->cache, e, target_rank(d, &x->answer, &x->other));
         memo_forget(&d->cache.memo, e);
         partials_forget(&d->cache.partials, key);

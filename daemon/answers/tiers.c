@@ -302,7 +302,7 @@ static bool tiers_find_neighbour(struct lookup *q, const char *why, struct answe
     for (size_t i = 0; i < n; i++) {
         if (!cache_verified(near[i], asked->atol, asked->rtol) ||
             cache_answer(c, near[i], out, NULL) < 0 || !tiers_config_fits(q, out) ||
-            cache_problem(c, near[i], q->d->device.class, other, NULL) < 0) {
+            cache_problem(c, near[i], other, NULL) < 0) {
             continue;
         }
         const struct measured_there seen = {other, out->time_us / out->reference_us,
@@ -331,7 +331,7 @@ static struct measured_there member_evidence(struct lookup *q, const struct port
     struct problem *other = &q->d->scratch->other;
     float dims[CACHE_DIMS];
     const struct cache_entry *e = cache_find_id(c, shape->key, NULL);
-    if (!e || cache_problem(c, e, q->d->device.class, other, NULL) < 0) {
+    if (!e || cache_problem(c, e, other, NULL) < 0) {
         return (struct measured_there){.ratio = NAN};
     }
     bool alike = entry_group(q->bucket, dims) == e->in[LIST_GROUP].of;

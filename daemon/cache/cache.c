@@ -179,14 +179,14 @@ int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a,
     return status ? status : schema_decode(&answer_schema, SCHEMA_LENIENT, map, a, err);
 }
 
-int cache_problem(struct cache *c, const struct cache_entry *e, const char *device_class,
-                  struct problem *out, struct error *err)
+int cache_problem(struct cache *c, const struct cache_entry *e, struct problem *out,
+                  struct error *err)
 {
     struct entries *x = &c->entries;
     char class_[sizeof(((struct device_info *)0)->class)];
     wire_buf_clear(&x->scratch);
     wire_put_raw(&x->scratch, entry_key(e), e->key_len);
-    wire_put_str(&x->scratch, device_class);
+    wire_put_raw(&x->scratch, x->class_.data, x->class_.len);
     if (x->scratch.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to read a key back");
     }

@@ -111,8 +111,8 @@ bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX]);
 /* Decodes an entry's answer. ERROR_INTERNAL: the bytes are damaged. */
 int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a, struct error *err);
 /* Decodes the bucket's problem. */
-int cache_problem(struct cache *c, const struct cache_entry *e, const char *device_class,
-                  struct problem *out, struct error *err);
+int cache_problem(struct cache *c, const struct cache_entry *e, struct problem *out,
+                  struct error *err);
 
 /* Returns the newest serving entry of the list of kind `which` with hash `of` (struct cache_link);
  * cache_next returns the next older entry. NULL: no entry. */

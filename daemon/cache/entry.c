@@ -113,13 +113,9 @@ static void entry_unshare_bytes(struct entries *x, struct shared *s)
 
 int entries_init(struct entries *x, const char *device_class, struct error *err)
 {
-    *x = (struct entries){0};
-    struct wire_buf b = WIRE_BUF_NULL;
-    wire_put_str(&b, device_class);
-    x->class_len = b.len;
-    wire_buf_deinit(&b);
-    x->doc = wire_doc_new();
-    if (!x->doc || x->class_len == 0) {
+    *x = (struct entries){.doc = wire_doc_new()};
+    wire_put_str(&x->class_, device_class);
+    if (!x->doc || x->class_.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for the cache");
     }
     return 0;
@@ -127,6 +123,7 @@ int entries_init(struct entries *x, const char *device_class, struct error *err)
 
 void entries_free_all(struct entries *x)
 {
+    wire_buf_deinit(&x->class_);
     wire_buf_deinit(&x->scratch);
     wire_doc_free(x->doc);
     *x = (struct entries){0};
@@ -225,7 +222,7 @@ struct cache_entry *entry_make(struct entries *x, const struct key *k, const str
     schema_encode(b, &parts.own, a);
     struct cache_entry *e = NULL;
     struct shared *shared = NULL;
-    size_t key_len = k->len - x->class_len;
+    size_t key_len = k->len - x->class_.len;
     size_t own_len = b->failed ? 0 : b->len - own_at - own_skip;
     if (!b->failed) {
         shared = entry_share_bytes(x, b->data, own_at);

@@ -83,7 +83,7 @@ struct cache_entry {
 
 /* The parts that all entries of a cache share. */
 struct entries {
-    size_t class_len;        /* packed bytes of the device class at a key's end */
+    struct wire_buf class_;  /* owned: the packed device class, which ends each key */
     struct shared *shared;   /* owned list */
     struct wire_doc *doc;    /* owned: decodes entries */
     struct wire_buf scratch; /* owned */

@@ -191,7 +191,7 @@ void call_put_problem(struct wire_buf *b, struct daemon *d, const struct cache_e
 {
     struct problem *problem = &d->scratch->other;
     wire_put_str(b, "problem");
-    if (e && cache_problem(&d->cache, e, d->device.class, problem, NULL) == 0) {
+    if (e && cache_problem(&d->cache, e, problem, NULL) == 0) {
         problem_pack(b, problem);
     } else {
         wire_put_nil(b);

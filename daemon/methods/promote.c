@@ -102,8 +102,7 @@ static int promote_find_entry(struct call *c, const struct cache_entry **out, st
                       "the field '" CUSTOM_USER "' (a uid), or give its key; `gemmctl list` "
                       "shows both");
     }
-    status =
-        status ? status : cache_problem(&d->cache, *out, d->device.class, &x->request.problem, err);
+    status = status ? status : cache_problem(&d->cache, *out, &x->request.problem, err);
     return status ? status : call_only_custom(&x->request.problem, "promote", err);
 }
 

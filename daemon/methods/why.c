@@ -200,7 +200,7 @@ static void find_close(struct why *w, struct daemon *d, const struct key *k)
 {
     const struct cache_entry *e = closest_find(&d->cache, k, &w->bucket);
     w->has_close = e && cache_answer(&d->cache, e, &w->close, NULL) == 0 &&
-                   cache_problem(&d->cache, e, d->device.class, &w->close_problem, NULL) == 0;
+                   cache_problem(&d->cache, e, &w->close_problem, NULL) == 0;
 }
 
 static void find_stamp(struct why *w, struct daemon *d, const char *target)
@@ -529,7 +529,7 @@ static int problem_of_key(struct call *c, struct error *err)
                          "key %s is not of this device's class, or not known; ask for a problem",
                          id);
     }
-    status = cache_problem(&c->d->cache, e, c->d->device.class, &x->request.problem, err);
+    status = cache_problem(&c->d->cache, e, &x->request.problem, err);
     snprintf(x->request.query.bucket, sizeof(x->request.query.bucket), "exact");
     status = status ? status : daemon_key(c->d, err);
     if (status == 0) {

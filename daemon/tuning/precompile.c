@@ -67,7 +67,7 @@ static bool precompile_write_candidate(struct precompiler *a, struct cache_entry
     }
     e->precompiled = true;
     cache_entry_id(e, key);
-    bool can = cache_problem(&d->cache, e, d->device.class, &r->problem, NULL) == 0 &&
+    bool can = cache_problem(&d->cache, e, &r->problem, NULL) == 0 &&
                confirm_is_due(d, key, &r->problem, e) && request_default(r, NULL) == 0;
     if (can) {
         snprintf(r->query.strategy, sizeof(r->query.strategy), "given");

@@ -121,7 +121,7 @@ static void found_with_the_answer_that_was_put(void **state)
     assert_true(f->b.time_us == f->a.time_us && f->b.floor_us == f->a.floor_us);
     assert_int_equal(f->b.generation, 7);
     assert_true(f->b.saved);
-    assert_ok(cache_problem(&f->cache, e, CLASS, &f->q, &err), &err);
+    assert_ok(cache_problem(&f->cache, e, &f->q, &err), &err);
     assert_true(record_equal(&f->q.fields, &f->p.fields));
     assert_null(find(f, GEMM "M=1026"));
 }
