@@ -203,15 +203,6 @@ static void find_close(struct why *w, struct daemon *d, const struct key *k)
                    cache_problem(&d->cache, e, &w->close_problem, NULL) == 0;
 }
 
-static void find_stamp(struct why *w, struct daemon *d, const char *target)
-{
-    const struct family *f = family_of_problem(&w->problem);
-    const struct family_target *t;
-    if (f && target_choose(d, &w->problem, target, &t, NULL) == 0) {
-        snprintf(w->stamp, sizeof(w->stamp), "%s", target_stamp(d, f, t));
-    }
-}
-
 static void why_take_own_answer(struct why *w)
 {
     w->has_answer = true;
@@ -230,7 +221,7 @@ static int why_judge_request(struct why *w, struct error *err)
     w->problem = x->request.problem;
     w->bucket = x->bucket;
     memcpy(w->key, x->key.id, sizeof(w->key));
-    find_stamp(w, d, q->target);
+    snprintf(w->stamp, sizeof(w->stamp), "%s", target_stamp_of(d, &x->request));
     w->has_own = e && cache_answer(&d->cache, e, &w->own, NULL) == 0;
     why_judge_entry(w, d, w->has_own ? e : NULL, q, uid);
     if (w->has_own && why_entry_serves(w, e, q)) {
