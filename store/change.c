@@ -4,13 +4,9 @@
  * (`wanted`). lease.c has the keys that a daemon tunes. The rows have no checksums: a wrong row
  * costs a second tuning of a key, or a cache that is read again.
  */
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "store/inner.h"
 

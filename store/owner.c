@@ -26,11 +26,7 @@ static bool read_process(long pid, char *state, unsigned long long *began)
 {
     char path[40], text[1024] = {0};
     snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
-    if (f) {
-        fclose(f);
-    }
+    const size_t n = place_read(path, text, sizeof(text) - 1);
     /* "<pid> (<name>) S <ppid> ...": the name may contain any byte; field 20 after the name */
     const char *rest = n ? strrchr(text, ')') : NULL;
     if (!rest || sscanf(rest, ") %c", state) != 1) {
