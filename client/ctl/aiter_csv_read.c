@@ -66,7 +66,7 @@ struct tuned {
     const struct csv *csv;          /* borrowed */
     const char *field[COLUMNS];     /* borrowed: of the current line; NULL: no such column */
     int64_t size[3], split, cu_num; /* size: M, N, K */
-    json_t *out;                    /* borrowed: the contents, as format.read returns them */
+    json_t *out;                    /* borrowed: the `out` of format.read */
     json_t *skipped;                /* borrowed: lines without a hint */
 };
 
@@ -245,27 +245,20 @@ static int tuned_read_line(struct tuned *t)
     return tuned_add_line(t);
 }
 
-json_t *aiter_csv_read(const char *path)
+int aiter_csv_read(const char *path, json_t *out)
 {
     struct error e;
     struct csv csv;
     if (!csv_open(&csv, path, &e)) {
-        ctl_failed("%s", e.text);
-        return NULL;
+        return ctl_failed("%s", e.text);
     }
-    json_t *out =
-        json_pack("{ss, s[], s{}, s[]}", "mode", "forward", "entries", "unused", "unusable");
     struct tuned t = {.csv = &csv, .out = out, .skipped = json_object_get(out, "unusable")};
     int code = tuned_check_head(&csv, json_object_get(out, "unused"));
     while (code == DONE && csv_next(&csv)) {
         code = tuned_read_line(&t);
     }
     csv_close(&csv);
-    if (code) {
-        json_decref(out);
-        return NULL;
-    }
-    return out;
+    return code;
 }
 
 /* ---- lists of shapes ------------------------------------------------------------------------- */
@@ -342,9 +335,9 @@ static int list_read_line(const struct csv *csv, json_t *rows, json_t *seen, jso
     return DONE;
 }
 
-json_t *aiter_read_list(struct csv *csv, const struct problems *p)
+int aiter_read_list(struct csv *csv, const struct problems *p, json_t *rows)
 {
-    json_t *rows = json_array(), *seen = json_object(), *skipped = json_array();
+    json_t *seen = json_object(), *skipped = json_array();
     int code = list_check(csv, p);
     while (code == DONE && csv_next(csv)) {
         code = list_read_line(csv, rows, seen, skipped);
@@ -355,9 +348,5 @@ json_t *aiter_read_list(struct csv *csv, const struct problems *p)
     }
     json_decref(seen);
     json_decref(skipped);
-    if (code) {
-        json_decref(rows);
-        return NULL;
-    }
-    return rows;
+    return code;
 }

@@ -42,7 +42,7 @@ const struct aiter_kernel aiter_kernels[AITER_KERNELS] = {
 
 struct reading {
     const char *path, *text;
-    json_t *out; /* borrowed: the contents, as format.read returns them */
+    json_t *out; /* borrowed: the `out` of format.read */
 };
 
 /* ---- where ---------------------------------------------------------------------------------- */
@@ -301,16 +301,16 @@ static int read_name(const char *path, json_t *out)
     return DONE;
 }
 
-json_t *aiter_read(const char *path)
+int aiter_read(const char *path, json_t *out)
 {
     struct error e;
     json_error_t why;
     json_t *document = NULL;
     const size_t n = strlen(path);
+    json_object_set_new(out, "mode", json_string("forward"));
     if (n > 4 && strcmp(path + n - 4, ".csv") == 0) {
-        return aiter_csv_read(path);
+        return aiter_csv_read(path, out);
     }
-    json_t *out = json_pack("{ss, s[], s{}}", "mode", "forward", "entries", "unused");
     int code = read_name(path, out);
     char *text = code ? NULL : text_read_file(path, &e);
     if (code == DONE && !text) {
@@ -324,9 +324,5 @@ json_t *aiter_read(const char *path)
     code = code ? code : aiter_read_document(&r, document);
     json_decref(document);
     free(text);
-    if (code) {
-        json_decref(out);
-        return NULL;
-    }
-    return out;
+    return code;
 }

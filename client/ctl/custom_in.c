@@ -99,15 +99,12 @@ static int custom_read_files(struct subject *s, const struct format *format, jso
     }
     json_t *problem = custom_find_problem(s, &code);
     for (size_t i = 0; i < s->n_paths && code == DONE; i++) {
-        const struct custom_file f = {.path = s->paths[i], .problem = problem, .fields = fields};
-        json_t *file = strcmp(f.path, "-") == 0 ? NULL : format->read_rows(&f);
-        if (file) {
-            json_array_append_new(files, file);
-        } else {
-            code = strcmp(f.path, "-") == 0
-                       ? ctl_usage("these formats are read from named files, not from stdin")
-                       : FAILED;
-        }
+        const struct custom_file f = {format, s->paths[i], problem, fields};
+        json_t *file = json_pack("{s[], s{}}", "rows", "unused");
+        json_array_append_new(files, file);
+        code = strcmp(f.path, "-") == 0
+                   ? ctl_usage("these formats are read from named files, not from stdin")
+                   : format->read_rows(&f, file);
     }
     json_decref(problem);
     json_decref(fields);

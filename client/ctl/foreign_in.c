@@ -473,11 +473,11 @@ static int foreign_read_files(const struct format *format, const struct subject 
         if (strcmp(s->paths[i], "-") == 0) {
             return ctl_usage("these formats are read from named files, not from stdin");
         }
-        json_t *file = format->read(s->paths[i]);
-        if (!file) {
+        json_t *file = json_pack("{s[], s[], s{}}", "entries", "unusable", "unused");
+        json_array_append_new(files, file);
+        if (format->read(s->paths[i], file)) {
             return FAILED;
         }
-        json_array_append_new(files, file);
     }
     return DONE;
 }

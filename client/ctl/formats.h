@@ -63,10 +63,12 @@ json_int_t notice_count(json_t *counts, const char *name, json_int_t more);
 
 /* ---- formats -------------------------------------------------------------------------------- */
 
+struct format;
 struct writing;
 
 /* A file to read into rows of a custom op. */
 struct custom_file {
+    const struct format *format;
     const char *path;      /* borrowed */
     const json_t *problem; /* borrowed: of --problem, {"op", ...}; NULL: not given */
     const json_t *fields;  /* borrowed: of --fields; NULL: not given */
@@ -75,11 +77,12 @@ struct custom_file {
 /* A format of another tuner. A format has `read`, or `read_rows`, or neither. */
 struct format {
     const char *name;
-    /* Reads the whole file or nothing: NULL after an error message with the line. The contents:
+    /* Reads a file into `out`, {"entries": [], "unusable": [], "unused": {}}. 0, or FAILED after an
+     * error message with the line. The contents:
      *   mode     of all problems
      *   N, K     of all problems, when the file says them; else absent or 0
      *   op       of all problems, "gemm_a8w8_blockscale"; absent: products without quantisation
-     *   unusable lines without an entry, as of notice_skip(); or absent
+     *   unusable lines without an entry, as of notice_skip()
      *   entries  the configs, [{"line", "tile", ...}], in the order in which they are tried:
      *            "problem": the only problem of the entry, in all entries or in none
      *            "config": gemmd's own, in place of "tile"; "device": of this "arch" and "sm_count"
@@ -87,15 +90,16 @@ struct format {
      *            "speedup", "triton_time": the speed, if the file says it
      *            "class": the class of M, "bound": its largest M, 0 without such a bound
      *   unused   fields of the file that no gemmd kernel knows (name: count) */
-    json_t *(*read)(const char *path);
+    int (*read)(const char *path, json_t *out);
     /* The entry of the class for M rows, by the format's rule; NULL: no class. A format without
      * this function has no classes of M: each entry is for all problems. */
     const json_t *(*find)(const json_t *entries, int64_t m);
-    /* Reads the whole file or nothing, for configs of custom ops: NULL after an error message.
+    /* Reads configs of custom ops into `out`, {"rows": [], "unused": {}}. 0, or FAILED after an
+     * error message.
      *   rows     in the form of gemmd's export: {"op", "problem", "config", "time_us", "trials"}; a
      *            row without trials is a hint. "device": the name of the device of the measurements
      *   unused   fields of the file that rows lack (name: count) */
-    json_t *(*read_rows)(const struct custom_file *f);
+    int (*read_rows)(const struct custom_file *f, json_t *out);
     int (*write)(struct writing *w, const char *arch);
     bool has_fields; /* --fields says where problems have the format's fields */
 };
@@ -106,32 +110,30 @@ extern const struct format format_unsloth, format_aiter, format_vllm, format_sgl
  * field's name, and a divisor. False: the value is no reference. */
 bool fused_moe_reference(const json_t *fields, const char *field, char name[RECORD_NAME_MAX],
                          int64_t *divisor);
-json_t *vllm_read(const struct custom_file *f);
-json_t *sglang_read(const struct custom_file *f);
+int fused_moe_read(const struct custom_file *f, json_t *out);
 /* Statuses of trials, and their names in T4. */
 enum { T4_OUTCOMES = 5 };
 extern const struct t4_outcome {
     const char *status, *invalidity;
 } t4_outcomes[T4_OUTCOMES];
-json_t *t4_read(const struct custom_file *f);
-json_t *wisdom_read(const struct custom_file *f);
-/* tunable.c. The problems of TunableOp's list `csv`, whose first line is the current one, in the
- * form of problems.all; NULL after the error message. */
+int t4_read(const struct custom_file *f, json_t *out);
+int wisdom_read(const struct custom_file *f, json_t *out);
+/* tunable.c. Adds the problems of TunableOp's list `csv`, whose first line is the current one, to
+ * `rows`, in the form of problems.all. 0, or USAGE after the error message. */
 bool tunable_is_list(const struct csv *csv);
-json_t *tunable_read(struct csv *csv, const struct problems *p);
+int tunable_read(struct csv *csv, const struct problems *p, json_t *rows);
 
-json_t *unsloth_read(const char *path);
+int unsloth_read(const char *path, json_t *out);
 /* The kernels of aiter's JSON: the files' names begin with "GEMM-" and `name`. */
 enum { AITER_KERNELS = 2 };
 extern const struct aiter_kernel {
     const char *name, *folder, *op; /* op NULL: operands of 16 bits */
 } aiter_kernels[AITER_KERNELS];
-json_t *aiter_read(const char *path);
-/* aiter_csv_read.c. A file of tuned lines; and the list of shapes `csv`, in the form of
- * problems.all. NULL after the error message. */
-json_t *aiter_csv_read(const char *path);
+int aiter_read(const char *path, json_t *out);
+/* aiter_csv_read.c. A file of tuned lines; and the list of shapes `csv`, as tunable_read. */
+int aiter_csv_read(const char *path, json_t *out);
 bool aiter_is_list(const struct csv *csv);
-json_t *aiter_read_list(struct csv *csv, const struct problems *p);
+int aiter_read_list(struct csv *csv, const struct problems *p, json_t *rows);
 const json_t *aiter_find(const json_t *entries, int64_t m);
 
 /* ---- writing -------------------------------------------------------------------------------- */

@@ -270,6 +270,6 @@ static int sglang_write(struct writing *w, const char *arch)
 }
 
 const struct format format_vllm = {
-    .name = "vllm", .read_rows = vllm_read, .write = vllm_write, .has_fields = true};
+    .name = "vllm", .read_rows = fused_moe_read, .write = vllm_write, .has_fields = true};
 const struct format format_sglang = {
-    .name = "sglang", .read_rows = sglang_read, .write = sglang_write, .has_fields = true};
+    .name = "sglang", .read_rows = fused_moe_read, .write = sglang_write, .has_fields = true};

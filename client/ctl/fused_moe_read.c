@@ -213,21 +213,18 @@ static int fused_read_entry(const struct custom_file *f, const json_t *named, co
     return row ? DONE : FAILED;
 }
 
-static json_t *fused_read(const struct custom_file *f, bool is_sglang)
+int fused_moe_read(const struct custom_file *f, json_t *out)
 {
     struct error e;
-    json_t *named = fused_read_name(f->path), *document, *entry;
+    json_t *named = fused_read_name(f->path), *rows = json_object_get(out, "rows"), *entry;
     if (!named) {
-        ctl_failed("%s: the name of such a file says E, N and the device, as in "
-                   "E=8,N=14336,device_name=NVIDIA_H100,dtype=fp8_w8a8.json",
-                   f->path);
-        return NULL;
+        return ctl_failed("%s: the name of such a file says E, N and the device, as in "
+                          "E=8,N=14336,device_name=NVIDIA_H100,dtype=fp8_w8a8.json",
+                          f->path);
     }
-    document = text_read_json(f->path, &e);
-    if (!document) {
-        ctl_failed("%s", e.text);
-    }
-    if (is_sglang) {
+    json_t *document = text_read_json(f->path, &e);
+    int code = document ? DONE : ctl_failed("%s", e.text);
+    if (f->format == &format_sglang) {
         fused_add_version(f->path, named);
     }
     const char *version = field_string(document, "triton_version"), *m;
@@ -235,29 +232,13 @@ static json_t *fused_read(const struct custom_file *f, bool is_sglang)
         json_object_set_new(named, "triton", json_string(version));
     }
     json_object_del(document, "triton_version");
-    json_t *out = json_pack("{s[], s{}}", "rows", "unused");
-    int code = document ? DONE : FAILED;
     json_object_foreach(document, m, entry) {
-        code = code ? code : fused_read_entry(f, named, m, entry, json_object_get(out, "rows"));
+        code = code ? code : fused_read_entry(f, named, m, entry, rows);
     }
-    if (code == DONE && json_array_size(json_object_get(out, "rows")) == 0) {
+    if (code == DONE && json_array_size(rows) == 0) {
         code = ctl_failed("%s has no configs", f->path);
     }
     json_decref(named);
     json_decref(document);
-    if (code) {
-        json_decref(out);
-        return NULL;
-    }
-    return out;
-}
-
-json_t *vllm_read(const struct custom_file *f)
-{
-    return fused_read(f, false);
-}
-
-json_t *sglang_read(const struct custom_file *f)
-{
-    return fused_read(f, true);
+    return code;
 }

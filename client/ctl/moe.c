@@ -264,11 +264,10 @@ static int add_tokens(json_t *rows, const struct moe *m, const struct problems *
     return code;
 }
 
-json_t *moe_problems(const struct problems *p)
+int moe_problems(const struct problems *p, json_t *rows)
 {
     const char *spec = p->given[PROBLEM_MOE];
     struct moe m = {.name = NULL};
-    json_t *rows = json_array();
     int code = strchr(spec, '=') ? read_words(&m, spec) : find_model(&m, spec);
     code = code ? code : add_tokens(rows, &m, p);
     if (code == DONE && json_array_size(rows) == 0) {
@@ -276,9 +275,5 @@ json_t *moe_problems(const struct problems *p)
                          "dW, layers gate_up, down");
     }
     free(m.name);
-    if (code) {
-        json_decref(rows);
-        return NULL;
-    }
-    return rows;
+    return code;
 }

@@ -63,12 +63,12 @@ void problems_deinit(struct problems *p);
 
 /* True when --permutes is "own", the default: each row of a table keeps its own permutes. */
 bool problems_has_own_permutes(const struct problems *p);
-/* Reads the rows of --shapes that the options select, in the form of problems.all; NULL after the
- * error message. */
-json_t *shapes_read(const struct problems *p);
-/* The products of the layer of --moe, "experts=128,topk=8,hidden=2048,inter=768" or a known model's
- * name, in the form of `all`; NULL after the error message. */
-json_t *moe_problems(const struct problems *p);
+/* Adds the rows of --shapes that the options select to `rows`, in the form of problems.all. 0, or
+ * USAGE after the error message. */
+int shapes_read(const struct problems *p, json_t *rows);
+/* Adds the products of the layer of --moe, "experts=128,topk=8,hidden=2048,inter=768" or a known
+ * model's name, in the same way. */
+int moe_problems(const struct problems *p, json_t *rows);
 /* {"experts/topk/N/K": "MODEL LAYER, ..."} of the known models; empty when their table cannot be
  * read. */
 json_t *moe_list_layers(void);

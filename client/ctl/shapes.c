@@ -105,41 +105,34 @@ static int shapes_add_row(const struct csv *csv, const struct problems *p, json_
     return code;
 }
 
-json_t *shapes_read(const struct problems *p)
+static int shapes_read_layers(struct csv *csv, const struct problems *p, json_t *rows)
 {
-    struct error e;
-    struct csv csv;
-    if (!csv_open(&csv, p->given[PROBLEM_SHAPES], &e)) {
-        ctl_usage("%s", e.text);
-        return NULL;
-    }
-    if (tunable_is_list(&csv)) {
-        json_t *list = tunable_read(&csv, p);
-        csv_close(&csv);
-        return list;
-    }
-    if (aiter_is_list(&csv)) {
-        json_t *list = aiter_read_list(&csv, p);
-        csv_close(&csv);
-        return list;
-    }
-    json_t *rows = json_array(), *models = json_object();
-    int code = shapes_check_head(&csv, p);
-    while (code == DONE && csv_next(&csv)) {
-        code = *csv.fields[0] == '#' ? DONE : shapes_add_row(&csv, p, rows, models);
+    json_t *models = json_object();
+    int code = shapes_check_head(csv, p);
+    while (code == DONE && csv_next(csv)) {
+        code = *csv->fields[0] == '#' ? DONE : shapes_add_row(csv, p, rows, models);
     }
     if (code == DONE && json_array_size(rows) == 0) {
         char *known = notice_names(models);
         const bool named = p->given[PROBLEM_MODEL] && known && *known;
         code = ctl_usage("no row of %s is what --model, --layer, --tokens and --mode ask for%s%s",
-                         csv.path, named ? "; its models are " : "", named ? known : "");
+                         csv->path, named ? "; its models are " : "", named ? known : "");
         free(known);
     }
-    csv_close(&csv);
     json_decref(models);
-    if (code) {
-        json_decref(rows);
-        return NULL;
+    return code;
+}
+
+int shapes_read(const struct problems *p, json_t *rows)
+{
+    struct error e;
+    struct csv csv;
+    if (!csv_open(&csv, p->given[PROBLEM_SHAPES], &e)) {
+        return ctl_usage("%s", e.text);
     }
-    return rows;
+    int code = tunable_is_list(&csv) ? tunable_read(&csv, p, rows)
+               : aiter_is_list(&csv) ? aiter_read_list(&csv, p, rows)
+                                     : shapes_read_layers(&csv, p, rows);
+    csv_close(&csv);
+    return code;
 }

@@ -158,16 +158,15 @@ static json_t *t4_make_row(json_t *problem, const json_t *document, json_t *tria
     return row;
 }
 
-json_t *t4_read(const struct custom_file *f)
+int t4_read(const struct custom_file *f, json_t *out)
 {
     struct error e;
-    json_t *document = text_read_json(f->path, &e), *result;
-    json_t *results = json_object_get(document, "results");
+    json_t *document = text_read_json(f->path, &e), *result, *trials;
+    const json_t *results = json_object_get(document, "results");
     if (!document) {
-        ctl_failed("%s", e.text);
-        return NULL;
+        return ctl_failed("%s", e.text);
     }
-    json_t *out = json_pack("{s[], s{}}", "rows", "unused"), *trials = json_array();
+    trials = json_array();
     int code = json_is_array(results)
                    ? DONE
                    : ctl_failed("%s has no array \"results\", so this is no T4 file", f->path);
@@ -188,9 +187,5 @@ json_t *t4_read(const struct custom_file *f)
     }
     json_decref(document);
     json_decref(trials);
-    if (!problem) {
-        json_decref(out);
-        return NULL;
-    }
-    return out;
+    return problem ? DONE : FAILED;
 }

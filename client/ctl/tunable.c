@@ -105,18 +105,17 @@ static int tunable_read_line(const struct csv *csv, char *const *fields, int n,
     return DONE;
 }
 
-json_t *tunable_read(struct csv *csv, const struct problems *p)
+int tunable_read(struct csv *csv, const struct problems *p, json_t *rows)
 {
     static const enum problem_option others[] = {PROBLEM_MODEL, PROBLEM_LAYER, PROBLEM_TOKENS};
     for (size_t i = 0; i < COUNT(others); i++) {
         if (p->given[others[i]]) {
-            ctl_usage("%s is a list of TunableOp, without models, layers and tokens: of these "
-                      "options only --mode chooses",
-                      csv->path);
-            return NULL;
+            return ctl_usage("%s is a list of TunableOp, without models, layers and tokens: of "
+                             "these options only --mode chooses",
+                             csv->path);
         }
     }
-    json_t *rows = json_array(), *skipped = json_array();
+    json_t *skipped = json_array();
     int code = tunable_read_line(csv, csv->names, csv->n_names, p, rows, skipped);
     while (code == DONE && csv_next(csv)) {
         code = tunable_read_line(csv, csv->fields, csv->n, p, rows, skipped);
@@ -126,11 +125,7 @@ json_t *tunable_read(struct csv *csv, const struct problems *p)
         code = ctl_usage("%s has no shape that gemmd can tune", csv->path);
     }
     json_decref(skipped);
-    if (code) {
-        json_decref(rows);
-        return NULL;
-    }
-    return rows;
+    return code;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -141,30 +141,24 @@ static int unsloth_read_row(const struct csv *csv, json_t *out)
                : DONE;
 }
 
-json_t *unsloth_read(const char *path)
+int unsloth_read(const char *path, json_t *out)
 {
     static const char *const order[] = {"-speedup", "triton_time", "line", NULL};
+    json_t *entries = json_object_get(out, "entries");
     struct csv csv;
     struct error e;
     if (!csv_open(&csv, path, &e)) {
-        ctl_failed("%s", e.text);
-        return NULL;
+        return ctl_failed("%s", e.text);
     }
-    json_t *out = json_pack("{s[], s{}}", "entries", "unused"), *entries;
     const bool empty = csv.n_names == 1 && !*csv.names[0];
     int code = empty ? DONE : unsloth_read_head(&csv, out);
     while (code == DONE && !empty && csv_next(&csv)) {
         code = unsloth_read_row(&csv, out);
     }
     csv_close(&csv);
-    entries = json_object_get(out, "entries");
     if (code == DONE && json_array_size(entries) == 0) {
         code = ctl_failed("%s has no rows", path);
     }
-    if (code) {
-        json_decref(out);
-        return NULL;
-    }
     rows_sort(entries, order);
-    return out;
+    return code;
 }

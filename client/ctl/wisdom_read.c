@@ -195,16 +195,12 @@ static void wisdom_choose_best(json_t *rows)
     }
 }
 
-json_t *wisdom_read(const struct custom_file *f)
+int wisdom_read(const struct custom_file *f, json_t *out)
 {
     struct error e;
     char *text = text_read_file(f->path, &e), *at = text, *one;
-    if (!text) {
-        ctl_failed("%s", e.text);
-        return NULL;
-    }
-    json_t *out = json_pack("{s[], s{}}", "rows", "unused"), *header = NULL;
-    int code = DONE;
+    json_t *header = NULL;
+    int code = text ? DONE : ctl_failed("%s", e.text);
     for (int n = 1; code == DONE && (one = strsep(&at, "\n")); n++) {
         one += strspn(one, " \t\r");
         if (!*one || (n > 1 && (*one == '#' || strncmp(one, "//", 2) == 0))) {
@@ -225,9 +221,5 @@ json_t *wisdom_read(const struct custom_file *f)
     wisdom_choose_best(json_object_get(out, "rows"));
     json_decref(header);
     free(text);
-    if (code) {
-        json_decref(out);
-        return NULL;
-    }
-    return out;
+    return code;
 }

@@ -45,6 +45,8 @@ int ctl_usage(const char *format, ...)
     return USAGE;
 }
 
+const struct format format_sglang = {.name = "sglang"}; /* without its writer */
+
 /* The readers must not call these functions, which show values and write files. */
 char *show_plain(const json_t *v)
 {
@@ -99,9 +101,20 @@ static void check_file(const json_t *file)
     }
 }
 
+/* Reads a file by format.read. NULL: refused. */
+static json_t *read_file(int (*read)(const char *path, json_t *out), const char *path)
+{
+    json_t *file = json_pack("{s[], s[], s{}}", "entries", "unusable", "unused");
+    if (read(path, file)) {
+        json_decref(file);
+        return NULL;
+    }
+    return file;
+}
+
 static void check_csv(const uint8_t *data, size_t n)
 {
-    json_t *file = unsloth_read(fuzz_file("results.csv", data, n));
+    json_t *file = read_file(unsloth_read, fuzz_file("results.csv", data, n));
     if (file) {
         check_file(file);
     }
@@ -111,7 +124,7 @@ static void check_csv(const uint8_t *data, size_t n)
 static void check_aiter(const uint8_t *data, size_t n)
 {
     static const int64_t ms[] = {1, 16, 31, 32, 33, 64, 256, 257, 8192, INT64_C(1) << 30};
-    json_t *file = aiter_read(fuzz_file("GEMM-A16W16-N=512-K=256.json", data, n));
+    json_t *file = read_file(aiter_read, fuzz_file("GEMM-A16W16-N=512-K=256.json", data, n));
     if (file) {
         CHECK(field_int(file, "N") == 512 && field_int(file, "K") == 256);
         check_file(file);
@@ -132,7 +145,7 @@ static void check_sizes(const json_t *problem)
 
 static void check_aiter_csv(const uint8_t *data, size_t n)
 {
-    json_t *file = aiter_read(fuzz_file("tuned.csv", data, n)), *e;
+    json_t *file = read_file(aiter_read, fuzz_file("tuned.csv", data, n)), *e;
     size_t i;
     json_array_foreach(json_object_get(file, "entries"), i, e) {
         check_sizes(json_object_get(e, "problem"));
@@ -154,8 +167,11 @@ static void check_aiter_list(const uint8_t *data, size_t n)
     if (!csv_open(&csv, fuzz_file("untuned.csv", data, n), &e)) {
         return;
     }
-    json_t *rows = aiter_is_list(&csv) ? aiter_read_list(&csv, &p) : NULL, *row;
+    json_t *rows = json_array(), *row;
     size_t i;
+    if (aiter_is_list(&csv)) {
+        aiter_read_list(&csv, &p, rows);
+    }
     json_array_foreach(rows, i, row) {
         check_sizes(json_object_get(row, "problem"));
     }
@@ -196,13 +212,16 @@ static void check_export(const uint8_t *data, size_t n)
     json_decref(document);
 }
 
-/* Checks the rows of a file: each has a custom op's problem and config, and trials with times. */
-static void check_custom(json_t *file)
+/* Checks the rows of a file that is not refused: each has a custom op's problem and config, and
+ * trials with times. */
+static void check_custom(int (*read)(const struct custom_file *f, json_t *out),
+                         const struct custom_file *f)
 {
     size_t i, j;
-    json_t *row, *trial;
-    CHECK(!file || json_array_size(json_object_get(file, "rows")) > 0);
-    json_array_foreach(json_object_get(file, "rows"), i, row) {
+    json_t *row, *trial, *file = json_pack("{s[], s{}}", "rows", "unused");
+    const bool is_good = read(f, file) == 0;
+    CHECK(!is_good || json_array_size(json_object_get(file, "rows")) > 0);
+    json_array_foreach(is_good ? json_object_get(file, "rows") : NULL, i, row) {
         const json_t *config = json_object_get(row, "config");
         CHECK(strncmp(field_text(row, "op"), "custom:", 7) == 0);
         CHECK(json_is_object(json_object_get(row, "problem")));
@@ -223,15 +242,20 @@ static void check_custom_formats(uint8_t format, const uint8_t *data, size_t n)
     json_t *problem = json_pack("{ss, ss}", "op", "custom:triton", "arguments", "N=2,M=4,x=f32");
     json_t *fields = json_pack("{ss, ss}", "N", "N/2", "M", "M");
     const bool is_moe = format == 'v';
+    int (*read)(const struct custom_file *f, json_t *out) = is_moe          ? fused_moe_read
+                                                            : format == 't' ? t4_read
+                                                                            : wisdom_read;
     struct custom_file f = {
+        .format = &format_sglang,
         .path = fuzz_file(is_moe ? "E=8,N=512,device_name=x,dtype=y,block_shape=[64, 32]_down.json"
                                  : "file",
                           data, n),
         .problem = format == 't' || is_moe ? problem : NULL,
         .fields = is_moe ? fields : NULL};
-    check_custom(is_moe ? sglang_read(&f) : format == 't' ? t4_read(&f) : wisdom_read(&f));
+    check_custom(read, &f);
     f.problem = f.fields = NULL;
-    check_custom(is_moe ? vllm_read(&f) : format == 't' ? t4_read(&f) : wisdom_read(&f));
+    f.format = NULL;
+    check_custom(read, &f);
     json_decref(problem);
     json_decref(fields);
 }
@@ -244,8 +268,11 @@ static void check_shapes(const uint8_t *data, size_t n)
     if (!csv_open(&csv, fuzz_file("tunableop_untuned0.csv", data, n), &e)) {
         return;
     }
-    json_t *rows = tunable_is_list(&csv) ? tunable_read(&csv, &p) : NULL, *row;
+    json_t *rows = json_array(), *row;
     size_t i;
+    if (tunable_is_list(&csv)) {
+        tunable_read(&csv, &p, rows);
+    }
     json_array_foreach(rows, i, row) {
         CHECK(field_int(row, "problem.M") >= 1 && field_int(row, "problem.N") >= 1 &&
               field_int(row, "problem.K") >= 1 && *field_text(row, "problem.mode"));
