@@ -171,9 +171,7 @@ static json_t *most_common(const json_t *entries)
     json_t *counts = json_object(), *found = NULL;
     json_int_t most = 0;
     char *best_text = NULL;
-    size_t i;
-    json_t *e;
-    json_array_foreach((json_t *)(uintptr_t)entries, i, e) {
+    ARRAY_EACH(e, entries) {
         char *text = json_dumps(e, JSON_COMPACT | JSON_SORT_KEYS);
         json_int_t n = text ? notice_count(counts, text, 1) : 0;
         if (text && (n > most || (n == most && strcmp(text, best_text) < 0))) {
@@ -197,9 +195,8 @@ static json_t *document_of(const json_t *files)
     for (size_t i = 0; i <= CLASSES; i++) {
         char class[CLASS_MAX];
         class_name(i, class);
-        json_t *entries = json_array(), *file;
-        const char *name;
-        json_object_foreach((json_t *)(uintptr_t)files, name, file) {
+        json_t *entries = json_array();
+        OBJECT_EACH(name, file, files) {
             json_array_append(entries, json_object_get(json_object_get(file, class), "entry"));
         }
         json_t *e = most_common(entries);
@@ -240,10 +237,8 @@ static int aiter_save_kernel(struct writing *w, const char *arch, const struct a
     if (json_object_size(files) == 0) {
         return DONE;
     }
-    const char *sizes;
-    json_t *file;
     int code = DONE;
-    json_object_foreach((json_t *)(uintptr_t)files, sizes, file) {
+    OBJECT_EACH(sizes, file, files) {
         char name[96];
         json_t *one = json_pack("{sO}", sizes, file);
         snprintf(name, sizeof(name), "GEMM-%s-%s", kernel->name, sizes);
@@ -259,9 +254,7 @@ static int aiter_write(struct writing *w, const char *arch)
         return ctl_usage("aiter's files are one for each (N, K): give --to DIR");
     }
     json_t *files = json_pack("[{}, {}]"), *lines = json_object(); /* of each kernel: its files */
-    size_t i;
-    json_t *best;
-    json_array_foreach(w->rows, i, best) {
+    ARRAY_EACH(best, w->rows) {
         aiter_add_best(w, files, lines, best, arch);
     }
     json_array_append_new(

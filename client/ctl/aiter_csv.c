@@ -74,15 +74,13 @@ void aiter_csv_add(struct writing *w, json_t *lines, json_t *best, const char *a
 int aiter_csv_save(struct writing *w, const json_t *lines)
 {
     static const char *const order[] = {"N", "K", "M", NULL};
-    json_t *rows = json_array(), *row;
-    const char *key;
-    json_object_foreach((json_t *)(uintptr_t)lines, key, row) {
+    json_t *rows = json_array();
+    OBJECT_EACH(key, row, lines) {
         json_array_append(rows, row);
     }
     rows_sort(rows, order);
     char *text = strdup(head);
-    size_t i;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         text = text_append(text, "%s", field_text(row, "line"));
     }
     char *path = text_format("%s%sa8w8_blockscale_tuned_gemm.csv", w->to, writing_slash(w->to));

@@ -117,9 +117,7 @@ static int64_t aiter_bound(const char *class)
 
 static const json_t *aiter_find_named(const json_t *entries, const char *class)
 {
-    size_t i;
-    const json_t *e;
-    json_array_foreach((json_t *)(uintptr_t)entries, i, e) {
+    ARRAY_EACH(e, entries) {
         if (strcmp(field_text(e, "class"), class) == 0) {
             return e;
         }
@@ -130,10 +128,9 @@ static const json_t *aiter_find_named(const json_t *entries, const char *class)
 /* Finds M_LEQ_x with the lowest x >= m, else M_GEQ_x with the highest x <= m. */
 static const json_t *aiter_find_numbered(const json_t *entries, int64_t m)
 {
-    const json_t *leq = NULL, *geq = NULL, *e;
+    const json_t *leq = NULL, *geq = NULL;
     int64_t least = 0, most = 0;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)entries, i, e) {
+    ARRAY_EACH(e, entries) {
         const char *class = field_text(e, "class");
         int64_t up = number_behind(class, "M_LEQ_"), down = number_behind(class, "M_GEQ_");
         if (up >= m && up > 0 && (!leq || up < least)) {
@@ -198,9 +195,7 @@ static int aiter_read_entry(const struct reading *r, const char *class, const js
     if (!json_is_object(value)) {
         return aiter_refuse_param(r, class, NULL, "an object with the config is wanted");
     }
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)value, name, v) {
+    OBJECT_EACH(name, v, value) {
         int code = read_param(r, class, name, v);
         if (code) {
             return code;
@@ -222,9 +217,7 @@ static int aiter_read_entry(const struct reading *r, const char *class, const js
 static int aiter_read_document(const struct reading *r, const json_t *document)
 {
     int scheme = 0;
-    const char *class;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)document, class, v) {
+    OBJECT_EACH(class, v, document) {
         int code = aiter_read_entry(r, class, v);
         int s = code ? 0 : scheme_of(class);
         if (code) {

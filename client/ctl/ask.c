@@ -171,9 +171,7 @@ static void ask_configs(struct asking *a, const json_t *item)
 static int asking_check_configs(const struct asking *a)
 {
     int code = DONE;
-    size_t i;
-    const json_t *item;
-    json_array_foreach(a->s->problems.all, i, item) {
+    ARRAY_EACH(item, a->s->problems.all) {
         json_decref(code ? NULL : ask_expand(a, item, &code));
     }
     return code;
@@ -199,11 +197,11 @@ static void remark_hit(const struct asking *a)
 /* Prints the summary after the last problem of a batch. */
 static void remark_batch(const struct asking *a)
 {
-    json_t *keys = json_object(), *row;
-    size_t i, n = 0, failed = 0;
+    json_t *keys = json_object();
+    size_t n = 0, failed = 0;
     double logs = 0;
     char mean[80] = "no time beside a reference";
-    json_array_foreach(a->rows, i, row) {
+    ARRAY_EACH(row, a->rows) {
         const char *key = field_string(row, "key");
         const double speedup = field_number(row, "speedup");
         failed += json_object_get(row, "error") != NULL;
@@ -227,10 +225,9 @@ static void remark_batch(const struct asking *a)
 static int asking_show_rows(struct asking *a)
 {
     const struct ctl *c = &a->s->ctl;
-    size_t good = 0, i;
+    size_t good = 0;
     int r = DONE;
-    json_t *row;
-    json_array_foreach(a->rows, i, row) {
+    ARRAY_EACH(row, a->rows) {
         bool failed = json_object_get(row, "error");
         good += !failed;
         if (failed && !c->json) { /* the error's name goes into the column TIER */
@@ -288,9 +285,7 @@ static int asking_answer_all(struct asking *a)
     a->rows = json_array();
     a->n = json_array_size(a->s->problems.all);
     a->n *= a->each ? json_array_size(a->s->search.configs) : 1;
-    size_t i;
-    json_t *item;
-    json_array_foreach(a->s->problems.all, i, item) {
+    ARRAY_EACH(item, a->s->problems.all) {
         if (known) {
             a->tune = known_set_query(a->s, item);
         }

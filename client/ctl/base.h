@@ -117,6 +117,17 @@ json_t *text_read_json(const char *path, struct error *err);
 
 /* ---- fields.c ------------------------------------------------------------------------------- */
 
+/* json_array_foreach and json_object_foreach, with loop variables of their own: the element; the
+ * name and the value. The outer loops only declare, and run once. */
+#define ARRAY_EACH(element, array)                                                                 \
+    for (size_t element##_at = 0; element##_at != SIZE_MAX; element##_at = SIZE_MAX)               \
+        for (json_t * element; (element = json_array_get((array), element##_at)); element##_at++)
+#define OBJECT_EACH(name, value, object)                                                           \
+    for (json_t *value = NULL, *value##_of = (json_t *)(uintptr_t)(object); value##_of;            \
+         value##_of = NULL)                                                                        \
+        for (const char *name = ""; name; name = NULL)                                             \
+            json_object_foreach(value##_of, name, value)
+
 /* The value in a JSON object; dots in `path` descend into objects. NULL: no such field. */
 const json_t *field_value(const json_t *row, const char *path);
 /* The field's value; 0, false, NULL or "" when the object has no field of that type. */

@@ -25,9 +25,8 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     if (key) {
         json_object_set(filter, "key", (json_t *)(uintptr_t)key);
     }
-    json_t *rows = ctl_list(c, "trials", filter, code), *row;
-    size_t i;
-    json_array_foreach(rows, i, row) {
+    json_t *rows = ctl_list(c, "trials", filter, code);
+    ARRAY_EACH(row, rows) {
         const json_t *ratio = json_object_get(row, "ratio");
         if (strcmp(field_text(row, "stage"), "baseline") == 0 && json_number_value(ratio) > 0) {
             /* rows come oldest first, so the newest baseline of a key stays */
@@ -61,9 +60,7 @@ void baselines_apply(const json_t *baselines, json_t *row)
 static void baselines_rank_rows(const json_t *baselines, json_t *rows)
 {
     static const char *const order[] = {"-speedup", NULL};
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         baselines_apply(baselines, row);
     }
     rows_sort(rows, order);
@@ -74,9 +71,8 @@ static json_t *baselines_cut_page(json_t *rows, const json_t *filter, bool faile
 {
     const json_t *limit = json_object_get(filter, "limit");
     json_int_t seen = 0, offset = field_int(filter, "offset");
-    json_t *page = json_array(), *row;
-    size_t i;
-    json_array_foreach(rows, i, row) {
+    json_t *page = json_array();
+    ARRAY_EACH(row, rows) {
         bool full = limit && (json_int_t)json_array_size(page) >= json_integer_value(limit);
         const bool chosen = !failed || !list_has("ok,aborted,baseline", field_text(row, "status"));
         if (chosen && seen++ >= offset && !full) {
@@ -117,10 +113,10 @@ static bool cublas_can(const json_t *row)
 
 void baselines_say(const json_t *rows)
 {
-    size_t i, with = 0, n = json_array_size(rows);
-    const json_t *row, *last = NULL;
+    size_t with = 0, n = json_array_size(rows);
+    const json_t *last = NULL;
     bool can = false;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    ARRAY_EACH(row, rows) {
         bool library = strcmp(field_text(row, "baseline"), "analytic default") != 0;
         with += library;
         last = library ? row : last;

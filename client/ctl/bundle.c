@@ -47,9 +47,7 @@ static void bundle_add_json(struct making *m, const char *name, const json_t *do
 static void bundle_add_trials(struct making *m, const json_t *rows)
 {
     json_t *all = json_array();
-    size_t i;
-    json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    ARRAY_EACH(row, rows) {
         json_t *key = json_object_get(row, "key");
         json_t *trials = m->code
                              ? NULL
@@ -83,9 +81,7 @@ static void bundle_add_module(struct making *m, const char *id)
 static void bundle_add_modules(struct making *m, const json_t *rows)
 {
     json_t *done = json_object();
-    size_t i;
-    json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    ARRAY_EACH(row, rows) {
         const char *id = field_text(row, "module");
         if (m->code == DONE && hash_is_hex(id) && !json_object_get(done, id)) {
             json_object_set_new(done, id, json_true());
@@ -98,13 +94,10 @@ static void bundle_add_modules(struct making *m, const json_t *rows)
 static json_t *bundle_list_stamps(const json_t *rows)
 {
     json_t *found = json_object(), *stamps = json_array();
-    size_t i;
-    json_t *row;
-    const char *stamp;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    ARRAY_EACH(row, rows) {
         json_object_set_new(found, field_text(row, "stamp"), json_true());
     }
-    json_object_foreach(found, stamp, row) {
+    OBJECT_EACH(stamp, row, found) {
         json_array_append_new(stamps, json_string(stamp));
     }
     json_decref(found);
@@ -299,10 +292,8 @@ static int bundle_check(struct bundle *b, const char *public_key, struct error *
 {
     struct archive a = {b->data, b->size, 0};
     struct archive_file more;
-    size_t i;
-    json_t *entry;
     int r = bundle_read_manifest(b, public_key, &a, err);
-    json_array_foreach(json_object_get(b->manifest, "files"), i, entry) {
+    ARRAY_EACH(entry, json_object_get(b->manifest, "files")) {
         r = r ? r : bundle_check_file(&a, entry, err);
     }
     if (r) {
@@ -353,9 +344,8 @@ json_t *bundle_read_json(const struct bundle *b, const char *name)
 
 static size_t bundle_count_modules(const struct bundle *b)
 {
-    size_t i, n = 0;
-    json_t *f;
-    json_array_foreach(json_object_get(b->manifest, "files"), i, f) {
+    size_t n = 0;
+    ARRAY_EACH(f, json_object_get(b->manifest, "files")) {
         n += strncmp(field_text(f, "name"), "modules/", 8) == 0;
     }
     return n;

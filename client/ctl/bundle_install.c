@@ -19,13 +19,11 @@
 static int bundle_check_age(struct subject *s, const struct bundle *b)
 {
     int code = DONE;
-    size_t i;
-    json_t *event;
     long long newest = -1, n;
     const long long own = field_int(b->manifest, "generation");
     char signer[SIGNER_HEX];
     json_t *events = ctl_list(&s->ctl, "events", json_pack("{ss}", "kind", "bundle"), &code);
-    json_array_foreach(events, i, event) {
+    ARRAY_EACH(event, events) {
         if (sscanf(field_text(event, "text"), "%16s generation %lld", signer, &n) == 2 &&
             strcmp(signer, b->signer) == 0) {
             newest = n > newest ? n : newest;

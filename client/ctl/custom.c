@@ -27,9 +27,7 @@ static json_t *plain_trial(const json_t *t)
 int custom_add_trials(struct ctl *c, const json_t *rows)
 {
     int code = DONE;
-    size_t i, j;
-    json_t *row, *t;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    ARRAY_EACH(row, rows) {
         if (strncmp(field_text(row, "op"), "custom:", 7) != 0) {
             continue;
         }
@@ -40,7 +38,7 @@ int custom_add_trials(struct ctl *c, const json_t *rows)
             return code;
         }
         json_t *trials = json_array();
-        json_array_foreach(list, j, t) {
+        ARRAY_EACH(t, list) {
             json_array_append_new(trials, plain_trial(t)); /* NULL is not appended */
         }
         json_object_set_new(row, "trials", trials);
@@ -54,9 +52,7 @@ int custom_add_trials(struct ctl *c, const json_t *rows)
 /* Adds the trials of configs that `found`, {config's text: trial}, lacks. */
 static void custom_add_new_trials(json_t *found, const json_t *trials)
 {
-    size_t i;
-    json_t *t;
-    json_array_foreach((json_t *)(uintptr_t)trials, i, t) {
+    ARRAY_EACH(t, trials) {
         char *text = json_dumps(json_object_get(t, "config"), JSON_COMPACT | JSON_SORT_KEYS);
         if (text && !json_object_get(found, text)) {
             json_object_set(found, text, t);
@@ -83,9 +79,8 @@ static void custom_add_answer(const json_t *row, json_t *found)
 /* Turns {config's text: trial}, newest first, into an array, oldest first. */
 static json_t *custom_list_trials(const json_t *found)
 {
-    json_t *trials = json_array(), *t;
-    const char *text;
-    json_object_foreach((json_t *)(uintptr_t)found, text, t) {
+    json_t *trials = json_array();
+    OBJECT_EACH(text, t, found) {
         json_array_insert(trials, 0, t);
     }
     return trials;
@@ -128,10 +123,8 @@ static void custom_merge_row(json_t *merged, json_t *row)
 
 json_t *custom_rows(struct writing *w, int *code)
 {
-    json_t *ours = json_array(), *merged = json_object(), *rows = json_array(), *row;
-    size_t i;
-    const char *text;
-    json_array_foreach(w->rows, i, row) {
+    json_t *ours = json_array(), *merged = json_object(), *rows = json_array();
+    ARRAY_EACH(row, w->rows) {
         if (strncmp(field_text(row, "op"), "custom:", 7) == 0) {
             json_array_append(ours, row);
         } else {
@@ -139,12 +132,12 @@ json_t *custom_rows(struct writing *w, int *code)
         }
     }
     *code = custom_add_trials(&w->s->ctl, ours);
-    json_array_foreach(ours, i, row) {
+    ARRAY_EACH(row, ours) {
         if (*code == DONE) {
             custom_merge_row(merged, row);
         }
     }
-    json_object_foreach(merged, text, row) {
+    OBJECT_EACH(text, row, merged) {
         json_object_set_new(row, "trials", custom_list_trials(json_object_get(row, "found")));
         json_array_append(rows, row);
     }

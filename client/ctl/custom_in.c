@@ -121,9 +121,7 @@ static void custom_say(struct ctl *c, const json_t *total, const json_t *rows, b
                                             {"TIME us", "time_us", show_time, true, true}};
     table_print(columns, COUNT(columns), rows);
     notices_print(json_object_get(total, "unusable"));
-    size_t i;
-    json_t *s;
-    json_array_foreach(json_object_get(total, "skipped"), i, s) {
+    ARRAY_EACH(s, json_object_get(total, "skipped")) {
         text_remark("row %lld skipped: %s", field_int(s, "row") + 1, field_text(s, "message"));
     }
     char *unused = c->quiet ? NULL : notice_names(json_object_get(total, "unknown"));
@@ -172,18 +170,15 @@ int import_custom(struct subject *s, const struct format *format)
     }
     json_t *total = json_pack("{si, si, s[], s[], s{}, s[]}", "imported", 0, "trials", 0,
                               "unusable", "skipped", "unknown", "hints");
-    json_t *files = json_array(), *file, *row, *rows = json_object_get(total, "hints");
+    json_t *files = json_array(), *rows = json_object_get(total, "hints");
     int code = ctl_connect(c);
     code = code ? code : custom_read_files(s, format, files);
     json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
-    size_t i, j;
-    json_array_foreach(files, i, file) {
-        const char *name;
-        json_t *n;
-        json_object_foreach(json_object_get(file, "unused"), name, n) {
+    ARRAY_EACH(file, files) {
+        OBJECT_EACH(name, n, json_object_get(file, "unused")) {
             notice_count(json_object_get(total, "unknown"), name, json_integer_value(n));
         }
-        json_array_foreach(json_object_get(file, "rows"), j, row) {
+        ARRAY_EACH(row, json_object_get(file, "rows")) {
             if (code == DONE) {
                 custom_take_row(c, field_string(status, "device.name"), row, rows,
                                 json_object_get(total, "unusable"));

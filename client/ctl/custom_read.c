@@ -25,9 +25,8 @@ json_t *custom_read_config(const json_t *object, const char *where)
 {
     static struct record r;
     struct error e;
-    const char *name;
-    json_t *v, *config = json_object();
-    json_object_foreach((json_t *)(uintptr_t)object, name, v) {
+    json_t *config = json_object();
+    OBJECT_EACH(name, v, object) {
         if (json_is_object(v) || json_is_array(v)) {
             ctl_failed("%s: %.60s must be a number, a text, or true or false", where, name);
             json_decref(config);
@@ -54,9 +53,8 @@ json_t *custom_read_config(const json_t *object, const char *where)
 json_t *custom_sort_trials(const json_t *row)
 {
     static const char *const order[] = {"time_us", NULL};
-    json_t *sorted = json_array(), *t;
-    size_t i;
-    json_array_foreach(json_object_get(row, "trials"), i, t) {
+    json_t *sorted = json_array();
+    ARRAY_EACH(t, json_object_get(row, "trials")) {
         if (field_number(t, "time_us") > 0) {
             json_array_append(sorted, t);
         }

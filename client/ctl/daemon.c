@@ -24,9 +24,7 @@ static char *show_seconds(const json_t *v)
 static char *show_counts(const json_t *v)
 {
     char *text = NULL;
-    const char *name;
-    json_t *n;
-    json_object_foreach((json_t *)(uintptr_t)v, name, n) {
+    OBJECT_EACH(name, n, v) {
         if (json_integer_value(n) != 0) {
             text = text_append(text, "%s%lld %s", text ? ", " : "",
                                (long long)json_integer_value(n), name);

@@ -23,10 +23,8 @@ enum { EVERY_PATIENCE_MS = 2000 }; /* limit of a call, should a daemon hang: sev
 
 static bool every_is_found(const json_t *found, const struct stat *st)
 {
-    size_t i;
-    const json_t *daemon;
     struct stat its;
-    json_array_foreach((json_t *)(uintptr_t)found, i, daemon) {
+    ARRAY_EACH(daemon, found) {
         if (stat(field_string(daemon, "socket"), &its) == 0 && its.st_dev == st->st_dev &&
             its.st_ino == st->st_ino) {
             return true;
@@ -150,9 +148,8 @@ static int every_connect(struct subject *s, json_t *daemon)
 json_t *every_ask(struct subject *s, int (*ask)(struct subject *s, json_t *all, json_t *daemon),
                   int *code)
 {
-    json_t *all = every_find(&s->ctl, code), *daemon, *filter = s->filter;
-    size_t i;
-    json_array_foreach(all, i, daemon) {
+    json_t *all = every_find(&s->ctl, code), *filter = s->filter;
+    ARRAY_EACH(daemon, all) {
         s->filter = json_deep_copy(filter);
         int r = every_connect(s, daemon);
         r = r == DONE && ask ? ask(s, all, daemon) : r;
@@ -220,10 +217,8 @@ static void every_print_status(const struct ctl *c, const json_t *all)
     };
     static const char order[] =
         "DEVICE,TUNING,DEATHS,UNSAVED,KEYS,RUNNER,QUEUED,UP h,NAME,HITS,MISSES";
-    size_t i;
-    const json_t *daemon;
     table_print_fitted(columns, COUNT(columns), order, all);
-    json_array_foreach((json_t *)(uintptr_t)all, i, daemon) {
+    ARRAY_EACH(daemon, all) {
         const char *tuning = field_text(daemon, "status.tuning");
         if (*tuning && strcmp(tuning, "on") != 0 && !c->quiet) {
             text_remark("%s: tuning is off: %s", field_string(daemon, "device"), tuning);
@@ -255,9 +250,7 @@ static json_t *every_find_like(const struct subject *s, const char *what, const 
                                const json_t *daemon)
 {
     const bool by_class = problems_given(&s->problems) || strcmp(what, "stale") == 0;
-    size_t i;
-    json_t *other;
-    json_array_foreach((json_t *)(uintptr_t)all, i, other) {
+    ARRAY_EACH(other, all) {
         if (other != daemon && json_object_get(other, "rows") &&
             json_equal(field_value(other, "status.database"),
                        field_value(daemon, "status.database")) &&
@@ -330,9 +323,7 @@ static void every_print_heading(const json_t *daemon)
 {
     char *name = every_show_device(json_object_get(daemon, "device"));
     char *text = text_format("device %s", name ? name : "");
-    size_t i;
-    const json_t *other;
-    json_array_foreach(json_object_get(daemon, "others"), i, other) {
+    ARRAY_EACH(other, json_object_get(daemon, "others")) {
         free(name);
         name = every_show_device(json_object_get(other, "device"));
         text = text_append(text, ", %s", name ? name : "");
@@ -350,13 +341,12 @@ static void every_print_heading(const json_t *daemon)
 int every_show_rows(struct subject *s)
 {
     int code = DONE;
-    json_t *all = every_rows(s, &code), *daemon;
-    size_t i;
+    json_t *all = every_rows(s, &code);
     if (!all || s->ctl.json) {
         int r = all ? ctl_print_json(all) : code;
         return code ? code : r;
     }
-    json_array_foreach(all, i, daemon) {
+    ARRAY_EACH(daemon, all) {
         if (json_object_get(daemon, "rows")) {
             every_print_heading(daemon);
             rows_print_table(&s->ctl, listing_name(s), json_object_get(daemon, "rows"));

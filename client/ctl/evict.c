@@ -29,10 +29,9 @@ static int evict_read_age(const char *arg, int64_t *out)
 /* Removes rows that are not older than --older-than. Takes over `rows`. */
 static json_t *evict_keep_old(json_t *rows, int64_t age_s)
 {
-    json_t *kept = json_array(), *row;
+    json_t *kept = json_array();
     const double before = (double)time(NULL) - (double)age_s;
-    size_t i;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         if (field_number(row, "created_s") < before) {
             json_array_append(kept, row);
         }
@@ -67,9 +66,7 @@ static int evict_rows(struct subject *s, const json_t *rows)
 {
     json_int_t keys = 0, removed = 0;
     int code = DONE;
-    size_t i;
-    const json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    ARRAY_EACH(row, rows) {
         json_t *params = json_pack("{sO}", "key", json_object_get(row, "key"));
         json_t *result = code ? NULL : ctl_call(&s->ctl, "evict", params, &code);
         if (code) {

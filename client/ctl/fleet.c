@@ -17,9 +17,7 @@ extern const char fleet_sql[]; /* fleet/sql/fleet1.sql */
 
 static void fleet_print_counters(const json_t *row)
 {
-    const char *name;
-    json_t *value;
-    json_object_foreach(json_object_get(row, "counters"), name, value) {
+    OBJECT_EACH(name, value, json_object_get(row, "counters")) {
         if (json_is_integer(value) && json_integer_value(value)) {
             printf("%-12s %lld\n", name, json_integer_value(value));
         }

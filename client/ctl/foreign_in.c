@@ -120,7 +120,7 @@ static json_t *first_valid(struct importing *x, const json_t *configs, const jso
     const char *target = field_text(answer, "target");
     size_t i;
     json_t *config;
-    json_array_foreach((json_t *)(uintptr_t)configs, i, config) {
+    json_array_foreach(configs, i, config) {
         json_t *whole = json_copy(json_object_get(answer, "config"));
         json_object_update(whole, config);
         int valid = foreign_judge_config(x, problem, whole, target, NULL, predicted_us, code);
@@ -194,9 +194,7 @@ static void offer_row(struct importing *x, const char *key, const json_t *entry,
 
 static void add_counts(json_t *to, const json_t *counts)
 {
-    const char *name;
-    json_t *n;
-    json_object_foreach((json_t *)(uintptr_t)counts, name, n) {
+    OBJECT_EACH(name, n, counts) {
         notice_count(to, name, json_integer_value(n));
     }
 }
@@ -239,15 +237,14 @@ static bool foreign_offer_entry(struct importing *x, const json_t *entry, const 
 static int foreign_offer_entries(struct importing *x, const json_t *problem, const json_t *of,
                                  const json_t *answer)
 {
-    const json_t *entries = json_object_get(x->file, "entries"), *e;
+    const json_t *entries = json_object_get(x->file, "entries");
     int code = DONE;
-    size_t i;
     if (of) {
         foreign_offer_entry(x, of, problem, answer, &code);
         return code;
     }
     if (x->format->find) {
-        e = x->format->find(entries, field_int(problem, "M"));
+        const json_t *e = x->format->find(entries, field_int(problem, "M"));
         if (e) {
             foreign_offer_entry(x, e, problem, answer, &code);
         } else {
@@ -255,8 +252,8 @@ static int foreign_offer_entries(struct importing *x, const json_t *problem, con
         }
         return code;
     }
-    json_array_foreach((json_t *)(uintptr_t)entries, i, e) {
-        if (code || foreign_offer_entry(x, e, problem, answer, &code)) {
+    ARRAY_EACH(entry, entries) {
+        if (code || foreign_offer_entry(x, entry, problem, answer, &code)) {
             break;
         }
     }
@@ -338,9 +335,7 @@ static int take_problem(struct importing *x, const json_t *problem, const json_t
 static char *bounds_list(struct importing *x)
 {
     char *list = strdup("");
-    size_t i;
-    const json_t *e;
-    json_array_foreach(json_object_get(x->file, "entries"), i, e) {
+    ARRAY_EACH(e, json_object_get(x->file, "entries")) {
         const long long bound = field_int(e, "bound");
         if (bound > 0) {
             list = text_append(list, "%s%lld", list && *list ? "," : "", bound);
@@ -402,14 +397,12 @@ static int foreign_check_sizes(const struct importing *x, const struct problems 
 /* A file whose lines name their problems. */
 static int foreign_take_lines(struct importing *x, const struct problems *given)
 {
-    size_t i;
-    const json_t *e;
     int code =
         problems_given(given)
             ? ctl_usage("each line of %s says its problem: leave the options of problems out",
                         x->path)
             : DONE;
-    json_array_foreach(json_object_get(x->file, "entries"), i, e) {
+    ARRAY_EACH(e, json_object_get(x->file, "entries")) {
         code = code ? code : take_problem(x, json_object_get(e, "problem"), e);
     }
     return code;
@@ -433,9 +426,7 @@ static int take_problems(struct importing *x, const struct problems *given)
     const bool none = m && !*m; /* no class has an upper bound, which bounds_list reported */
     int code = none ? DONE : foreign_check_sizes(x, &p);
     code = code || none ? code : problems_make(&p);
-    size_t i;
-    json_t *row;
-    json_array_foreach(p.all, i, row) {
+    ARRAY_EACH(row, p.all) {
         code = code ? code : take_problem(x, json_object_get(row, "problem"), NULL);
     }
     free(lists.m);
@@ -451,9 +442,7 @@ static json_int_t say_counts(const struct importing *x, const char *words, const
 {
     char *text = NULL;
     json_int_t sum = 0;
-    const char *name;
-    json_t *n;
-    json_object_foreach((json_t *)(uintptr_t)counts, name, n) {
+    OBJECT_EACH(name, n, counts) {
         text = text_append(text, "%s%s (%lld)", text ? ", " : "", name,
                            (long long)json_integer_value(n));
         sum += json_integer_value(n);
@@ -484,9 +473,8 @@ static int foreign_read_files(const struct format *format, const struct subject 
 
 static int send_rows(struct importing *x, bool dry_run)
 {
-    json_t *total = x->total, *rows = json_array(), *hint;
-    const char *key;
-    json_object_foreach(x->keys, key, hint) { /* in the order in which the keys were found */
+    json_t *total = x->total, *rows = json_array();
+    OBJECT_EACH(key, hint, x->keys) { /* in the order in which the keys were found */
         json_array_append(rows, json_object_get(hint, "row"));
     }
     json_object_set_new(total, "hints", rows);
@@ -503,9 +491,7 @@ static int send_rows(struct importing *x, bool dry_run)
     if (code == DONE) {
         table_print(columns, COUNT(columns), rows);
         notices_print(x->skipped);
-        size_t i;
-        json_t *s;
-        json_array_foreach(json_object_get(total, "skipped"), i, s) {
+        ARRAY_EACH(s, json_object_get(total, "skipped")) {
             text_remark("hint %lld skipped: %s", field_int(s, "row") + 1, field_text(s, "message"));
         }
         const json_int_t unknown =

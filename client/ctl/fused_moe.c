@@ -124,8 +124,7 @@ static char *fused_path(const json_t *problem, const json_t *fields, const char 
  * express the config, for the reason `why`. */
 static json_t *fused_make_entry(const json_t *config, const char **why)
 {
-    json_t *entry = json_object(), *v;
-    const char *name;
+    json_t *entry = json_object();
     for (size_t i = 0; i < COUNT(params); i++) {
         json_object_set(entry, params[i], json_object_get(config, params[i]));
         if (!json_is_integer(json_object_get(config, params[i]))) {
@@ -135,7 +134,7 @@ static json_t *fused_make_entry(const json_t *config, const char **why)
             return NULL;
         }
     }
-    json_object_foreach((json_t *)(uintptr_t)config, name, v) {
+    OBJECT_EACH(name, v, config) {
         if (json_is_string(v)) {
             *why = "its config has a parameter that is a text, such as the hash of a pre_hook";
             json_decref(entry);
@@ -204,14 +203,13 @@ static void fused_add_row(struct writing *w, json_t *files, const json_t *row, c
 static int fused_save(struct writing *w, const char *name, const json_t *file)
 {
     static const char *const order[] = {"M", NULL};
-    json_t *entries = json_object_get(file, "entries"), *document = json_object(), *e;
+    json_t *entries = json_object_get(file, "entries"), *document = json_object();
     const char *version = field_text(file, "version");
-    size_t i;
     rows_sort(entries, order);
     if (*version) {
         json_object_set_new(document, "triton_version", json_string(version));
     }
-    json_array_foreach(entries, i, e) {
+    ARRAY_EACH(e, entries) {
         char m[24];
         snprintf(m, sizeof(m), "%lld", field_int(e, "M"));
         json_object_set(document, m, json_object_get(e, "entry"));
@@ -236,7 +234,7 @@ static int fused_write(struct writing *w, bool is_sglang)
     }
     struct error e;
     const char *given = w->s->given[OWN_FIELDS];
-    json_t *fields = given ? text_to_json(given, &e) : NULL, *files = json_object(), *row, *file;
+    json_t *fields = given ? text_to_json(given, &e) : NULL, *files = json_object();
     if (given && !fields) {
         json_decref(files);
         return ctl_usage("--fields: %s", e.text);
@@ -244,12 +242,10 @@ static int fused_write(struct writing *w, bool is_sglang)
     char *device = fused_device(w->device, is_sglang);
     int code = DONE;
     json_t *rows = custom_rows(w, &code);
-    size_t i;
-    const char *name;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         fused_add_row(w, files, row, fields, device ? device : "", is_sglang);
     }
-    json_object_foreach(files, name, file) {
+    OBJECT_EACH(name, file, files) {
         code = code ? code : fused_save(w, name, file);
     }
     free(device);

@@ -149,11 +149,10 @@ static int fused_set_field(const struct custom_file *f, json_t *problem, const c
 
 static json_t *fused_make_problem(const struct custom_file *f, const json_t *named, const char *m)
 {
-    json_t *problem = custom_make_problem(f, "custom:fused_moe"), *v;
+    json_t *problem = custom_make_problem(f, "custom:fused_moe");
     json_t *tokens = json_integer(strtoll(m, NULL, 10));
-    const char *field;
     int code = fused_set_field(f, problem, "M", tokens);
-    json_object_foreach((json_t *)(uintptr_t)named, field, v) {
+    OBJECT_EACH(field, v, named) {
         code = code ? code : fused_set_field(f, problem, field, v);
     }
     json_decref(tokens);
@@ -216,7 +215,7 @@ static int fused_read_entry(const struct custom_file *f, const json_t *named, co
 int fused_moe_read(const struct custom_file *f, json_t *out)
 {
     struct error e;
-    json_t *named = fused_read_name(f->path), *rows = json_object_get(out, "rows"), *entry;
+    json_t *named = fused_read_name(f->path), *rows = json_object_get(out, "rows");
     if (!named) {
         return ctl_failed("%s: the name of such a file says E, N and the device, as in "
                           "E=8,N=14336,device_name=NVIDIA_H100,dtype=fp8_w8a8.json",
@@ -227,12 +226,12 @@ int fused_moe_read(const struct custom_file *f, json_t *out)
     if (f->format == &format_sglang) {
         fused_add_version(f->path, named);
     }
-    const char *version = field_string(document, "triton_version"), *m;
+    const char *version = field_string(document, "triton_version");
     if (version && *version) {
         json_object_set_new(named, "triton", json_string(version));
     }
     json_object_del(document, "triton_version");
-    json_object_foreach(document, m, entry) {
+    OBJECT_EACH(m, entry, document) {
         code = code ? code : fused_read_entry(f, named, m, entry, rows);
     }
     if (code == DONE && json_array_size(rows) == 0) {

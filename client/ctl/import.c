@@ -33,14 +33,11 @@ static size_t import_count_bytes(const json_t *j)
 static int import_count_depth(const json_t *j)
 {
     int depth, deepest = 0;
-    size_t i;
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)j, name, v) {
+    OBJECT_EACH(name, v, j) {
         depth = import_count_depth(v);
         deepest = depth > deepest ? depth : deepest;
     }
-    json_array_foreach((json_t *)(uintptr_t)j, i, v) {
+    ARRAY_EACH(v, j) {
         depth = import_count_depth(v);
         deepest = depth > deepest ? depth : deepest;
     }
@@ -84,9 +81,7 @@ static int send_chunk(struct sending *s)
     }
     import_add_result(s, result, "imported");
     import_add_result(s, result, "trials");
-    size_t i;
-    json_t *skipped;
-    json_array_foreach(json_object_get(result, "skipped"), i, skipped) {
+    ARRAY_EACH(skipped, json_object_get(result, "skipped")) {
         const size_t row = (size_t)field_int(skipped, "row");
         json_object_set_new(skipped, "row",
                             json_integer(row < CHUNK_ROWS ? (json_int_t)s->numbers[row] : -1));
@@ -131,15 +126,15 @@ static int import_add_row(struct sending *s, json_t *row)
  * row, further trials in requests that repeat only the key's fields. */
 static int take_parts(struct sending *s, json_t *row)
 {
-    json_t *trials = json_object_get(row, "trials"), *trial;
+    json_t *trials = json_object_get(row, "trials");
     if (!json_is_array(trials)) {
         return import_add_row(s, row);
     }
     json_t *part = json_copy(row), *some = json_array();
     json_object_set(part, "trials", some);
     int code = DONE;
-    size_t bytes = import_count_bytes(part), i;
-    json_array_foreach(trials, i, trial) {
+    size_t bytes = import_count_bytes(part);
+    ARRAY_EACH(trial, trials) {
         const size_t more = import_count_bytes(trial);
         if (code == DONE && bytes + more > CHUNK_BYTES && json_array_size(some) > 0) {
             code = import_add_row(s, part);

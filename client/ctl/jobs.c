@@ -48,18 +48,17 @@ static void jobs_add(json_t *job, const char *name, long long n)
 /* Returns the row's job in `jobs`, which it adds when it is new. */
 static json_t *jobs_find(json_t *jobs, const json_t *row)
 {
-    size_t i;
-    json_t *job;
-    json_array_foreach(jobs, i, job) {
-        if (field_int(job, "uid") == field_int(row, "uid") &&
-            strcmp(field_text(job, "job"), field_text(row, "job")) == 0) {
-            return job;
+    ARRAY_EACH(known, jobs) {
+        if (field_int(known, "uid") == field_int(row, "uid") &&
+            strcmp(field_text(known, "job"), field_text(row, "job")) == 0) {
+            return known;
         }
     }
-    job = json_pack("{sO, sO, sO, sO, si, si, si, si, s[]}", "uid", json_object_get(row, "uid"),
-                    "job", json_object_get(row, "job"), "first_s", json_object_get(row, "first_s"),
-                    "last_s", json_object_get(row, "last_s"), "exact", 0, "near", 0, "portfolio", 0,
-                    "default", 0, "products");
+    json_t *job =
+        json_pack("{sO, sO, sO, sO, si, si, si, si, s[]}", "uid", json_object_get(row, "uid"),
+                  "job", json_object_get(row, "job"), "first_s", json_object_get(row, "first_s"),
+                  "last_s", json_object_get(row, "last_s"), "exact", 0, "near", 0, "portfolio", 0,
+                  "default", 0, "products");
     json_array_append_new(jobs, job);
     return job;
 }
@@ -83,15 +82,14 @@ static void jobs_add_row(json_t *jobs, json_t *row)
  * its daemons. NULL: no rows. */
 static json_t *jobs_rows(struct subject *s, int *code)
 {
-    json_t *rows = NULL, *all, *daemon;
-    size_t i;
+    json_t *rows = NULL, *all;
     if (!s->given[OWN_ALL]) {
         *code = ctl_connect(&s->ctl);
         return *code ? NULL : ctl_list(&s->ctl, "served", json_incref(s->filter), code);
     }
     all = every_rows(s, code);
     rows = json_array();
-    json_array_foreach(all, i, daemon) {
+    ARRAY_EACH(daemon, all) {
         json_array_extend(rows, json_object_get(daemon, "rows"));
     }
     json_decref(all);
@@ -144,19 +142,18 @@ static void jobs_print_sums(const json_t *job)
 /* Sums a launch of each product with evidence; of several rows of a product its worst counts. */
 static void jobs_print_loss(const json_t *products)
 {
-    json_t *worst = json_object(), *row;
+    json_t *worst = json_object();
     double lost = 0, served = 0;
-    size_t i, n_known = 0;
-    const char *key;
-    json_array_foreach((json_t *)(uintptr_t)products, i, row) { /* the greatest loss comes first */
+    size_t n_known = 0;
+    ARRAY_EACH(row, products) { /* the greatest loss comes first */
         const bool is_known = json_is_number(json_object_get(row, "lost_us"));
-        key = field_text(row, "key");
+        const char *key = field_text(row, "key");
         n_known += is_known;
         if (is_known && !json_object_get(worst, key)) {
             json_object_set(worst, key, row);
         }
     }
-    json_object_foreach(worst, key, row) {
+    OBJECT_EACH(key, row, worst) {
         const double more = field_number(row, "lost_us");
         lost += more > 0 ? more : 0;
         served += field_number(row, "served_us");
@@ -178,9 +175,8 @@ static void jobs_print_loss(const json_t *products)
 static void jobs_print_actions(const json_t *products)
 {
     enum { SHOWN = 8 };
-    json_t *seen = json_object(), *row;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)products, i, row) {
+    json_t *seen = json_object();
+    ARRAY_EACH(row, products) {
         const char *key = field_text(row, "key");
         if (!*key || json_is_number(json_object_get(row, "best_us")) ||
             json_object_get(seen, key)) {
@@ -207,11 +203,9 @@ static void jobs_print_actions(const json_t *products)
 static void jobs_print(const struct ctl *c, const json_t *job)
 {
     const json_t *products = json_object_get(job, "products");
-    size_t i;
-    json_t *row;
     jobs_print_sums(job);
     jobs_print_loss(products);
-    json_array_foreach((json_t *)(uintptr_t)products, i, row) {
+    ARRAY_EACH(row, products) {
         char *text = jobs_explain(row);
         json_object_set_new(row, "why", json_string(text));
         result_derive(row);
@@ -230,7 +224,7 @@ int jobs_explain_job(struct subject *s)
     static const char *const order[] = {"-lost_us", "-answers", NULL};
     const char *id = s->given[OWN_JOB];
     int code = DONE;
-    json_t *jobs = json_array(), *row, *job;
+    json_t *jobs = json_array(), *job;
     size_t i;
     if (problems_given(&s->problems) || !*id) {
         json_decref(jobs);
@@ -240,7 +234,7 @@ int jobs_explain_job(struct subject *s)
     json_t *rows = jobs_rows(s, &code);
     const bool rows_came = json_array_size(rows) > 0 || code == DONE;
     rows_sort(rows, order);
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         if (jobs_is_named(field_text(row, "job"), id)) {
             jobs_add_row(jobs, row);
         }

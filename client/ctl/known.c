@@ -57,9 +57,8 @@ static json_t *known_keep_stale(struct ctl *c, json_t *rows, const json_t *filte
 {
     const json_t *limit = json_object_get(filter, "limit");
     json_int_t seen = 0, offset = field_int(filter, "offset");
-    json_t *kept = json_array(), *judged = json_object(), *row;
-    size_t i;
-    json_array_foreach(rows, i, row) {
+    json_t *kept = json_array(), *judged = json_object();
+    ARRAY_EACH(row, rows) {
         const bool full = limit && (json_int_t)json_array_size(kept) >= json_integer_value(limit);
         if (*code == DONE && !full && known_is_stale(c, row, judged, code) && seen++ >= offset) {
             json_array_append(kept, row);
@@ -123,10 +122,9 @@ int known_problems(struct subject *s)
 {
     const bool stale = s->given[OWN_STALE];
     int code = DONE;
-    json_t *rows = known_rows(&s->ctl, s->filter, stale, &code), *row;
-    size_t i;
+    json_t *rows = known_rows(&s->ctl, s->filter, stale, &code);
     s->problems.all = json_array();
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         if (result_is_custom(field_string(row, "op"))) {
             continue; /* gemmd cannot tune this op */
         }

@@ -114,9 +114,7 @@ static json_t *listing_list_trials(struct subject *s, json_t **baselines, int *c
     json_t *rows =
         *code ? NULL : baselines_list(&s->ctl, s->filter, s->given[OWN_FAILED], baselines, code);
     const json_t *problem = json_object_get(s->shown, "problem");
-    size_t i;
-    json_t *row;
-    json_array_foreach(problem && !s->ctl.json ? rows : NULL, i, row) {
+    ARRAY_EACH(row, problem && !s->ctl.json ? rows : NULL) {
         json_object_set(row, "problem", (json_t *)(uintptr_t)problem); /* of keys without a best */
     }
     return rows;

@@ -120,9 +120,7 @@ static int lock_run(struct subject *s)
     if (status) {
         lock_add_head(&l, status);
     }
-    size_t i;
-    json_t *item;
-    json_array_foreach(s->problems.all, i, item) {
+    ARRAY_EACH(item, s->problems.all) {
         code = code ? code : lock_add_problem(&l, json_object_get(item, "problem"));
     }
     code = code ? code : lock_finish(&l, status);

@@ -174,9 +174,8 @@ static int metrics_ask_all(struct gathered *x, const struct ctl *c)
         metrics_ask_daemon(x, c, c->named_device);
         return DONE;
     }
-    json_t *found = every_list_sockets(&code), *daemon;
-    size_t i;
-    json_array_foreach(found, i, daemon) {
+    json_t *found = every_list_sockets(&code);
+    ARRAY_EACH(daemon, found) {
         struct ctl one = *c;
         one.socket = field_string(daemon, "socket");
         one.device = NULL;

@@ -125,9 +125,8 @@ static int find_model(struct moe *m, const char *model)
     struct error e;
     char place[PATHS_MAX];
     const char *path;
-    json_t *models = moe_read_table(place, &path, &e), *row, *known = json_object();
-    size_t i;
-    json_array_foreach(models, i, row) {
+    json_t *models = moe_read_table(place, &path, &e), *known = json_object();
+    ARRAY_EACH(row, models) {
         struct moe one = moe_of_row(row);
         json_object_set_new(known, one.name, json_true());
         if (!m->name && strcmp(one.name, model) == 0) {
@@ -169,9 +168,8 @@ json_t *moe_list_layers(void)
     struct error e;
     char place[PATHS_MAX];
     const char *path;
-    json_t *models = moe_read_table(place, &path, &e), *row, *layers = json_object();
-    size_t i;
-    json_array_foreach(models, i, row) {
+    json_t *models = moe_read_table(place, &path, &e), *layers = json_object();
+    ARRAY_EACH(row, models) {
         const struct moe m = moe_of_row(row);
         moe_add_layer(layers, &m, true);
         moe_add_layer(layers, &m, false);

@@ -99,10 +99,9 @@ json_t *notation_expand(const json_t *configs, const json_t *problem, const char
 {
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
     char *text = text_of_json(problem);
-    json_t *out = json_array(), *config;
-    size_t i;
+    json_t *out = json_array();
     p.text = text;
-    json_array_foreach((json_t *)(uintptr_t)configs, i, config) {
+    ARRAY_EACH(config, configs) {
         const char *given = json_string_value(config);
         json_t *one = given ? notation_expand_text(&p, target, given, code) : json_incref(config);
         if (!one) {

@@ -8,9 +8,7 @@
 
 void notice_skip(json_t *skipped, const char *what, const char *why)
 {
-    size_t i;
-    json_t *row;
-    json_array_foreach(skipped, i, row) {
+    ARRAY_EACH(row, skipped) {
         if (strcmp(field_string(row, "why"), why) == 0) {
             notice_count(row, "n", 1);
             json_array_append_new(json_object_get(row, "all"), json_string(what));
@@ -23,9 +21,7 @@ void notice_skip(json_t *skipped, const char *what, const char *why)
 
 void notices_print(const json_t *skipped)
 {
-    size_t i;
-    json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)skipped, i, row) {
+    ARRAY_EACH(row, skipped) {
         const long long n = field_int(row, "n");
         text_remark("skipped %lld: %s%s (%s)", n, n > 1 ? "for example " : "",
                     field_text(row, "what"), field_text(row, "why"));
@@ -42,9 +38,7 @@ json_int_t notice_count(json_t *counts, const char *name, json_int_t more)
 char *notice_names(const json_t *object)
 {
     char *text = strdup("");
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)object, name, v) {
+    OBJECT_EACH(name, v, object) {
         text = text_append(text, "%s%s", text && *text ? ", " : "", name);
     }
     return text;

@@ -62,9 +62,8 @@ static void portfolio_add_row(json_t *group, const json_t *row)
  * config. */
 static json_t *make_groups(const json_t *rows)
 {
-    json_t *groups = json_array(), *row;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    json_t *groups = json_array();
+    ARRAY_EACH(row, rows) {
         json_t *group = json_array_get(groups, json_array_size(groups) - 1);
         if (!group || !portfolio_is_of_group(group, row)) {
             group = new_group(row);
@@ -116,12 +115,10 @@ static void portfolio_print_remark(const struct subject *s, const json_t *group,
 
 static int write_groups(struct subject *s, json_t *groups, const json_t *hello)
 {
-    size_t i;
-    json_t *group;
     if (json_array_size(groups) == 0) {
         return ctl_failed("nothing was written: no shape that is asked for has been measured");
     }
-    json_array_foreach(groups, i, group) {
+    ARRAY_EACH(group, groups) {
         portfolio_print_remark(s, group, hello);
     }
     json_t *document =

@@ -368,10 +368,9 @@ static int add_table(struct problems *p)
 {
     static const enum problem_option types[] = {PROBLEM_DTYPE, PROBLEM_OUT_DTYPE, PROBLEM_QUANT,
                                                 PROBLEM_LISTS};
-    json_t *rows = json_array(), *row, *common = common_fields(p);
+    json_t *rows = json_array(), *common = common_fields(p);
     int code = p->given[PROBLEM_MOE] ? moe_problems(p, rows) : shapes_read(p, rows);
-    size_t i;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         json_object_update(json_object_get(row, "problem"), common);
         problems_exempt_dw(json_object_get(row, "problem"));
         code = code ? code : problems_combine(p, row, types);

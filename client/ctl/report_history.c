@@ -38,9 +38,8 @@ static bool changes_add_row(struct report *r, void *ctx, json_t *row)
 /* The row of a key's history that served the key at a generation; NULL: none did. Borrowed. */
 static json_t *changes_find_row(const json_t *history, int64_t generation)
 {
-    json_t *row, *found = NULL;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)history, i, row) {
+    json_t *found = NULL;
+    ARRAY_EACH(row, history) {
         found = field_int(row, "generation") <= generation ? row : found;
     }
     return found;
@@ -50,9 +49,7 @@ static json_t *changes_find_row(const json_t *history, int64_t generation)
 static char *changes_list_differences(const json_t *before, const json_t *after)
 {
     char *text = strdup("");
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)after, name, v) {
+    OBJECT_EACH(name, v, after) {
         const json_t *old = json_object_get(before, name);
         if (!old || !json_equal((json_t *)(uintptr_t)old, v)) {
             char *was = show_plain(old), *is = show_plain(v);
@@ -134,12 +131,10 @@ static void changes_print(struct report *r, const struct changes *c, const json_
         {"KEY", "key", show_id},
         {"CHANGE", "difference"},
     };
-    json_t *count;
-    const char *source;
     size_t n = 0;
     page_print(&r->page, "<p>From generation %lld to %lld: %lld rows of %zu keys",
                (long long)c->from, (long long)c->to, c->rows, json_object_size(c->keys));
-    json_object_foreach(c->sources, source, count) {
+    OBJECT_EACH(source, count, c->sources) {
         page_print(&r->page, "%s%lld %s", n++ > 0 ? ", " : ": ", json_integer_value(count), source);
     }
     page_print(&r->page, ". %s</p>\n",

@@ -15,10 +15,9 @@
  * left out. NULL and *code after the error message. */
 static json_t *keys_read_trials(struct report *r, json_t *key, size_t *older, int *code)
 {
-    json_t *all = ctl_list(&r->s->ctl, "trials", json_pack("{sO}", "key", key), code), *row;
+    json_t *all = ctl_list(&r->s->ctl, "trials", json_pack("{sO}", "key", key), code);
     json_t *trials = json_array();
-    size_t i;
-    json_array_foreach(all, i, row) {
+    ARRAY_EACH(row, all) {
         if (strcmp(field_text(row, "stage"), "baseline") != 0) {
             json_array_append(trials, row);
         }
@@ -59,10 +58,9 @@ static char *keys_make_tile(const json_t *config, const char *mode)
 /* The names of the trials' tiles, the smallest first; the object owns the names. */
 static const char **keys_sort_tiles(json_t *tiles, size_t *n)
 {
-    const char **names = calloc(json_object_size(tiles) + 1, sizeof(*names)), *name;
-    json_t *v;
+    const char **names = calloc(json_object_size(tiles) + 1, sizeof(*names));
     *n = 0;
-    json_object_foreach(tiles, name, v) {
+    OBJECT_EACH(name, v, tiles) {
         if (names) {
             names[(*n)++] = name;
         }
@@ -97,7 +95,7 @@ static void keys_draw(struct report *r, const json_t *best, const json_t *trials
     json_t *tiles = json_object(), *trial;
     const json_t *before = NULL;
     size_t i, n = 0;
-    json_array_foreach((json_t *)(uintptr_t)trials, i, trial) {
+    json_array_foreach(trials, i, trial) {
         char *tile = keys_make_tile(json_object_get(trial, "config"), field_text(best, "mode"));
         char *shown = show_config(json_object_get(trial, "config"));
         if (tile) {
@@ -113,7 +111,7 @@ static void keys_draw(struct report *r, const json_t *best, const json_t *trials
     }
     const char **names = keys_sort_tiles(tiles, &n);
     struct dot *dots = calloc(json_array_size(trials) + 1, sizeof(*dots));
-    json_array_foreach((json_t *)(uintptr_t)trials, i, trial) {
+    json_array_foreach(trials, i, trial) {
         const json_t *run = json_object_get(trial, "run");
         if (dots) {
             dots[i] = keys_make_dot(trial, best, tiles);
@@ -149,7 +147,7 @@ static void keys_print_confidence(struct report *r, const json_t *key)
     size_t i;
     if (why) {
         page_print(&r->page, "<p>Confidence: %s.", field_text(why, "confidence"));
-        json_array_foreach((json_t *)(uintptr_t)doubts, i, doubt) {
+        json_array_foreach(doubts, i, doubt) {
             page_print(&r->page, " %s%s", json_string_value(doubt),
                        i + 1 < json_array_size(doubts) ? ";" : ".");
         }
@@ -160,10 +158,10 @@ static void keys_print_confidence(struct report *r, const json_t *key)
 
 static void keys_print_counts(struct report *r, const json_t *trials, size_t older)
 {
-    json_t *counts = json_object(), *trial, *count;
+    json_t *counts = json_object(), *count;
     const char *status;
-    size_t i, at = 0;
-    json_array_foreach((json_t *)(uintptr_t)trials, i, trial) {
+    size_t at = 0;
+    ARRAY_EACH(trial, trials) {
         status = field_text(trial, "status");
         json_object_set_new(counts, status, json_integer(field_int(counts, status) + 1));
     }
@@ -229,8 +227,8 @@ int report_print_keys(struct report *r)
 {
     enum { ASKED_MOST = 4 * KEYS_DRAWN };
     int code = DONE;
-    json_t *seen = json_object(), *row;
-    size_t i, drawn = 0, asked = 0;
+    json_t *seen = json_object();
+    size_t drawn = 0, asked = 0;
     page_begin_section(&r->page, "keys-drawn", "Landscapes");
     page_print(
         &r->page,
@@ -240,7 +238,7 @@ int report_print_keys(struct report *r)
         "cross when it failed; a ring marks the answer. The line is the fastest time so far. "
         "Times of other runs are scaled by the reference kernel's time.</p>\n",
         KEYS_DRAWN);
-    json_array_foreach(r->tried, i, row) {
+    ARRAY_EACH(row, r->tried) {
         if (code || drawn >= KEYS_DRAWN || asked >= ASKED_MOST) {
             break;
         }

@@ -163,9 +163,8 @@ void page_end_section(struct page *p)
 
 static bool page_needs_column(const struct column *column, const json_t *rows)
 {
-    size_t i;
-    const json_t *row, *v;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    const json_t *v;
+    ARRAY_EACH(row, rows) {
         v = field_value(row, column->key);
         if (v && !json_is_null(v) && !(json_is_string(v) && !*json_string_value(v))) {
             return true;
@@ -197,8 +196,6 @@ static void page_print_cell(struct page *p, const struct column *column, const j
 void page_print_table(struct page *p, const struct column *columns, size_t n, const json_t *rows)
 {
     bool shown[32];
-    size_t i;
-    const json_t *row;
     if (json_array_size(rows) == 0) {
         return;
     }
@@ -210,7 +207,7 @@ void page_print_table(struct page *p, const struct column *columns, size_t n, co
         }
     }
     page_print(p, "</tr></thead>\n<tbody>\n");
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    ARRAY_EACH(row, rows) {
         page_print(p, "<tr>");
         for (size_t c = 0; c < n; c++) {
             if (shown[c]) {

@@ -28,10 +28,8 @@ int report_read_list(struct report *r, const char *what, const char *order, json
         json_t *page = ctl_call(&r->s->ctl, "list",
                                 json_pack("{ss, so}", "what", what, "filter", filter), &code);
         const json_t *rows = json_object_get(page, "rows");
-        json_t *row;
-        size_t i;
         more = json_is_integer(json_object_get(page, "next")) && json_array_size(rows) > 0;
-        json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        ARRAY_EACH(row, rows) {
             json_decref(after);
             after = json_incref(json_object_get(row, order));
             if (!add(r, ctx, row)) {
@@ -98,10 +96,9 @@ static void report_count_stamp(struct report *r, const json_t *row)
 
 json_t *report_list_stale(struct report *r)
 {
-    json_t *rows = json_array(), *stamp;
-    const char *id;
+    json_t *rows = json_array();
     r->stale = 0;
-    json_object_foreach(r->stamps, id, stamp) {
+    OBJECT_EACH(id, stamp, r->stamps) {
         const json_t *newest = json_object_get(r->newest, field_text(stamp, "of"));
         const char *text = field_string(newest, "stamp");
         if (text && strcmp(text, field_text(stamp, "stamp")) != 0) {
@@ -191,9 +188,8 @@ static void report_add_shown(struct report *r, const json_t *named, json_t *show
 static int report_read_problems(struct report *r)
 {
     int code = DONE;
-    json_t *seen = json_object(), *named;
-    size_t i;
-    json_array_foreach(r->s->problems.all, i, named) {
+    json_t *seen = json_object();
+    ARRAY_EACH(named, r->s->problems.all) {
         struct gemmd_error e;
         json_t *shown =
             ctl_try_call(&r->s->ctl, "show",

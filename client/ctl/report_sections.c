@@ -186,13 +186,11 @@ void report_print_trust(struct report *r, const json_t *stale)
         {"FAMILY", "family"},         {"DEVICE CLASS", "class"}, {"TARGET", "target"},
         {"KEYS", "keys", NULL, true}, {"STAMP", "stamp"},        {"NEWEST STAMP", "newest"},
     };
-    json_t *count;
-    const char *source;
     size_t n = 0;
     page_begin_section(&r->page, "trust", "Confidence, disturbed and stale rows");
     page_print(&r->page, "<p>%zu of %zu answers have a doubt, %zu of these with low confidence. ",
                r->sums.doubted, r->sums.keys, r->low);
-    json_object_foreach(r->sources, source, count) {
+    OBJECT_EACH(source, count, r->sources) {
         page_print(&r->page, "%s%lld %s", n++ > 0 ? ", " : "Sources: ", json_integer_value(count),
                    source);
     }

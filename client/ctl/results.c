@@ -166,9 +166,7 @@ static void results_set_count(json_t *problem, const char *name)
 
 void results_print(const struct ctl *c, const json_t *rows)
 {
-    size_t i;
-    const json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    ARRAY_EACH(row, rows) {
         results_set_count(json_object_get(row, "problem"), "experts");
         results_set_count(json_object_get(row, "problem"), "topk");
     }

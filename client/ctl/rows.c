@@ -66,10 +66,9 @@ static json_t *device_describe(const char *class, const json_t *classes)
     char *text = strdup(json_string_value(name));
     size_t length, other_length;
     for (int i = 1; *device_find_part(class, i, &length); i++) {
-        const char *part = device_find_part(class, i, &length), *other;
+        const char *part = device_find_part(class, i, &length);
         bool differs = false;
-        json_t *ignored;
-        json_object_foreach((json_t *)(uintptr_t)classes, other, ignored) {
+        OBJECT_EACH(other, ignored, classes) {
             const char *its = device_find_part(other, i, &other_length);
             other_name = device_name_of(other);
             differs = differs || (json_equal(name, other_name) &&
@@ -87,15 +86,14 @@ static json_t *device_describe(const char *class, const json_t *classes)
 /* Adds the column DEVICE when the rows have several device classes. */
 static void name_devices(json_t *rows)
 {
-    json_t *classes = json_object(), *row;
-    size_t i;
-    json_array_foreach(rows, i, row) {
+    json_t *classes = json_object();
+    ARRAY_EACH(row, rows) {
         const char *class = field_string(row, "class");
         if (class) {
             json_object_set_new(classes, class, json_true());
         }
     }
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         const char *class = field_string(row, "class");
         if (class && json_object_size(classes) > 1) {
             json_object_set_new(row, "device_shown", device_describe(class, classes));
@@ -110,9 +108,9 @@ static void name_devices(json_t *rows)
  * Keys without an answer have no problem in the database. */
 static void rows_add_problems(struct ctl *c, json_t *rows)
 {
-    json_t *filter = json_object(), *by_key = json_object(), *row, *best;
+    json_t *filter = json_object(), *by_key = json_object(), *best;
     size_t i, n = 0;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         const json_t *key = json_object_get(row, "problem") ? NULL : json_object_get(row, "key");
         if (key && !json_equal(key, json_object_get(filter, "key"))) {
             json_object_set(filter, "key", (json_t *)(uintptr_t)key);
@@ -132,7 +130,7 @@ static void rows_add_problems(struct ctl *c, json_t *rows)
         json_decref(all);
         gemmd_free(found);
     }
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         best = json_object_get(by_key, field_text(row, "key"));
         if (best && !json_object_get(row, "problem")) {
             json_object_set(row, "problem", json_object_get(best, "problem"));
@@ -146,9 +144,7 @@ static void rows_add_problems(struct ctl *c, json_t *rows)
 
 void rows_derive(const char *what, const json_t *baselines, json_t *rows)
 {
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         if (list_has("best,stale,history,portfolio", what)) {
             rows_derive_best(row);
         } else if (strcmp(what, "served") == 0) {

@@ -103,9 +103,7 @@ static int give_problems(const json_t *problems)
     if (!f) {
         return cannot_hand_on();
     }
-    size_t i;
-    const json_t *row;
-    json_array_foreach(problems, i, row) {
+    ARRAY_EACH(row, problems) {
         char *text = text_of_json(json_object_get(row, "problem"));
         fprintf(f, "%s\n", text ? text : "");
         free(text);

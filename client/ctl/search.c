@@ -222,9 +222,7 @@ static void add_space(struct search *s, const char *path, struct argp_state *sta
     if (!json_is_object(j)) {
         argp_error(state, "--space: %s is not a JSON object of parameters and values", path);
     }
-    const char *name;
-    json_t *values;
-    json_object_foreach(j, name, values) {
+    OBJECT_EACH(name, values, j) {
         restrict_to(s, name, json_incref(values), state);
     }
     json_decref(j);

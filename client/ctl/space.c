@@ -20,9 +20,8 @@ static json_t *rule_rows(const json_t *space, const char *which)
 {
     static const char *const order[] = {"-n", NULL};
     const json_t *reasons = json_object_get(space, "reasons");
-    json_t *rows = json_array(), *n;
-    const char *rule;
-    json_object_foreach(json_object_get(space, which), rule, n) {
+    json_t *rows = json_array();
+    OBJECT_EACH(rule, n, json_object_get(space, which)) {
         json_array_append_new(rows, json_pack("{ss, sO, sO*}", "rule", rule, "n", n, "why",
                                               json_object_get(reasons, rule)));
     }
@@ -50,9 +49,7 @@ static void print_rules(const json_t *space, const char *which, const char *titl
 static void print_others(const json_t *space)
 {
     const char *shown = field_string(space, "target");
-    size_t i;
-    const json_t *t;
-    json_array_foreach(json_object_get(space, "targets"), i, t) {
+    ARRAY_EACH(t, json_object_get(space, "targets")) {
         const char *name = field_string(t, "name");
         const char *why = field_string(t, "why");
         if (name && shown && strcmp(name, shown) != 0) {
@@ -247,8 +244,8 @@ static int run_check(struct subject *s)
         int r = ctl_print_json(verdicts);
         return code ? code : r;
     }
-    json_array_foreach(verdicts, i, v) {
-        print_verdict(v);
+    ARRAY_EACH(verdict, verdicts) {
+        print_verdict(verdict);
     }
     json_decref(verdicts);
     return code;

@@ -49,9 +49,8 @@ static json_t *t4_make_result(const json_t *trial)
 
 static int t4_save(struct writing *w, const json_t *row, const char *path)
 {
-    json_t *results = json_array(), *t;
-    size_t i;
-    json_array_foreach(json_object_get(row, "trials"), i, t) {
+    json_t *results = json_array();
+    ARRAY_EACH(t, json_object_get(row, "trials")) {
         json_array_append_new(results, t4_make_result(t));
     }
     json_t *document =
@@ -70,7 +69,7 @@ static int t4_save(struct writing *w, const json_t *row, const char *path)
 static int t4_write(struct writing *w, const char *arch)
 {
     int code = DONE;
-    json_t *rows = custom_rows(w, &code), *row;
+    json_t *rows = custom_rows(w, &code);
     const char *to = w->to ? w->to : "-";
     const size_t n = strlen(to);
     const bool is_file = strcmp(to, "-") == 0 || (n > 5 && strcmp(to + n - 5, ".json") == 0);
@@ -79,8 +78,7 @@ static int t4_write(struct writing *w, const char *arch)
                          "choose a problem",
                          json_array_size(rows));
     }
-    size_t i;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         char *name = custom_name_file(row);
         char *path = is_file ? strdup(to)
                              : text_format("%s%s%s.json", to, writing_slash(to), name ? name : "");

@@ -14,9 +14,7 @@ const struct t4_outcome t4_outcomes[T4_OUTCOMES] = {{"ok", "correct"},
 
 static const json_t *t4_find_measurement(const json_t *result, const char *name)
 {
-    size_t i;
-    const json_t *m;
-    json_array_foreach(json_object_get(result, "measurements"), i, m) {
+    ARRAY_EACH(m, json_object_get(result, "measurements")) {
         if (strcmp(field_text(m, "name"), name) == 0) {
             return m;
         }
@@ -37,34 +35,31 @@ static double t4_time_us(const json_t *result)
             return field_number(m, "value") * units[i].us;
         }
     }
-    const json_t *runs = field_value(result, "times.runtimes"), *run;
+    const json_t *runs = field_value(result, "times.runtimes");
+    const size_t n = json_array_size(runs);
     double sum_ms = 0;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)runs, i, run) {
+    ARRAY_EACH(run, runs) {
         sum_ms += json_number_value(run);
     }
-    return i > 0 ? sum_ms / (double)i * 1e3 : 0;
+    return n > 0 ? sum_ms / (double)n * 1e3 : 0;
 }
 
 /* Counts members of a result that a trial has no field for. */
 static void t4_count_unused(const json_t *result, json_t *unused)
 {
-    const char *name;
-    json_t *v;
-    size_t i;
-    json_object_foreach((json_t *)(uintptr_t)result, name, v) {
+    OBJECT_EACH(name, v, result) {
         if (!list_has("timestamp,configuration,objectives,times,invalidity,correctness,"
                       "measurements",
                       name)) {
             notice_count(unused, name, 1);
         }
     }
-    json_object_foreach(json_object_get(result, "times"), name, v) {
+    OBJECT_EACH(name, v, json_object_get(result, "times")) {
         if (strcmp(name, "runtimes") != 0) {
             notice_count(unused, name, 1);
         }
     }
-    json_array_foreach(json_object_get(result, "measurements"), i, v) {
+    ARRAY_EACH(v, json_object_get(result, "measurements")) {
         if (!list_has("time,reason", field_text(v, "name"))) {
             notice_count(unused, field_text(v, "name"), 1);
         }

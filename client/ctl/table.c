@@ -101,7 +101,7 @@ char *show_values(const json_t *values)
     char *text = strdup("");
     size_t i;
     const json_t *v;
-    json_array_foreach((json_t *)(uintptr_t)values, i, v) {
+    json_array_foreach(values, i, v) {
         char *one = json_is_string(v) ? strdup(json_string_value(v))
                                       : json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
         text = text_append(text, "%s%s", i > 0 ? "," : "", one ? one : "");
@@ -148,9 +148,7 @@ void table_print_folded(const struct column *column, const json_t *row)
 
 static bool table_needs_column(const struct column *column, const json_t *rows)
 {
-    size_t i;
-    const json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    ARRAY_EACH(row, rows) {
         const json_t *v = field_value(row, column->key);
         if (v && !json_is_null(v) && !(json_is_string(v) && !*json_string_value(v))) {
             return true;
@@ -168,7 +166,7 @@ static void cells_init(struct cells *t, const struct column *columns, size_t n, 
     for (size_t c = 0; c < n; c++) {
         t->hidden[c] = !table_needs_column(&columns[c], rows);
     }
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    json_array_foreach(rows, i, row) {
         for (size_t c = 0; t->texts && c < n; c++) {
             t->texts[i * n + c] = table_show_value(&columns[c], row);
         }

@@ -94,11 +94,11 @@ static char *text_of_value(const json_t *v)
 
 char *text_of_json(const json_t *object)
 {
-    const char *op = field_string(object, "op"), *name, *between = op ? " " : "";
+    const char *op = field_string(object, "op"), *between = op ? " " : "";
     char *json = json_dumps(object, JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    json_t *sorted = json ? json_loads(json, 0, NULL) : NULL, *v;
+    json_t *sorted = json ? json_loads(json, 0, NULL) : NULL;
     char *text = strdup(op ? op : "");
-    json_object_foreach(sorted, name, v) {
+    OBJECT_EACH(name, v, sorted) {
         if ((op && strcmp(name, "op") == 0) || json_is_null(v)) {
             continue;
         }

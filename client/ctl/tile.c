@@ -66,9 +66,9 @@ json_t *tile_of_config(const json_t *config, json_t *left_out, char why[WHY_MAX]
     if (!tile_check_config(config, why)) {
         return NULL;
     }
-    json_t *tile = json_object(), *v;
-    const char *name, *schedule = field_string(config, "schedule");
-    json_object_foreach((json_t *)(uintptr_t)config, name, v) {
+    json_t *tile = json_object();
+    const char *schedule = field_string(config, "schedule");
+    OBJECT_EACH(name, v, config) {
         if (!list_has(told, name)) {
             notice_count(left_out, name, 1);
         }

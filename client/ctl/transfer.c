@@ -168,9 +168,8 @@ static char *reason_of(const char *message)
 /* Makes a list with each reason once, its count, and the first row that was skipped for it. */
 static json_t *count_reasons(const json_t *skipped)
 {
-    json_t *reasons = json_object(), *s;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)skipped, i, s) {
+    json_t *reasons = json_object();
+    ARRAY_EACH(s, skipped) {
         char *reason = reason_of(field_text(s, "message"));
         json_t *known = reason ? json_object_get(reasons, reason) : NULL;
         if (known) {
@@ -185,9 +184,8 @@ static json_t *count_reasons(const json_t *skipped)
 
 static void say_skipped(const json_t *skipped)
 {
-    json_t *reasons = count_reasons(skipped), *r;
-    const char *reason;
-    json_object_foreach(reasons, reason, r) {
+    json_t *reasons = count_reasons(skipped);
+    OBJECT_EACH(reason, r, reasons) {
         const char *message = field_text(r, "first.message");
         const long long n = field_int(r, "n"), row = field_int(r, "first.row");
         if (n > 1) {
@@ -227,9 +225,8 @@ int transfer_print_import(const struct ctl *c, json_t *total, int code)
 /* Prints how many rows (pins, for example) are slower than their own reference kernel. */
 static void say_slower(const json_t *rows)
 {
-    size_t i, n = 0;
-    const json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    size_t n = 0;
+    ARRAY_EACH(row, rows) {
         const double us = field_number(row, "time_us");
         const double reference_us = field_number(row, "reference_us");
         n += reference_us > 0 && us > 0 && reference_us / us < 0.98;

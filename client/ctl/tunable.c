@@ -93,9 +93,7 @@ static int tunable_read_line(const struct csv *csv, char *const *fields, int n,
         return DONE;
     }
     bool is_new = list_has(p->given[PROBLEM_MODE], field_text(problem, "mode"));
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) { /* files of several processes repeat lines */
+    ARRAY_EACH(row, rows) { /* files of several processes repeat lines */
         is_new = is_new && !json_equal(json_object_get(row, "problem"), problem);
     }
     if (is_new) {
@@ -165,9 +163,8 @@ static char *tunable_make_line(const json_t *row, const char **why)
 static int tunable_write(struct writing *w, const char *arch)
 {
     char *text = strdup("");
-    size_t i, n = 0;
-    json_t *row;
-    json_array_foreach(w->rows, i, row) {
+    size_t n = 0;
+    ARRAY_EACH(row, w->rows) {
         const char *why;
         char *line = tunable_make_line(row, &why);
         if (!line) {

@@ -84,9 +84,8 @@ static bool may_be_unsaved(const json_t *row)
 
 void unsaved_remark(struct ctl *c, const json_t *rows)
 {
-    size_t i, n = 0;
-    const json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    size_t n = 0;
+    ARRAY_EACH(row, rows) {
         n += may_be_unsaved(row);
     }
     /* `saved` is false also for a winner of a restricted query, although nothing is unsaved. */

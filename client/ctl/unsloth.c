@@ -98,9 +98,7 @@ static bool unsloth_is_better(const json_t *a, const json_t *b)
 static json_t *unsloth_pick_trials(const json_t *trials)
 {
     json_t *last = json_object();
-    size_t i;
-    json_t *trial;
-    json_array_foreach((json_t *)(uintptr_t)trials, i, trial) {
+    ARRAY_EACH(trial, trials) {
         if (strcmp(field_text(trial, "stage"), "baseline") == 0) {
             continue;
         }
@@ -152,14 +150,12 @@ static char *unsloth_make_text(const json_t *rows, const struct unsloth_mode *mo
     static const char *const order[] = {"-speedup", "head", NULL};
     char *text = text_format("%s,%s,%s,torch_time,triton_time,speedup\n", shared_columns,
                              mode->loads[0], mode->loads[1]);
-    json_t *sorted = json_array(), *row;
-    const char *head;
-    size_t i;
-    json_object_foreach((json_t *)(uintptr_t)rows, head, row) {
+    json_t *sorted = json_array();
+    OBJECT_EACH(head, row, rows) {
         json_array_append(sorted, row);
     }
     rows_sort(sorted, order);
-    json_array_foreach(sorted, i, row) {
+    ARRAY_EACH(row, sorted) {
         char baseline[NUMBER_TEXT_MAX], ms[NUMBER_TEXT_MAX], speedup[NUMBER_TEXT_MAX];
         number_text(field_number(row, "baseline_ms"), baseline);
         number_text(field_number(row, "ms"), ms);
@@ -218,9 +214,7 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
     json_t *trials = ctl_list(&w->s->ctl, "trials",
                               json_pack("{sO}", "key", json_object_get(best, "key")), &code);
     json_t *last = trials ? unsloth_pick_trials(trials) : NULL, *rows = json_object();
-    const char *config;
-    json_t *trial;
-    json_object_foreach(last, config, trial) {
+    OBJECT_EACH(config, trial, last) {
         take_trial(w, rows, best, trial);
     }
     if (code == DONE && json_object_size(rows) > 0) {

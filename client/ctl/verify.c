@@ -59,13 +59,11 @@ static bool verify_is_trial_of(const json_t *trial, const json_t *config, const 
 static double verify_compare_paired(const json_t *trials, const json_t *a, const json_t *b,
                                     const char *stage)
 {
-    size_t i, k;
-    json_t *x, *y;
-    json_array_foreach((json_t *)(uintptr_t)trials, i, x) {
+    ARRAY_EACH(x, trials) {
         if (!verify_is_trial_of(x, a, stage)) {
             continue;
         }
-        json_array_foreach((json_t *)(uintptr_t)trials, k, y) {
+        ARRAY_EACH(y, trials) {
             if (verify_is_trial_of(y, b, stage) &&
                 json_equal(json_object_get(x, "run"), json_object_get(y, "run"))) {
                 return field_number(x, "time_us") / field_number(y, "time_us");
@@ -77,9 +75,7 @@ static double verify_compare_paired(const json_t *trials, const json_t *a, const
 
 static double ratio_of(const json_t *trials, const json_t *config)
 {
-    size_t i;
-    json_t *t;
-    json_array_foreach((json_t *)(uintptr_t)trials, i, t) {
+    ARRAY_EACH(t, trials) {
         const json_t *ratio = json_object_get(t, "ratio");
         if (json_is_number(ratio) && json_equal(json_object_get(t, "config"), config)) {
             return json_number_value(ratio);
@@ -118,9 +114,7 @@ static json_t *answer_of(struct verifying *v, const json_t *problem, const char 
 
 static void add_distinct(json_t *configs, json_t *config)
 {
-    size_t i;
-    json_t *c;
-    json_array_foreach(configs, i, c) {
+    ARRAY_EACH(c, configs) {
         if (json_equal(c, config)) {
             return;
         }
@@ -132,11 +126,10 @@ static void add_distinct(json_t *configs, json_t *config)
 static json_t *verify_measure_configs(struct verifying *v, const json_t *problem, const json_t *own,
                                       const json_t *answers, int *code)
 {
-    json_t *configs = json_array(), *answer;
+    json_t *configs = json_array();
     struct gemmd_answer a;
-    size_t i;
     add_distinct(configs, json_object_get(own, "config"));
-    json_array_foreach((json_t *)(uintptr_t)answers, i, answer) {
+    ARRAY_EACH(answer, answers) {
         add_distinct(configs, json_object_get(answer, "config"));
     }
     char *text = json_dumps(configs, JSON_REAL_PRECISION(17));
@@ -157,13 +150,11 @@ static void add_rows(struct verifying *v, const json_t *problem, const json_t *o
                      const json_t *trials)
 {
     const json_t *best = json_object_get(own, "config");
-    size_t i;
-    json_t *a;
-    json_array_foreach(answers, i, a) { /* `best`: the fastest config of all schemes */
+    ARRAY_EACH(a, answers) { /* `best`: the fastest config of all schemes */
         const json_t *config = json_object_get(a, "config");
         best = verify_compare_configs(trials, config, best) < 1 ? config : best;
     }
-    json_array_foreach(answers, i, a) {
+    ARRAY_EACH(a, answers) {
         double r = verify_compare_configs(trials, json_object_get(a, "config"), best);
         json_object_set(a, "problem", (json_t *)(uintptr_t)problem);
         json_object_set(a, "own_config", json_object_get(own, "config"));
@@ -202,9 +193,8 @@ static int verify_one(struct verifying *v, const json_t *problem, const char *co
 static json_t *summary_of(const struct verifying *v, const char *scheme)
 {
     static const char *const order[] = {"loss_percent", NULL};
-    json_t *keys = json_object(), *losses = json_array(), *row;
-    size_t i;
-    json_array_foreach(v->rows, i, row) {
+    json_t *keys = json_object(), *losses = json_array();
+    ARRAY_EACH(row, v->rows) {
         if (strcmp(field_string(row, "scheme"), scheme) == 0) {
             json_object_set_new(keys, field_string(row, "key"), json_true());
             if (json_is_number(json_object_get(row, "loss_percent"))) {
@@ -288,9 +278,8 @@ static int cannot_spread(const json_t *problem)
 /* Replaces each problem by up to `samples` problems: from just above half to all of its tokens. */
 static int verify_spread_problems(struct problems *p, int samples)
 {
-    json_t *all = json_array(), *item;
-    size_t i;
-    json_array_foreach(p->all, i, item) {
+    json_t *all = json_array();
+    ARRAY_EACH(item, p->all) {
         const json_t *problem = json_object_get(item, "problem");
         json_int_t topk = field_int(problem, "topk");
         topk = topk > 0 ? topk : 1;
@@ -357,14 +346,13 @@ static char *verify_find_schemes(struct subject *s, int *code)
 static int verify_all(struct verifying *v)
 {
     const char *schemes[SCHEMES_MAX];
-    size_t n = 0, i;
-    json_t *item;
+    size_t n = 0;
     int code = DONE;
     char *list = verify_find_schemes(v->s, &code);
     code = code ? code : verify_split_schemes(list, schemes, &n);
     v->rows = json_array();
     size_t kept = 0;
-    json_array_foreach(v->s->problems.all, i, item) {
+    ARRAY_EACH(item, v->s->problems.all) {
         if (code == DONE && v->code != UNREACHABLE && !stops_came()) {
             int r = verify_one(v, json_object_get(item, "problem"), schemes, n);
             v->code = v->code ? v->code : r;

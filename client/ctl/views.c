@@ -240,9 +240,8 @@ void rows_print(const struct ctl *c, const char *what, const json_t *rows)
 {
     const struct view *view = rows_find_view(what);
     struct column all[CELLS_COLUMNS_MAX], chosen[CELLS_COLUMNS_MAX];
-    size_t i, n = rows_add_columns(view->columns, all);
-    json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    size_t n = rows_add_columns(view->columns, all);
+    ARRAY_EACH(row, rows) {
         notation_add(row);
         exactness_add(row);
     }

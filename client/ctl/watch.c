@@ -142,8 +142,7 @@ static bool watch_ask(struct subject *s, struct followed *f, bool begins, int *c
 /* Makes a list of the databases to follow: of every daemon with --all. */
 static struct followed *watch_find(struct subject *s, size_t *n, int *code)
 {
-    json_t *all = s->given[OWN_ALL] ? every_rows(s, code) : NULL, *daemon;
-    size_t i;
+    json_t *all = s->given[OWN_ALL] ? every_rows(s, code) : NULL;
     *n = s->given[OWN_ALL] ? 0 : 1;
     struct followed *list = calloc(json_array_size(all) + 1, sizeof(*list));
     if (!list) {
@@ -152,7 +151,7 @@ static struct followed *watch_find(struct subject *s, size_t *n, int *code)
     if (list && *n) {
         list[0].daemons = json_pack("[{}]");
     }
-    json_array_foreach(all, i, daemon) {
+    ARRAY_EACH(daemon, all) {
         if (!list || !json_object_get(daemon, "rows")) {
             continue;
         }

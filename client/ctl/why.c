@@ -20,7 +20,7 @@ static char *why_list_differences(const json_t *list, const char *name, const ch
     char *out = strdup("");
     size_t i;
     json_t *d;
-    json_array_foreach((json_t *)(uintptr_t)list, i, d) {
+    json_array_foreach(list, i, d) {
         char *asked = show_plain(json_object_get(d, "asked"));
         char *other = show_plain(json_object_get(d, name));
         out = text_append(out, "%s%s %s%s%s", i > 0 ? "; " : "", field_text(d, "field"), asked,
@@ -209,10 +209,8 @@ static void print_stamp(const json_t *why)
 
 static void print_confidence(const json_t *why)
 {
-    size_t i;
-    json_t *doubt;
     text_print_named("confidence", "%s", field_text(why, "confidence"));
-    json_array_foreach(json_object_get(why, "doubts"), i, doubt) {
+    ARRAY_EACH(doubt, json_object_get(why, "doubts")) {
         text_print_named("", "%s", json_string_value(doubt));
     }
 }

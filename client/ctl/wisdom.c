@@ -51,9 +51,8 @@ static json_t *wisdom_make_size(const json_t *problem)
  * parameters. */
 static json_t *wisdom_make_config(const json_t *config, const json_t *params)
 {
-    json_t *values = json_array(), *name;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)params, i, name) {
+    json_t *values = json_array();
+    ARRAY_EACH(name, params) {
         json_array_append(values, json_object_get(config, json_string_value(name)));
     }
     if (json_array_size(values) != json_array_size(params) ||
@@ -66,9 +65,8 @@ static json_t *wisdom_make_config(const json_t *config, const json_t *params)
 
 static json_t *wisdom_make_header(const char *key, const json_t *config)
 {
-    json_t *params = json_array(), *v;
-    const char *name;
-    json_object_foreach((json_t *)(uintptr_t)config, name, v) {
+    json_t *params = json_array();
+    OBJECT_EACH(name, v, config) {
         json_array_append_new(params, json_string(name));
     }
     return json_pack("{ss, ss, so, ss}", "version", "1.0", "objective", "time",
@@ -97,10 +95,10 @@ static json_t *wisdom_make_line(const struct writing *w, const json_t *header, c
 /* Adds the lines of a row's trials to `files`, {tuning key: [header, line, ...]}. */
 static void wisdom_add_row(struct writing *w, json_t *files, const json_t *row)
 {
-    json_t *trials = custom_sort_trials(row), *t;
+    json_t *trials = custom_sort_trials(row);
     json_t *size = wisdom_make_size(json_object_get(row, "problem"));
     char *key = size && json_array_size(trials) ? wisdom_make_key(row) : NULL;
-    size_t i, others = 0;
+    size_t others = 0;
     if (!key) {
         writing_skip(w, row,
                      !size ? "its x, y and z are no problem size" : "it has no measured config");
@@ -109,7 +107,7 @@ static void wisdom_add_row(struct writing *w, json_t *files, const json_t *row)
         json_object_set_new(files, key, json_pack("[o]", wisdom_make_header(key, config)));
     }
     json_t *lines = key ? json_object_get(files, key) : NULL;
-    json_array_foreach(trials, i, t) {
+    ARRAY_EACH(t, trials) {
         json_t *line = lines ? wisdom_make_line(w, json_array_get(lines, 0), size, t) : NULL;
         others += lines && !line;
         json_array_append_new(lines, line); /* NULL is not appended */
@@ -144,9 +142,7 @@ static char *wisdom_make_path(const char *to, const char *key, bool is_file)
 static int wisdom_save(struct writing *w, const char *path, const json_t *lines)
 {
     char *text = strdup("");
-    size_t i;
-    json_t *line;
-    json_array_foreach((json_t *)(uintptr_t)lines, i, line) {
+    ARRAY_EACH(line, lines) {
         char *one = json_dumps(line, JSON_REAL_PRECISION(17));
         text = one ? text_append(text, "%s\n", one) : text;
         free(one);
@@ -163,12 +159,11 @@ static int wisdom_save(struct writing *w, const char *path, const json_t *lines)
 static int wisdom_write(struct writing *w, const char *arch)
 {
     int code = DONE;
-    json_t *rows = custom_rows(w, &code), *files = json_object(), *row, *lines;
-    const char *to = w->to ? w->to : "-", *key;
+    json_t *rows = custom_rows(w, &code), *files = json_object();
+    const char *to = w->to ? w->to : "-";
     const size_t n = strlen(to);
     const bool is_file = strcmp(to, "-") == 0 || (n > 7 && strcmp(to + n - 7, ".wisdom") == 0);
-    size_t i;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         wisdom_add_row(w, files, row);
     }
     if (is_file && json_object_size(files) > 1) {
@@ -176,7 +171,7 @@ static int wisdom_write(struct writing *w, const char *arch)
                          "choose a problem",
                          json_object_size(files));
     }
-    json_object_foreach(files, key, lines) {
+    OBJECT_EACH(key, lines, files) {
         char *path = wisdom_make_path(to, key, is_file);
         code = code ? code : wisdom_save(w, path, lines);
         free(path);

@@ -52,7 +52,7 @@ static json_t *wisdom_make_problem(const struct custom_file *f, const char *key)
 
 static int wisdom_check_header(const char *path, const json_t *header)
 {
-    const json_t *params = json_object_get(header, "tunable_parameters"), *name;
+    const json_t *params = json_object_get(header, "tunable_parameters");
     if (strcmp(field_text(header, "version"), "1.0") != 0) {
         return ctl_failed("%s, line 1: version must be \"1.0\", as in wisdom files", path);
     }
@@ -62,13 +62,12 @@ static int wisdom_check_header(const char *path, const json_t *header)
     if (!*field_text(header, "key")) {
         return ctl_failed("%s, line 1: no key", path);
     }
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)params, i, name) {
+    ARRAY_EACH(name, params) {
         if (!json_is_string(name)) {
             return ctl_failed("%s, line 1: tunable_parameters must be texts", path);
         }
     }
-    return i > 0 ? DONE : ctl_failed("%s, line 1: no tunable_parameters", path);
+    return json_array_size(params) ? DONE : ctl_failed("%s, line 1: no tunable_parameters", path);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -82,7 +81,7 @@ static json_t *wisdom_read_config(const json_t *values, const json_t *params, co
     }
     json_t *named = json_object(), *name;
     size_t i;
-    json_array_foreach((json_t *)(uintptr_t)params, i, name) {
+    json_array_foreach(params, i, name) {
         json_object_set(named, json_string_value(name), json_array_get(values, i));
     }
     json_t *config = custom_read_config(named, where);
@@ -95,7 +94,7 @@ static int wisdom_set_size(json_t *problem, const json_t *size, const char *wher
 {
     json_t *v;
     size_t i;
-    json_array_foreach((json_t *)(uintptr_t)size, i, v) {
+    json_array_foreach(size, i, v) {
         if (i >= COUNT(sizes) || !json_is_integer(v) || json_integer_value(v) < 0) {
             return ctl_failed("%s: problem_size must be at most three whole numbers", where);
         }
@@ -106,14 +105,12 @@ static int wisdom_set_size(json_t *problem, const json_t *size, const char *wher
 
 static void wisdom_count_unused(const json_t *line, json_t *unused)
 {
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)line, name, v) {
+    OBJECT_EACH(name, v, line) {
         if (!list_has("config,problem_size,time,environment", name)) {
             notice_count(unused, name, 1);
         }
     }
-    json_object_foreach(json_object_get(line, "environment"), name, v) {
+    OBJECT_EACH(name, v, json_object_get(line, "environment")) {
         if (!list_has("date,device_name,compute_capability", name)) {
             notice_count(unused, name, 1);
         }
@@ -123,10 +120,9 @@ static void wisdom_count_unused(const json_t *line, json_t *unused)
 /* Adds a trial to the row of its problem and device in `rows`. Takes over `problem`. */
 static void wisdom_add_trial(json_t *rows, json_t *problem, const char *device, json_t *trial)
 {
-    json_t *row = custom_make_row(problem), *r;
-    size_t i;
+    json_t *row = custom_make_row(problem);
     json_object_set_new(row, "device", device ? json_string(device) : NULL); /* NULL is not set */
-    json_array_foreach(rows, i, r) {
+    ARRAY_EACH(r, rows) {
         if (json_equal(json_object_get(r, "problem"), json_object_get(row, "problem")) &&
             json_equal(json_object_get(r, "device"), json_object_get(row, "device"))) {
             json_array_append(json_object_get(r, "trials"), trial);
@@ -184,9 +180,7 @@ static json_t *wisdom_parse_line(const char *text, const char *where)
 /* Gives each row the config of its fastest trial. */
 static void wisdom_choose_best(json_t *rows)
 {
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         json_t *sorted = custom_sort_trials(row), *best = json_array_get(sorted, 0);
         json_object_set(row, "config", json_object_get(best, "config"));
         json_object_set(row, "time_us", json_object_get(best, "time_us"));

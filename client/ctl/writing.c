@@ -152,9 +152,7 @@ void writing_skip(struct writing *w, const json_t *row, const char *why)
 static void print_notices(struct writing *w)
 {
     const bool quiet = w->s->ctl.quiet;
-    size_t i;
-    json_t *x;
-    json_array_foreach(w->files, i, x) {
+    ARRAY_EACH(x, w->files) {
         if (!quiet && strcmp(field_text(x, "path"), "-") != 0) {
             fprintf(stderr, "%lld rows written to %s\n", field_int(x, "rows"),
                     field_text(x, "path"));
@@ -166,7 +164,7 @@ static void print_notices(struct writing *w)
         text_remark("left out, since the format has no name for it: %s", names);
     }
     free(names);
-    json_array_foreach(w->notes, i, x) {
+    ARRAY_EACH(x, w->notes) {
         if (!quiet) {
             text_remark("%s", json_string_value(x));
         }
@@ -195,9 +193,7 @@ static int foreign_finish_writing(struct writing *w, int code)
 static json_t *only_class(struct writing *w, json_t *rows, const char *class)
 {
     json_t *ours = json_array();
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH(row, rows) {
         const char *its = field_string(row, "class");
         if (!class || !its || strcmp(class, its) == 0) {
             json_array_append(ours, row);
