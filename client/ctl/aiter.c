@@ -131,14 +131,13 @@ static void aiter_put_class(struct writing *w, json_t *file, const char *class, 
     }
 }
 
-static void aiter_add_best(struct writing *w, json_t *files, json_t *lines, json_t *best,
-                           const char *arch)
+static void aiter_add_best(struct writing *w, json_t *files, json_t *lines, json_t *best)
 {
     char why[WHY_MAX], name[64], class[CLASS_MAX];
     const char *cannot = no_counterpart(best);
     const bool is_fp8 = aiter_csv_takes(best);
     if (!cannot && is_fp8) {
-        aiter_csv_add(w, lines, best, arch);
+        aiter_csv_add(w, lines, best);
     }
     json_t *tile =
         cannot ? NULL : tile_of_config(json_object_get(best, "config"), w->left_out, why);
@@ -213,25 +212,19 @@ static json_t *document_of(const json_t *files)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-static int aiter_save_files(struct writing *w, const char *arch, const struct aiter_kernel *kernel,
-                            const char *name, const json_t *files)
+static int aiter_save_files(struct writing *w, const struct aiter_kernel *kernel, const char *name,
+                            const json_t *files)
 {
     json_t *document = document_of(files);
-    char *json = json_dumps(document, JSON_INDENT(4)), *text = text_append(json, "\n");
-    char *path = text_format("%s%s%s/triton/gemm/%s/%s.json", w->to, writing_slash(w->to), arch,
+    char *text = text_append(json_dumps(document, JSON_INDENT(4)), "\n");
+    char *path = text_format("%s%s%s/triton/gemm/%s/%s.json", w->to, writing_slash(w->to), w->arch,
                              kernel->folder, name);
-    int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
-    if (code == DONE) {
-        json_array_append_new(w->files, json_pack("{ss, sI}", "path", path, "rows",
-                                                  (json_int_t)json_object_size(document)));
-    }
-    free(path);
-    free(text);
+    int code = writing_add_file(w, path, text, json_object_size(document));
     json_decref(document);
     return code;
 }
 
-static int aiter_save_kernel(struct writing *w, const char *arch, const struct aiter_kernel *kernel,
+static int aiter_save_kernel(struct writing *w, const struct aiter_kernel *kernel,
                              const json_t *files)
 {
     if (json_object_size(files) == 0) {
@@ -242,27 +235,27 @@ static int aiter_save_kernel(struct writing *w, const char *arch, const struct a
         char name[96];
         json_t *one = json_pack("{sO}", sizes, file);
         snprintf(name, sizeof(name), "GEMM-%s-%s", kernel->name, sizes);
-        code = code ? code : aiter_save_files(w, arch, kernel, name, one);
+        code = code ? code : aiter_save_files(w, kernel, name, one);
         json_decref(one);
     }
-    return code ? code : aiter_save_files(w, arch, kernel, "DEFAULT", files);
+    return code ? code : aiter_save_files(w, kernel, "DEFAULT", files);
 }
 
-static int aiter_write(struct writing *w, const char *arch)
+static int aiter_write(struct writing *w)
 {
     if (!w->to || strcmp(w->to, "-") == 0) {
         return ctl_usage("aiter's files are one for each (N, K): give --to DIR");
     }
     json_t *files = json_pack("[{}, {}]"), *lines = json_object(); /* of each kernel: its files */
     ARRAY_EACH(best, w->rows) {
-        aiter_add_best(w, files, lines, best, arch);
+        aiter_add_best(w, files, lines, best);
     }
     json_array_append_new(
         w->notes,
         json_string("waves_per_eu and matrix_instr_nonkdim are 0: of another vendor's devices"));
     int code = DONE;
     for (size_t k = 0; k < AITER_KERNELS && code == DONE; k++) {
-        code = aiter_save_kernel(w, arch, &aiter_kernels[k], json_array_get(files, k));
+        code = aiter_save_kernel(w, &aiter_kernels[k], json_array_get(files, k));
     }
     code = code == DONE && json_object_size(lines) ? aiter_csv_save(w, lines) : code;
     json_decref(files);

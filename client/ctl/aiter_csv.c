@@ -24,8 +24,7 @@ bool aiter_csv_takes(const json_t *best)
 
 /* The line of a row, malloc'ed. NULL, and the reason *why: the config has a text with a comma, or
  * no time. */
-static char *aiter_csv_make_line(const struct writing *w, const char *arch, const json_t *best,
-                                 const char **why)
+static char *aiter_csv_make_line(const struct writing *w, const json_t *best, const char **why)
 {
     const json_t *p = json_object_get(best, "problem"), *config = json_object_get(best, "config");
     const double m = field_number(p, "M"), n = field_number(p, "N"), k = field_number(p, "K"),
@@ -37,7 +36,7 @@ static char *aiter_csv_make_line(const struct writing *w, const char *arch, cons
     }
     *why = us > 0 ? "a value of its config has a comma" : "it has no time";
     if (name && us > 0 && !strpbrk(name, ",\n\r")) {
-        line = text_format("%s,%lld,%.0f,%.0f,%.0f,gemmd,0,%lld,%.4f,%s,%.2f,%.2f,0.0\n", arch,
+        line = text_format("%s,%lld,%.0f,%.0f,%.0f,gemmd,0,%lld,%.4f,%s,%.2f,%.2f,0.0\n", w->arch,
                            field_int(w->device, "sm_count"), m, n, k, split, us, name,
                            2 * m * n * k / us * 1e-6, (m * k + n * k + 2 * m * n) / us * 1e-3);
     }
@@ -45,11 +44,11 @@ static char *aiter_csv_make_line(const struct writing *w, const char *arch, cons
     return line;
 }
 
-void aiter_csv_add(struct writing *w, json_t *lines, json_t *best, const char *arch)
+void aiter_csv_add(struct writing *w, json_t *lines, json_t *best)
 {
     const json_t *p = json_object_get(best, "problem");
     const char *why;
-    char *line = aiter_csv_make_line(w, arch, best, &why), key[96];
+    char *line = aiter_csv_make_line(w, best, &why), key[96];
     if (!line) {
         writing_skip(w, best, why);
         return;
@@ -84,13 +83,7 @@ int aiter_csv_save(struct writing *w, const json_t *lines)
         text = text_append(text, "%s", field_text(row, "line"));
     }
     char *path = text_format("%s%sa8w8_blockscale_tuned_gemm.csv", w->to, writing_slash(w->to));
-    int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
-    if (code == DONE) {
-        json_array_append_new(w->files, json_pack("{ss, sI}", "path", path, "rows",
-                                                  (json_int_t)json_array_size(rows)));
-    }
-    free(path);
-    free(text);
+    int code = writing_add_file(w, path, text, json_array_size(rows));
     json_decref(rows);
     return code;
 }

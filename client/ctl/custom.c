@@ -86,9 +86,7 @@ static json_t *custom_list_trials(const json_t *found)
     return trials;
 }
 
-/* True when the answer of `row` is to replace the answer of `before`, another user's for the same
- * problem: it is faster. */
-static bool custom_is_faster(const json_t *row, const json_t *before)
+bool custom_is_faster(const json_t *row, const json_t *before)
 {
     const double us = field_number(row, "time_us"), than_us = field_number(before, "time_us");
     return us > 0 && (than_us <= 0 || us < than_us);
@@ -148,10 +146,4 @@ json_t *custom_rows(struct writing *w, int *code)
         return NULL;
     }
     return rows;
-}
-
-char *custom_name_file(const json_t *row)
-{
-    return text_format("%s-%.8s", field_text(row, "op") + strlen("custom:"),
-                       field_text(row, "key"));
 }

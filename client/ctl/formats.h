@@ -100,7 +100,7 @@ struct format {
      *            row without trials is a hint. "device": the name of the device of the measurements
      *   unused   fields of the file that rows lack (name: count) */
     int (*read_rows)(const struct custom_file *f, json_t *out);
-    int (*write)(struct writing *w, const char *arch);
+    int (*write)(struct writing *w);
     bool has_fields; /* --fields says where problems have the format's fields */
 };
 extern const struct format format_unsloth, format_aiter, format_vllm, format_sglang, format_t4,
@@ -139,8 +139,10 @@ const json_t *aiter_find(const json_t *entries, int64_t m);
 /* ---- writing -------------------------------------------------------------------------------- */
 
 struct writing {
-    struct subject *s;    /* borrowed: connected */
+    struct subject *s; /* borrowed: connected */
+    const struct format *format;
     const char *to;       /* borrowed; NULL: stdout */
+    const char *arch;     /* borrowed: the device's, or "unknown" */
     const json_t *device; /* borrowed: of `status` */
     json_t *rows;         /* borrowed: bests */
     json_t *report;       /* borrowed: the document of --json; its members follow */
@@ -156,13 +158,15 @@ const char *writing_slash(const char *folder);
 int writing_save(const char *path, const char *text);
 int writing_save_bytes(const char *path, const void *data, size_t size);
 int writing_save_json(const char *path, const json_t *document);
+/* Saves a file, adds it to w->files, and frees `path` and `text`. */
+int writing_add_file(struct writing *w, char *path, char *text, size_t rows);
 /* Adds the row's key and problem to w->skipped. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
 
 /* aiter_csv.c. True for an answer that the CSV, not the JSON, is for; adds its line to `lines`;
  * writes the file. */
 bool aiter_csv_takes(const json_t *best);
-void aiter_csv_add(struct writing *w, json_t *lines, json_t *best, const char *arch);
+void aiter_csv_add(struct writing *w, json_t *lines, json_t *best);
 int aiter_csv_save(struct writing *w, const json_t *lines);
 
 /* ---- custom ops ------------------------------------------------------------------------------ */
@@ -176,8 +180,9 @@ int custom_add_trials(struct ctl *c, const json_t *rows);
 json_t *custom_rows(struct writing *w, int *code);
 /* The trials of a row with status ok, fastest first, as a new array. */
 json_t *custom_sort_trials(const json_t *row);
-/* A problem's name for a file, as "axpy-54ea3191"; malloc'ed. */
-char *custom_name_file(const json_t *row);
+/* True when the answer of `row` is to replace the answer of `before`, another user's for the same
+ * problem: it is faster. */
+bool custom_is_faster(const json_t *row, const json_t *before);
 
 /* A copy of --problem, or else a problem of `op`. */
 json_t *custom_make_problem(const struct custom_file *f, const char *op);

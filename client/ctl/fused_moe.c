@@ -170,8 +170,7 @@ static void fused_put(struct writing *w, json_t *files, const char *path, json_t
             continue;
         }
         writing_skip(w, row, "another row has the same E, N, M and types; the faster is written");
-        const double us = field_number(new, "time_us"), than_us = field_number(e, "time_us");
-        if (us > 0 && (than_us <= 0 || us < than_us)) {
+        if (custom_is_faster(new, e)) {
             json_array_set(entries, i, new);
         }
         return;
@@ -216,19 +215,14 @@ static int fused_save(struct writing *w, const char *name, const json_t *file)
     }
     char *path = text_format("%s%s%s", w->to, writing_slash(w->to), name);
     char *text = text_append(json_dumps(document, JSON_INDENT(4)), "\n");
-    int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
-    if (code == DONE) {
-        json_array_append_new(w->files, json_pack("{ss, sI}", "path", path, "rows",
-                                                  (json_int_t)json_array_size(entries)));
-    }
-    free(path);
-    free(text);
+    int code = writing_add_file(w, path, text, json_array_size(entries));
     json_decref(document);
     return code;
 }
 
-static int fused_write(struct writing *w, bool is_sglang)
+static int fused_write(struct writing *w)
 {
+    const bool is_sglang = w->format == &format_sglang;
     if (!w->to || strcmp(w->to, "-") == 0) {
         return ctl_usage("these files are found by their names: give --to DIR");
     }
@@ -255,17 +249,7 @@ static int fused_write(struct writing *w, bool is_sglang)
     return code;
 }
 
-static int vllm_write(struct writing *w, const char *arch)
-{
-    return fused_write(w, false);
-}
-
-static int sglang_write(struct writing *w, const char *arch)
-{
-    return fused_write(w, true);
-}
-
 const struct format format_vllm = {
-    .name = "vllm", .read_rows = fused_moe_read, .write = vllm_write, .has_fields = true};
+    .name = "vllm", .read_rows = fused_moe_read, .write = fused_write, .has_fields = true};
 const struct format format_sglang = {
-    .name = "sglang", .read_rows = fused_moe_read, .write = sglang_write, .has_fields = true};
+    .name = "sglang", .read_rows = fused_moe_read, .write = fused_write, .has_fields = true};

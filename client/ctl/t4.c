@@ -47,7 +47,8 @@ static json_t *t4_make_result(const json_t *trial)
     return result;
 }
 
-static int t4_save(struct writing *w, const json_t *row, const char *path)
+/* Takes over `path`. */
+static int t4_save(struct writing *w, const json_t *row, char *path)
 {
     json_t *results = json_array();
     ARRAY_EACH(t, json_object_get(row, "trials")) {
@@ -57,16 +58,13 @@ static int t4_save(struct writing *w, const json_t *row, const char *path)
         json_pack("{so, ss, s{sO, sO, sO*}}", "results", results, "schema_version", "1.0.0",
                   "gemmd", "op", json_object_get(row, "op"), "problem",
                   json_object_get(row, "problem"), "class", json_object_get(row, "class"));
-    int code = writing_save_json(path, document);
-    if (code == DONE) {
-        json_array_append_new(w->files, json_pack("{ss, sI}", "path", path, "rows",
-                                                  (json_int_t)json_array_size(results)));
-    }
+    char *text = text_append(json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), "\n");
+    int code = writing_add_file(w, path, text, json_array_size(results));
     json_decref(document);
     return code;
 }
 
-static int t4_write(struct writing *w, const char *arch)
+static int t4_write(struct writing *w)
 {
     int code = DONE;
     json_t *rows = custom_rows(w, &code);
@@ -78,13 +76,15 @@ static int t4_write(struct writing *w, const char *arch)
                          "choose a problem",
                          json_array_size(rows));
     }
-    ARRAY_EACH(row, rows) {
-        char *name = custom_name_file(row);
+    ARRAY_EACH(row, code ? NULL : rows) {
         char *path = is_file ? strdup(to)
-                             : text_format("%s%s%s.json", to, writing_slash(to), name ? name : "");
-        code = code ? code : path ? t4_save(w, row, path) : ctl_failed("no memory");
-        free(path);
-        free(name);
+                             : text_format("%s%s%s-%.8s.json", to, writing_slash(to),
+                                           field_text(row, "op") + strlen("custom:"),
+                                           field_text(row, "key"));
+        code = t4_save(w, row, path);
+        if (code) {
+            break;
+        }
     }
     json_decref(rows);
     return code;

@@ -160,7 +160,7 @@ static char *tunable_make_line(const json_t *row, const char **why)
                        layouts[l].layout, layouts[l].lower, s[0], s[1], s[2], lda, ldb, s[0]);
 }
 
-static int tunable_write(struct writing *w, const char *arch)
+static int tunable_write(struct writing *w)
 {
     char *text = strdup("");
     size_t n = 0;
@@ -176,13 +176,11 @@ static int tunable_write(struct writing *w, const char *arch)
         }
         free(line);
     }
-    const char *to = w->to ? w->to : "-";
-    int code = n == 0 ? DONE : text ? writing_save(to, text) : ctl_failed("no memory");
-    if (code == DONE && n > 0) {
-        json_array_append_new(w->files, json_pack("{ss, sI}", "path", to, "rows", (json_int_t)n));
+    if (n == 0) {
+        free(text);
+        return DONE;
     }
-    free(text);
-    return code;
+    return writing_add_file(w, strdup(w->to ? w->to : "-"), text, n);
 }
 
 const struct format format_tunableop = {.name = "tunableop", .write = tunable_write};

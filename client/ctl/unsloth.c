@@ -185,15 +185,12 @@ static int unsloth_save_table(struct writing *w, const json_t *rows, const json_
 {
     char *path = folder ? path_of(w->to, best) : strdup(w->to ? w->to : "-");
     char *text = unsloth_make_text(rows, unsloth_find_mode(json_object_get(best, "problem")));
-    int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
+    int code = writing_add_file(w, path, text, json_object_size(rows));
     if (code == DONE) {
-        json_array_append_new(w->files, json_pack("{ss, sI, sO, sO}", "path", path, "rows",
-                                                  (json_int_t)json_object_size(rows), "key",
-                                                  json_object_get(best, "key"), "problem",
-                                                  json_object_get(best, "problem")));
+        json_t *file = json_array_get(w->files, json_array_size(w->files) - 1);
+        json_object_set(file, "key", json_object_get(best, "key"));
+        json_object_set(file, "problem", json_object_get(best, "problem"));
     }
-    free(path);
-    free(text);
     return code;
 }
 
@@ -228,7 +225,7 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
     return code;
 }
 
-static int unsloth_write(struct writing *w, const char *arch)
+static int unsloth_write(struct writing *w)
 {
     size_t n = json_array_size(w->rows), length = w->to ? strlen(w->to) : 0;
     struct stat s;

@@ -139,7 +139,8 @@ static char *wisdom_make_path(const char *to, const char *key, bool is_file)
     return path;
 }
 
-static int wisdom_save(struct writing *w, const char *path, const json_t *lines)
+/* Takes over `path`. */
+static int wisdom_save(struct writing *w, char *path, const json_t *lines)
 {
     char *text = strdup("");
     ARRAY_EACH(line, lines) {
@@ -147,16 +148,10 @@ static int wisdom_save(struct writing *w, const char *path, const json_t *lines)
         text = one ? text_append(text, "%s\n", one) : text;
         free(one);
     }
-    int code = text && path ? writing_save(path, text) : ctl_failed("no memory");
-    if (code == DONE) {
-        json_array_append_new(w->files, json_pack("{ss, sI}", "path", path, "rows",
-                                                  (json_int_t)json_array_size(lines) - 1));
-    }
-    free(text);
-    return code;
+    return writing_add_file(w, path, text, json_array_size(lines) - 1);
 }
 
-static int wisdom_write(struct writing *w, const char *arch)
+static int wisdom_write(struct writing *w)
 {
     int code = DONE;
     json_t *rows = custom_rows(w, &code), *files = json_object();
@@ -172,9 +167,7 @@ static int wisdom_write(struct writing *w, const char *arch)
                          json_object_size(files));
     }
     OBJECT_EACH(key, lines, files) {
-        char *path = wisdom_make_path(to, key, is_file);
-        code = code ? code : wisdom_save(w, path, lines);
-        free(path);
+        code = code ? code : wisdom_save(w, wisdom_make_path(to, key, is_file), lines);
     }
     json_decref(rows);
     json_decref(files);

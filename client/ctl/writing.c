@@ -135,6 +135,18 @@ int writing_save_json(const char *path, const json_t *document)
     return code;
 }
 
+int writing_add_file(struct writing *w, char *path, char *text, size_t rows)
+{
+    int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
+    if (code == DONE) {
+        json_array_append_new(w->files,
+                              json_pack("{ss, sI}", "path", path, "rows", (json_int_t)rows));
+    }
+    free(path);
+    free(text);
+    return code;
+}
+
 /* ---- notices -------------------------------------------------------------------------------- */
 
 void writing_skip(struct writing *w, const json_t *row, const char *why)
@@ -205,18 +217,19 @@ static json_t *only_class(struct writing *w, json_t *rows, const char *class)
     return ours;
 }
 
-static int write_rows(struct writing *w, const struct format *format)
+static int write_rows(struct writing *w)
 {
     int code = DONE;
     struct ctl *c = &w->s->ctl;
     json_t *status = listing_status(w->s, &code);
     json_t *rows = status ? ctl_list(c, "best", json_incref(w->s->filter), &code) : NULL;
-    const char *arch = field_string(status, "device.arch");
+    const char *arch = field_text(status, "device.arch");
     if (rows) {
         rows = only_class(w, rows, field_string(status, "device.class"));
         w->rows = rows;
         w->device = json_object_get(status, "device");
-        code = format->write(w, arch && *arch ? arch : "unknown");
+        w->arch = *arch ? arch : "unknown";
+        code = w->format->write(w);
     }
     w->incomplete =
         code == DONE && unsaved_fail(status, unsaved_there(status), "this export", "export");
@@ -233,6 +246,7 @@ int export_foreign(struct subject *s, const struct format *format)
     }
     json_t *report = json_pack("{s[], s[], s{}, s[]}", "files", "skipped", "left_out", "notes");
     struct writing w = {.s = s,
+                        .format = format,
                         .to = to,
                         .report = report,
                         .files = json_object_get(report, "files"),
@@ -240,7 +254,7 @@ int export_foreign(struct subject *s, const struct format *format)
                         .left_out = json_object_get(report, "left_out"),
                         .notes = json_object_get(report, "notes")};
     int code = listing_find_key(s);
-    code = code ? code : write_rows(&w, format);
+    code = code ? code : write_rows(&w);
     code = foreign_finish_writing(&w, code);
     code = code == DONE && w.incomplete ? FAILED : code;
     json_decref(report);
