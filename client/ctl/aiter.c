@@ -139,13 +139,12 @@ static void aiter_add_best(struct writing *w, json_t *files, json_t *lines, json
     if (!cannot && is_fp8) {
         aiter_csv_add(w, lines, best);
     }
-    json_t *tile =
+    json_auto_t *tile =
         cannot ? NULL : tile_of_config(json_object_get(best, "config"), w->left_out, why);
     if (!tile) {
-        char *of_json = text_format("%s%s", is_fp8 && !cannot ? "only the CSV has it, as " : "",
-                                    cannot ? cannot : why);
+        TEXT_AUTO *of_json = text_format(
+            "%s%s", is_fp8 && !cannot ? "only the CSV has it, as " : "", cannot ? cannot : why);
         writing_skip(w, best, of_json ? of_json : "");
-        free(of_json);
         return;
     }
     const json_t *p = json_object_get(best, "problem");
@@ -155,10 +154,8 @@ static void aiter_add_best(struct writing *w, json_t *files, json_t *lines, json
     if (!json_object_get(files, name)) {
         json_object_set_new(files, name, json_object());
     }
-    json_t *entry = aiter_make_entry(tile);
+    json_auto_t *entry = aiter_make_entry(tile);
     aiter_put_class(w, json_object_get(files, name), class, best, entry);
-    json_decref(entry);
-    json_decref(tile);
 }
 
 /* ---- the most common ------------------------------------------------------------------------ */
@@ -167,11 +164,12 @@ static void aiter_add_best(struct writing *w, json_t *files, json_t *lines, json
  * decides, so that the order of rows does not matter. */
 static json_t *most_common(const json_t *entries)
 {
-    json_t *counts = json_object(), *found = NULL;
+    json_auto_t *counts = json_object();
+    json_t *found = NULL;
     json_int_t most = 0;
-    char *best_text = NULL;
+    TEXT_AUTO *best_text = NULL;
     ARRAY_EACH(e, entries) {
-        char *text = json_dumps(e, JSON_COMPACT | JSON_SORT_KEYS);
+        TEXT_AUTO *text = json_dumps(e, JSON_COMPACT | JSON_SORT_KEYS);
         json_int_t n = text ? notice_count(counts, text, 1) : 0;
         if (text && (n > most || (n == most && strcmp(text, best_text) < 0))) {
             most = n;
@@ -179,10 +177,7 @@ static json_t *most_common(const json_t *entries)
             free(best_text);
             best_text = strdup(text);
         }
-        free(text);
     }
-    free(best_text);
-    json_decref(counts);
     return found;
 }
 
@@ -190,11 +185,12 @@ static json_t *most_common(const json_t *entries)
  * `any`. */
 static json_t *document_of(const json_t *files)
 {
-    json_t *document = json_object(), *all = json_array();
+    json_t *document = json_object();
+    json_auto_t *all = json_array();
     for (size_t i = 0; i <= CLASSES; i++) {
         char class[CLASS_MAX];
         class_name(i, class);
-        json_t *entries = json_array();
+        json_auto_t *entries = json_array();
         OBJECT_EACH(name, file, files) {
             json_array_append(entries, json_object_get(json_object_get(file, class), "entry"));
         }
@@ -203,10 +199,8 @@ static json_t *document_of(const json_t *files)
             json_object_set(document, class, e);
         }
         json_array_extend(all, entries);
-        json_decref(entries);
     }
     json_object_set(document, "any", most_common(all));
-    json_decref(all);
     return document;
 }
 
@@ -215,13 +209,11 @@ static json_t *document_of(const json_t *files)
 static int aiter_save_files(struct writing *w, const struct aiter_kernel *kernel, const char *name,
                             const json_t *files)
 {
-    json_t *document = document_of(files);
+    json_auto_t *document = document_of(files);
     char *text = text_append(json_dumps(document, JSON_INDENT(4)), "\n");
     char *path = text_format("%s%s%s/triton/gemm/%s/%s.json", w->to, writing_slash(w->to), w->arch,
                              kernel->folder, name);
-    int code = writing_add_file(w, path, text, json_object_size(document));
-    json_decref(document);
-    return code;
+    return writing_add_file(w, path, text, json_object_size(document));
 }
 
 static int aiter_save_kernel(struct writing *w, const struct aiter_kernel *kernel,
@@ -233,10 +225,9 @@ static int aiter_save_kernel(struct writing *w, const struct aiter_kernel *kerne
     int code = DONE;
     OBJECT_EACH(sizes, file, files) {
         char name[96];
-        json_t *one = json_pack("{sO}", sizes, file);
+        json_auto_t *one = json_pack("{sO}", sizes, file);
         snprintf(name, sizeof(name), "GEMM-%s-%s", kernel->name, sizes);
         code = code ? code : aiter_save_files(w, kernel, name, one);
-        json_decref(one);
     }
     return code ? code : aiter_save_files(w, kernel, "DEFAULT", files);
 }
@@ -246,7 +237,7 @@ static int aiter_write(struct writing *w)
     if (!w->to || strcmp(w->to, "-") == 0) {
         return ctl_usage("aiter's files are one for each (N, K): give --to DIR");
     }
-    json_t *files = json_pack("[{}, {}]"), *lines = json_object(); /* of each kernel: its files */
+    json_auto_t *files = json_pack("[{}, {}]"), *lines = json_object();
     ARRAY_EACH(best, w->rows) {
         aiter_add_best(w, files, lines, best);
     }
@@ -257,10 +248,7 @@ static int aiter_write(struct writing *w)
     for (size_t k = 0; k < AITER_KERNELS && code == DONE; k++) {
         code = aiter_save_kernel(w, &aiter_kernels[k], json_array_get(files, k));
     }
-    code = code == DONE && json_object_size(lines) ? aiter_csv_save(w, lines) : code;
-    json_decref(files);
-    json_decref(lines);
-    return code;
+    return code == DONE && json_object_size(lines) ? aiter_csv_save(w, lines) : code;
 }
 
 const struct format format_aiter = {

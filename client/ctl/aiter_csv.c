@@ -29,7 +29,8 @@ static char *aiter_csv_make_line(const struct writing *w, const json_t *best, co
     const json_t *p = json_object_get(best, "problem"), *config = json_object_get(best, "config");
     const double m = field_number(p, "M"), n = field_number(p, "N"), k = field_number(p, "K"),
                  us = field_number(best, "time_us");
-    char *name = text_of_json(config), *line = NULL;
+    TEXT_AUTO *name = text_of_json(config);
+    char *line = NULL;
     long long split = 0;
     while (2LL << split <= field_int(config, "NUM_KSPLIT")) {
         split++;
@@ -40,7 +41,6 @@ static char *aiter_csv_make_line(const struct writing *w, const json_t *best, co
                            field_int(w->device, "sm_count"), m, n, k, split, us, name,
                            2 * m * n * k / us * 1e-6, (m * k + n * k + 2 * m * n) / us * 1e-3);
     }
-    free(name);
     return line;
 }
 
@@ -48,7 +48,8 @@ void aiter_csv_add(struct writing *w, json_t *lines, json_t *best)
 {
     const json_t *p = json_object_get(best, "problem");
     const char *why;
-    char *line = aiter_csv_make_line(w, best, &why), key[96];
+    TEXT_AUTO *line = aiter_csv_make_line(w, best, &why);
+    char key[96];
     if (!line) {
         writing_skip(w, best, why);
         return;
@@ -67,13 +68,12 @@ void aiter_csv_add(struct writing *w, json_t *lines, json_t *best)
                                       field_int(p, "M"), "N", field_int(p, "N"), "K",
                                       field_int(p, "K")));
     }
-    free(line);
 }
 
 int aiter_csv_save(struct writing *w, const json_t *lines)
 {
     static const char *const order[] = {"N", "K", "M", NULL};
-    json_t *rows = json_array();
+    json_auto_t *rows = json_array();
     OBJECT_EACH(key, row, lines) {
         json_array_append(rows, row);
     }
@@ -83,7 +83,5 @@ int aiter_csv_save(struct writing *w, const json_t *lines)
         text = text_append(text, "%s", field_text(row, "line"));
     }
     char *path = text_format("%s%sa8w8_blockscale_tuned_gemm.csv", w->to, writing_slash(w->to));
-    int code = writing_add_file(w, path, text, json_array_size(rows));
-    json_decref(rows);
-    return code;
+    return writing_add_file(w, path, text, json_array_size(rows));
 }

@@ -146,26 +146,23 @@ static json_t *tuned_read_config(const struct tuned *t)
         tuned_refuse(t, KERNEL_ID, "and gemmd's kernels have no numbers: 0 is wanted");
         return NULL;
     }
-    json_t *config = text_to_json(t->field[KERNEL_NAME], &e);
+    json_auto_t *config = text_to_json(t->field[KERNEL_NAME], &e);
     if (!config || json_object_size(config) == 0) {
         tuned_refuse(t, KERNEL_NAME, "which is no config of gemmd's, NAME=VALUE ...");
-        json_decref(config);
         return NULL;
     }
     const json_int_t parts = field_int(config, "NUM_KSPLIT");
     if ((parts > 1 ? parts : 1) != (json_int_t)1 << t->split) {
         tuned_refuse(t, SPLIT_K, "and NUM_KSPLIT in kernelName is another power of two");
-        json_decref(config);
         return NULL;
     }
-    return config;
+    return json_incref(config);
 }
 
 static void tuned_skip(const struct tuned *t, const char *why)
 {
-    char *what = text_format("%s, line %d", t->csv->path, t->csv->line);
+    TEXT_AUTO *what = text_format("%s, line %d", t->csv->path, t->csv->line);
     notice_skip(t->skipped, what ? what : "", why);
-    free(what);
 }
 
 /* Adds the line's entry, or its reason to t->skipped. */
@@ -197,10 +194,9 @@ static int tuned_add_line(struct tuned *t)
                   "gemm_a8w8_blockscale", "M", (json_int_t)t->size[0], "N", (json_int_t)t->size[1],
                   "K", (json_int_t)t->size[2], own ? "config" : "tile", made);
     /* NULL: the name is not UTF-8. AMD's devices are all other devices, so only the tile counts. */
-    json_t *device =
+    json_auto_t *device =
         json_pack("{ss*, sI}", "arch", t->field[GFX], "sm_count", (json_int_t)t->cu_num);
     const bool failed = own && (!device || json_object_set(entry, "device", device));
-    json_decref(device);
     return json_array_append_new(json_object_get(t->out, "entries"), entry) || failed
                ? ctl_failed("%s, line %d is not UTF-8", t->csv->path, t->csv->line)
                : DONE;
@@ -309,14 +305,12 @@ static int list_check(const struct csv *csv, const struct problems *p)
 static int list_read_line(const struct csv *csv, json_t *rows, json_t *seen, json_t *skipped)
 {
     static const char *const sizes[] = {"M", "N", "K"};
-    json_t *problem = json_pack("{ss}", "mode", "forward");
-    char *name = NULL;
+    json_auto_t *problem = json_pack("{ss}", "mode", "forward");
+    TEXT_AUTO *name = NULL;
     for (size_t i = 0; i < COUNT(sizes); i++) {
         const char *field = csv_field(csv, sizes[i]);
         int64_t v = 0;
         if (!field || !text_read_number(field, 1, INT64_MAX, &v)) {
-            json_decref(problem);
-            free(name);
             return ctl_usage("%s, line %d: %s is \"%.60s\", which is no whole number from 1 on",
                              csv->path, csv->line, sizes[i], field ? field : "");
         }
@@ -330,14 +324,12 @@ static int list_read_line(const struct csv *csv, json_t *rows, json_t *seen, jso
         json_object_set_new(seen, name, json_true());
         json_array_append_new(rows, json_pack("{sO, ss}", "problem", problem, "name", name));
     }
-    json_decref(problem);
-    free(name);
     return DONE;
 }
 
 int aiter_read_list(struct csv *csv, const struct problems *p, json_t *rows)
 {
-    json_t *seen = json_object(), *skipped = json_array();
+    json_auto_t *seen = json_object(), *skipped = json_array();
     int code = list_check(csv, p);
     while (code == DONE && csv_next(csv)) {
         code = list_read_line(csv, rows, seen, skipped);
@@ -346,7 +338,5 @@ int aiter_read_list(struct csv *csv, const struct problems *p, json_t *rows)
     if (code == DONE && json_array_size(rows) == 0) {
         code = ctl_usage("%s has no shape that gemmd can tune", csv->path);
     }
-    json_decref(seen);
-    json_decref(skipped);
     return code;
 }

@@ -305,7 +305,7 @@ int aiter_read(const char *path, json_t *out)
         return aiter_csv_read(path, out);
     }
     int code = read_name(path, out);
-    char *text = code ? NULL : text_read_file(path, &e);
+    TEXT_AUTO *text = code ? NULL : text_read_file(path, &e);
     if (code == DONE && !text) {
         code = ctl_failed("%s", e.text);
     } else if (text && !(document = json_loads(text, JSON_REJECT_DUPLICATES, &why))) {
@@ -316,6 +316,5 @@ int aiter_read(const char *path, json_t *out)
     const struct reading r = {.path = path, .text = text, .out = out};
     code = code ? code : aiter_read_document(&r, document);
     json_decref(document);
-    free(text);
     return code;
 }

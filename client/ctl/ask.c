@@ -58,7 +58,7 @@ int ask_for_answer(struct subject *s, const json_t *problem, struct gemmd_query 
                    struct progress_line *line, struct gemmd_answer *out, struct gemmd_error *e)
 {
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
-    char *text = text_of_json(problem);
+    TEXT_AUTO *text = text_of_json(problem);
     p.text = text;
     q.flags |= GEMMD_NO_TABLE;
     q.progress = progress_show;
@@ -66,7 +66,6 @@ int ask_for_answer(struct subject *s, const json_t *problem, struct gemmd_query 
     *out = (struct gemmd_answer)GEMMD_ANSWER_INIT;
     int r = ctl_finish(&s->ctl, (tune ? gemmd_tune : gemmd_get)(s->ctl.g, &p, &q, out, e), e);
     progress_end(line);
-    free(text);
     return r;
 }
 
@@ -135,13 +134,12 @@ static bool goes_on(const struct asking *a)
 /* Asks with these configs only. `only`: the config as given, when it is alone; or NULL. */
 static void ask_with(struct asking *a, const json_t *item, const json_t *configs, json_t *only)
 {
-    char *text = json_dumps(configs, JSON_REAL_PRECISION(17));
+    TEXT_AUTO *text = json_dumps(configs, JSON_REAL_PRECISION(17));
     a->s->search.query.configs_json = text;
     if (goes_on(a)) {
         ask_named(a, item, only);
     }
     a->s->search.query.configs_json = NULL;
-    free(text);
 }
 
 static json_t *ask_expand(const struct asking *a, const json_t *item, int *code)
@@ -154,17 +152,16 @@ static json_t *ask_expand(const struct asking *a, const json_t *item, int *code)
 /* Asks for a problem with the given configs: with each, or with all at once. */
 static void ask_configs(struct asking *a, const json_t *item)
 {
-    json_t *configs = ask_expand(a, item, &a->code), *config;
+    json_auto_t *configs = ask_expand(a, item, &a->code);
+    json_t *config;
     size_t i;
     if (!a->each) {
         ask_with(a, item, configs, NULL);
     }
     json_array_foreach(a->each ? configs : NULL, i, config) {
-        json_t *alone = json_pack("[O]", config);
+        json_auto_t *alone = json_pack("[O]", config);
         ask_with(a, item, alone, json_array_get(a->s->search.configs, i));
-        json_decref(alone);
     }
-    json_decref(configs);
 }
 
 /* 0, or USAGE after the error message: a given config has a mistake for one of the problems. */
@@ -197,7 +194,7 @@ static void remark_hit(const struct asking *a)
 /* Prints the summary after the last problem of a batch. */
 static void remark_batch(const struct asking *a)
 {
-    json_t *keys = json_object();
+    json_auto_t *keys = json_object();
     size_t n = 0, failed = 0;
     double logs = 0;
     char mean[80] = "no time beside a reference";
@@ -219,7 +216,6 @@ static void remark_batch(const struct asking *a)
     }
     fprintf(stderr, "%zu keys in %.1f s, %s, %zu failed\n", json_object_size(keys),
             (ctl_now_ms() - a->began_ms) / 1e3, mean, failed);
-    json_decref(keys);
 }
 
 static int asking_show_rows(struct asking *a)

@@ -6,6 +6,7 @@
 #include <argp.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <jansson.h>
 
@@ -85,6 +86,13 @@ void ctl_name_error(const char *name);
 double ctl_now_ms(void);
 
 /* ---- text.c --------------------------------------------------------------------------------- */
+
+/* A malloc'ed text that is freed at the end of its block, as json_auto_t is. */
+#define TEXT_AUTO __attribute__((cleanup(text_free))) char
+static inline void text_free(char **text)
+{
+    free(*text);
+}
 
 enum { NUMBER_TEXT_MAX = 40 };
 bool text_read_number(const char *text, int64_t min, int64_t max, int64_t *out);

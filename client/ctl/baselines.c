@@ -25,7 +25,7 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     if (key) {
         json_object_set(filter, "key", (json_t *)(uintptr_t)key);
     }
-    json_t *rows = ctl_list(c, "trials", filter, code);
+    json_auto_t *rows = ctl_list(c, "trials", filter, code);
     ARRAY_EACH(row, rows) {
         const json_t *ratio = json_object_get(row, "ratio");
         if (strcmp(field_text(row, "stage"), "baseline") == 0 && json_number_value(ratio) > 0) {
@@ -35,7 +35,6 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
                 json_pack("{s:o, s:O}", "name", baselines_make_name(row), "ratio", ratio));
         }
     }
-    json_decref(rows);
     return found;
 }
 

@@ -35,29 +35,26 @@ static void bundle_add(struct making *m, const char *name, const void *data, siz
 
 static void bundle_add_json(struct making *m, const char *name, const json_t *document)
 {
-    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    TEXT_AUTO *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     if (text) {
         bundle_add(m, name, text, strlen(text));
     } else if (m->code == DONE) {
         m->code = ctl_failed("no memory for %s", name);
     }
-    free(text);
 }
 
 static void bundle_add_trials(struct making *m, const json_t *rows)
 {
-    json_t *all = json_array();
+    json_auto_t *all = json_array();
     ARRAY_EACH(row, rows) {
         json_t *key = json_object_get(row, "key");
-        json_t *trials = m->code
-                             ? NULL
-                             : ctl_list(&m->s->ctl, "trials",
-                                        json_pack("{sO, ss}", "key", key, "sort", "id"), &m->code);
+        json_auto_t *trials =
+            m->code ? NULL
+                    : ctl_list(&m->s->ctl, "trials",
+                               json_pack("{sO, ss}", "key", key, "sort", "id"), &m->code);
         json_array_extend(all, trials);
-        json_decref(trials);
     }
     bundle_add_json(m, "trials.json", all);
-    json_decref(all);
 }
 
 static void bundle_add_module(struct making *m, const char *id)
@@ -80,7 +77,7 @@ static void bundle_add_module(struct making *m, const char *id)
 
 static void bundle_add_modules(struct making *m, const json_t *rows)
 {
-    json_t *done = json_object();
+    json_auto_t *done = json_object();
     ARRAY_EACH(row, rows) {
         const char *id = field_text(row, "module");
         if (m->code == DONE && hash_is_hex(id) && !json_object_get(done, id)) {
@@ -88,19 +85,18 @@ static void bundle_add_modules(struct making *m, const json_t *rows)
             bundle_add_module(m, id);
         }
     }
-    json_decref(done);
 }
 
 static json_t *bundle_list_stamps(const json_t *rows)
 {
-    json_t *found = json_object(), *stamps = json_array();
+    json_auto_t *found = json_object();
+    json_t *stamps = json_array();
     ARRAY_EACH(row, rows) {
         json_object_set_new(found, field_text(row, "stamp"), json_true());
     }
     OBJECT_EACH(stamp, row, found) {
         json_array_append_new(stamps, json_string(stamp));
     }
-    json_decref(found);
     return stamps;
 }
 
@@ -112,9 +108,8 @@ static int bundle_write(struct making *m, const char *key, const char *path, con
     char signer[SIGNER_HEX], *whole = NULL;
     size_t length;
     struct error e;
-    char *text = json_dumps(m->manifest, JSON_INDENT(1));
+    TEXT_AUTO *text = json_dumps(m->manifest, JSON_INDENT(1));
     if (text && signing_sign(key, text, strlen(text), signature, signer, &e)) {
-        free(text);
         return ctl_failed("%s", e.text);
     }
     FILE *f = text ? open_memstream(&whole, &length) : NULL;
@@ -133,7 +128,6 @@ static int bundle_write(struct making *m, const char *key, const char *path, con
         fprintf(stderr, "generation %lld of signer %s, %lld rows written to %s\n",
                 field_int(m->manifest, "generation"), signer, field_int(m->manifest, "rows"), path);
     }
-    free(text);
     free(whole);
     return code;
 }
@@ -152,7 +146,7 @@ static int bundle_check_key(struct subject *s)
 /* Takes over rows. */
 static int bundle_make(struct subject *s, const char *path, const json_t *status, json_t *rows)
 {
-    char *files = NULL;
+    TEXT_AUTO *files = NULL;
     size_t size;
     const char *note = s->given[OWN_NOTE];
     struct making m = {.s = s, .files = open_memstream(&files, &size)};
@@ -164,7 +158,7 @@ static int bundle_make(struct subject *s, const char *path, const json_t *status
         (json_int_t)json_array_size(rows), "stamps", bundle_list_stamps(rows), "files");
     m.code = m.files && m.manifest ? bundle_check_key(s) : ctl_failed("no memory");
     m.code = m.code ? m.code : custom_add_trials(&s->ctl, rows);
-    json_t *document = transfer_make_document(status, rows);
+    json_auto_t *document = transfer_make_document(status, rows);
     bundle_add_json(&m, "rows.json", document);
     bundle_add_trials(&m, rows);
     if (s->given[OWN_MODULES]) {
@@ -173,10 +167,8 @@ static int bundle_make(struct subject *s, const char *path, const json_t *status
     bool made = m.files && fclose(m.files) == 0;
     m.code = m.code || made ? m.code : ctl_failed("no memory for %s", path);
     m.code = m.code ? m.code : bundle_write(&m, s->given[OWN_KEY_FILE], path, files, size);
-    json_decref(document);
     json_decref(m.manifest);
     json_decref(rows);
-    free(files);
     return m.code;
 }
 
@@ -184,14 +176,13 @@ static int bundle_create(struct subject *s, const char *path)
 {
     int code = ctl_connect(&s->ctl);
     /* The status comes first, so that rows saved between the two calls are in the bundle. */
-    json_t *status = code ? NULL : listing_status(s, &code);
+    json_auto_t *status = code ? NULL : listing_status(s, &code);
     json_t *rows = status ? ctl_list(&s->ctl, "best", json_incref(s->filter), &code) : NULL;
     if (rows) {
         code = bundle_make(s, path, status, rows);
         code = code ? code
                     : unsaved_fail(status, unsaved_there(status), "this bundle", "make the bundle");
     }
-    json_decref(status);
     return code;
 }
 

@@ -22,14 +22,13 @@ static int bundle_check_age(struct subject *s, const struct bundle *b)
     long long newest = -1, n;
     const long long own = field_int(b->manifest, "generation");
     char signer[SIGNER_HEX];
-    json_t *events = ctl_list(&s->ctl, "events", json_pack("{ss}", "kind", "bundle"), &code);
+    json_auto_t *events = ctl_list(&s->ctl, "events", json_pack("{ss}", "kind", "bundle"), &code);
     ARRAY_EACH(event, events) {
         if (sscanf(field_text(event, "text"), "%16s generation %lld", signer, &n) == 2 &&
             strcmp(signer, b->signer) == 0) {
             newest = n > newest ? n : newest;
         }
     }
-    json_decref(events);
     if (code == DONE && own < newest && !s->given[OWN_FORCE]) {
         code =
             ctl_failed("the bundle is of generation %lld, and generation %lld of the same signer "
@@ -65,17 +64,14 @@ static bool bundle_module_fits(struct subject *s, const char *id)
 {
     int code = DONE;
     struct gemmd_error e;
-    json_t *rows =
+    json_auto_t *rows =
         ctl_list(&s->ctl, "best", json_pack("{ss, si}", "module", id, "limit", 1), &code);
     json_t *row = json_array_get(rows, 0);
-    json_t *why = row ? ctl_try_call(&s->ctl, "why",
-                                     json_pack("{sO}", "key", json_object_get(row, "key")), &e)
-                      : NULL;
-    bool fits = why && field_is_true(why, "stamp.fits") &&
-                strcmp(field_text(why, "stamp.row"), field_text(row, "stamp")) == 0;
-    json_decref(why);
-    json_decref(rows);
-    return fits;
+    json_auto_t *why = row ? ctl_try_call(&s->ctl, "why",
+                                          json_pack("{sO}", "key", json_object_get(row, "key")), &e)
+                           : NULL;
+    return why && field_is_true(why, "stamp.fits") &&
+           strcmp(field_text(why, "stamp.row"), field_text(row, "stamp")) == 0;
 }
 
 /* Writes an image into the folder, unless it is there. The file belongs to the folder's owner, as
@@ -143,10 +139,10 @@ static int bundle_install_modules(struct subject *s, const struct bundle *b, con
 int bundle_install(struct subject *s, const struct bundle *b)
 {
     long long modules = 0;
-    json_t *document = bundle_read_json(b, "rows.json");
+    json_auto_t *document = bundle_read_json(b, "rows.json");
     int code = document ? ctl_connect(&s->ctl) : FAILED;
     code = code ? code : bundle_check_age(s, b);
-    json_t *status = code ? NULL : unsaved_status(&s->ctl);
+    json_auto_t *status = code ? NULL : unsaved_status(&s->ctl);
     json_t *total = json_pack("{si, s[]}", "imported", 0, "skipped");
     code =
         code ? code
@@ -156,8 +152,5 @@ int bundle_install(struct subject *s, const struct bundle *b)
         bundle_note_installed(s, b, modules, total);
     }
     json_object_set_new(total, "modules", json_integer(modules));
-    code = transfer_print_import(&s->ctl, total, code);
-    json_decref(document);
-    json_decref(status);
-    return code;
+    return transfer_print_import(&s->ctl, total, code);
 }

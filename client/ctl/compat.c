@@ -52,11 +52,11 @@ static json_t *make_config(const struct unsloth_mode *mode, const int at[PARAMS]
     for (int i = BLOCK_M; i <= STAGES; i++) {
         json_object_set_new(config, params[i].name, json_integer(params[i].values[at[i]]));
     }
-    json_t *flags = json_pack("{sb, sb, sb, sb, sb, sb, sb}", "flatten", 1, "fuse_mul_post", 0,
-                              "use_tma_store", 0, "permute_x", at[PERMUTES], "permute_y",
-                              at[PERMUTES], mode->loads[0], at[LOADS], mode->loads[1], at[LOADS]);
+    json_auto_t *flags =
+        json_pack("{sb, sb, sb, sb, sb, sb, sb}", "flatten", 1, "fuse_mul_post", 0, "use_tma_store",
+                  0, "permute_x", at[PERMUTES], "permute_y", at[PERMUTES], mode->loads[0],
+                  at[LOADS], mode->loads[1], at[LOADS]);
     json_object_update(config, flags);
-    json_decref(flags);
     return config;
 }
 
@@ -95,11 +95,10 @@ static void count_drop(json_t *space, const struct compat_rule *rule, const json
     char name[64];
     snprintf(name, sizeof(name), "%s_excludes_%s", rule->first, rule->second);
     if (notice_count(dropped, name, 1) == 1) {
-        char *text = show_config(config);
+        TEXT_AUTO *text = show_config(config);
         json_object_set_new(json_object_get(space, "reasons"), name,
                             json_sprintf("%s and %s are both true: %s", rule->first, rule->second,
                                          text ? text : ""));
-        free(text);
     }
 }
 
@@ -118,14 +117,13 @@ static json_t *compat_make_space(const struct unsloth_mode *mode)
             at[i] = rest % params[i].n;
             rest /= params[i].n;
         }
-        json_t *config = make_config(mode, at);
+        json_auto_t *config = make_config(mode, at);
         const struct compat_rule *rule = dropped_by(mode->name, config);
         if (rule) {
             count_drop(space, rule, config);
         } else {
             json_array_append(configs, config);
         }
-        json_decref(config);
     }
     json_int_t legal = (json_int_t)json_array_size(configs);
     json_object_set_new(space, "raw", json_integer(raw));
@@ -151,14 +149,16 @@ static int compat_check_modes(const char *modes)
     return DONE;
 }
 
-int compat_space(const char *name, const char *modes, bool json, int (*print)(const json_t *space))
+int compat_space(const char *name, const char *modes, bool json, void (*print)(const json_t *space))
 {
     if (strcmp(name, "unsloth") != 0) {
         return ctl_usage("--compat takes unsloth, not \"%s\"", name);
     }
-    int code = compat_check_modes(modes);
-    json_t *all = json_array();
-    for (size_t i = 0; i < UNSLOTH_MODES && code == DONE; i++) {
+    if (compat_check_modes(modes)) {
+        return USAGE;
+    }
+    json_auto_t *all = json_array();
+    for (size_t i = 0; i < UNSLOTH_MODES; i++) {
         const struct unsloth_mode *mode = &unsloth_modes[i];
         if (!list_has(modes, mode->name)) {
             continue;
@@ -167,13 +167,9 @@ int compat_space(const char *name, const char *modes, bool json, int (*print)(co
         if (!json) {
             printf("%sthe space of unsloth, mode %s\n", json_array_size(all) ? "\n" : "",
                    mode->name);
-            code = print(space);
+            print(space);
         }
         json_array_append_new(all, space);
     }
-    if (json && code == DONE) {
-        return ctl_print_json(all);
-    }
-    json_decref(all);
-    return code;
+    return json ? ctl_print_json(json_incref(all)) : DONE;
 }

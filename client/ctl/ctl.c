@@ -330,11 +330,10 @@ int ctl_check_device(struct ctl *c)
         return DONE;
     }
     int code = DONE;
-    json_t *status = ctl_call(c, "status", NULL, &code);
+    json_auto_t *status = ctl_call(c, "status", NULL, &code);
     if (status && !is_device(spec, json_object_get(status, "device"))) {
         code = fail_device(c, status);
     }
-    json_decref(status);
     return code;
 }
 
@@ -382,9 +381,9 @@ int ctl_finish(struct ctl *c, int r, struct gemmd_error *e)
 
 json_t *ctl_try_call(struct ctl *c, const char *method, json_t *params, struct gemmd_error *e)
 {
-    char *text = params ? json_dumps(params, JSON_REAL_PRECISION(17)) : NULL, *result = NULL;
+    TEXT_AUTO *text = params ? json_dumps(params, JSON_REAL_PRECISION(17)) : NULL;
+    char *result = NULL;
     int r = ctl_finish(c, gemmd_call(c->g, method, text, 0, &result, NULL, NULL, e), e);
-    free(text);
     json_decref(params);
     e->code = r;
     return r ? NULL : take_json(result, e);
@@ -416,10 +415,10 @@ static int fail_list(const char *what, const struct gemmd_error *e)
 
 json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code)
 {
-    char *text = filter ? json_dumps(filter, JSON_REAL_PRECISION(17)) : NULL, *rows = NULL;
+    TEXT_AUTO *text = filter ? json_dumps(filter, JSON_REAL_PRECISION(17)) : NULL;
+    char *rows = NULL;
     struct gemmd_error e;
     int r = gemmd_list(c->g, what, text, &rows, &e);
-    free(text);
     json_decref(filter);
     json_t *list = r ? NULL : take_json(rows, &e);
     if (!list) {

@@ -31,7 +31,7 @@ int custom_add_trials(struct ctl *c, const json_t *rows)
         if (strncmp(field_text(row, "op"), "custom:", 7) != 0) {
             continue;
         }
-        json_t *list = ctl_list(
+        json_auto_t *list = ctl_list(
             c, "trials", json_pack("{sO, ss}", "key", json_object_get(row, "key"), "sort", "-id"),
             &code);
         if (!list) {
@@ -42,7 +42,6 @@ int custom_add_trials(struct ctl *c, const json_t *rows)
             json_array_append_new(trials, plain_trial(t)); /* NULL is not appended */
         }
         json_object_set_new(row, "trials", trials);
-        json_decref(list);
     }
     return DONE;
 }
@@ -53,11 +52,10 @@ int custom_add_trials(struct ctl *c, const json_t *rows)
 static void custom_add_new_trials(json_t *found, const json_t *trials)
 {
     ARRAY_EACH(t, trials) {
-        char *text = json_dumps(json_object_get(t, "config"), JSON_COMPACT | JSON_SORT_KEYS);
+        TEXT_AUTO *text = json_dumps(json_object_get(t, "config"), JSON_COMPACT | JSON_SORT_KEYS);
         if (text && !json_object_get(found, text)) {
             json_object_set(found, text, t);
         }
-        free(text);
     }
 }
 
@@ -65,7 +63,7 @@ static void custom_add_new_trials(json_t *found, const json_t *trials)
  * put the answer without recording a trial. */
 static void custom_add_answer(const json_t *row, json_t *found)
 {
-    json_t *trials = json_array();
+    json_auto_t *trials = json_array();
     if (field_number(row, "time_us") > 0) {
         json_array_append_new(trials, json_pack("{sO, ss, sO, sO*}", "config",
                                                 json_object_get(row, "config"), "status", "ok",
@@ -73,7 +71,6 @@ static void custom_add_answer(const json_t *row, json_t *found)
                                                 "created_s", json_object_get(row, "created_s")));
     }
     custom_add_new_trials(found, trials);
-    json_decref(trials);
 }
 
 /* Turns {config's text: trial}, newest first, into an array, oldest first. */
@@ -96,32 +93,29 @@ bool custom_is_faster(const json_t *row, const json_t *before)
 static void custom_merge_row(json_t *merged, json_t *row)
 {
     static const char *const answer[] = {"config", "time_us", "created_s", "key", "generation"};
-    json_t *problem = json_copy(json_object_get(row, "problem"));
+    json_auto_t *problem = json_copy(json_object_get(row, "problem"));
     json_object_del(problem, "user");
     json_object_set(row, "problem", problem);
-    json_t *whole = json_copy(problem);
+    json_auto_t *whole = json_copy(problem);
     json_object_set(whole, "op", json_object_get(row, "op"));
-    char *text = text_of_json(whole);
+    TEXT_AUTO *text = text_of_json(whole);
     json_t *before = text ? json_object_get(merged, text) : NULL;
-    json_t *found = before ? json_incref(json_object_get(before, "found")) : json_object();
+    json_auto_t *found = before ? json_incref(json_object_get(before, "found")) : json_object();
     custom_add_new_trials(found, json_object_get(row, "trials"));
     custom_add_answer(row, found);
     if (text && !before) {
         json_object_set(row, "found", found);
         json_object_set(merged, text, row);
     }
-    json_decref(found);
     for (size_t i = 0; before && custom_is_faster(row, before) && i < COUNT(answer); i++) {
         json_object_set(before, answer[i], json_object_get(row, answer[i]));
     }
-    free(text);
-    json_decref(whole);
-    json_decref(problem);
 }
 
 json_t *custom_rows(struct writing *w, int *code)
 {
-    json_t *ours = json_array(), *merged = json_object(), *rows = json_array();
+    json_auto_t *ours = json_array(), *merged = json_object();
+    json_t *rows = json_array();
     ARRAY_EACH(row, w->rows) {
         if (strncmp(field_text(row, "op"), "custom:", 7) == 0) {
             json_array_append(ours, row);
@@ -139,8 +133,6 @@ json_t *custom_rows(struct writing *w, int *code)
         json_object_set_new(row, "trials", custom_list_trials(json_object_get(row, "found")));
         json_array_append(rows, row);
     }
-    json_decref(ours);
-    json_decref(merged);
     if (*code) {
         json_decref(rows);
         return NULL;

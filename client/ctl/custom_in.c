@@ -19,12 +19,11 @@ static json_t *custom_find_problem(struct subject *s, int *code)
     if (!text) {
         return NULL;
     }
-    json_t *problem = NULL;
+    json_auto_t *problem = NULL;
     if (strlen(text) >= 6 && text[strspn(text, "0123456789abcdef")] == '\0') {
-        json_t *shown = ctl_call(&s->ctl, "show", json_pack("{ss}", "key", text), code);
+        json_auto_t *shown = ctl_call(&s->ctl, "show", json_pack("{ss}", "key", text), code);
         problem = json_incref(json_object_get(shown, "problem"));
         json_object_del(problem, "user"); /* hints are for all users */
-        json_decref(shown);
     } else {
         problem = text_to_problem(text, &e);
         *code = problem ? DONE : ctl_usage("--problem: %s", e.text);
@@ -32,22 +31,16 @@ static json_t *custom_find_problem(struct subject *s, int *code)
     if (*code == DONE && strncmp(field_text(problem, "op"), "custom:", 7) != 0) {
         *code = ctl_usage("--problem: this format is of custom ops, as in \"custom:axpy n=1024\"");
     }
-    if (*code) {
-        json_decref(problem);
-        problem = NULL;
-    }
-    return problem;
+    return *code ? NULL : json_incref(problem);
 }
 
 static void custom_skip_row(json_t *skipped, const json_t *row, const char *why)
 {
-    char *problem = text_of_json(json_object_get(row, "problem"));
-    char *what = text_format("%s %s", field_text(row, "op"), problem ? problem : "");
+    TEXT_AUTO *problem = text_of_json(json_object_get(row, "problem")),
+              *what = text_format("%s %s", field_text(row, "op"), problem ? problem : "");
     if (what) {
         notice_skip(skipped, what, why);
     }
-    free(what);
-    free(problem);
 }
 
 /* True when the daemon has an answer of the row's problem that the row must not replace. */
@@ -56,10 +49,9 @@ static bool custom_has_better(struct ctl *c, const json_t *row)
     struct gemmd_error e;
     json_t *problem = json_copy(json_object_get(row, "problem"));
     json_object_set(problem, "op", json_object_get(row, "op"));
-    json_t *answer =
+    json_auto_t *answer =
         ctl_try_call(c, "get", json_pack("{so, ss}", "problem", problem, "wait", "cached"), &e);
     const double us = field_number(answer, "time_us"), new_us = field_number(row, "time_us");
-    json_decref(answer);
     return us > 0 && (new_us <= 0 || us <= new_us);
 }
 
@@ -69,9 +61,8 @@ static void custom_take_row(struct ctl *c, const char *device, json_t *row, json
 {
     const char *its = field_string(row, "device");
     if (its && device && strcmp(its, device) != 0) {
-        char *why = text_format("it was measured on another device, %.100s", its);
+        TEXT_AUTO *why = text_format("it was measured on another device, %.100s", its);
         custom_skip_row(skipped, row, why ? why : "");
-        free(why);
         return;
     }
     json_object_del(row, "device");
@@ -97,7 +88,7 @@ static int custom_read_files(struct subject *s, const struct format *format, jso
     if (given && !fields) {
         return ctl_usage("--fields: %s", e.text);
     }
-    json_t *problem = custom_find_problem(s, &code);
+    json_auto_t *problem = custom_find_problem(s, &code);
     for (size_t i = 0; i < s->n_paths && code == DONE; i++) {
         const struct custom_file f = {format, s->paths[i], problem, fields};
         json_t *file = json_pack("{s[], s{}}", "rows", "unused");
@@ -106,7 +97,6 @@ static int custom_read_files(struct subject *s, const struct format *format, jso
                    ? ctl_usage("these formats are read from named files, not from stdin")
                    : format->read_rows(&f, file);
     }
-    json_decref(problem);
     json_decref(fields);
     return code;
 }
@@ -124,11 +114,10 @@ static void custom_say(struct ctl *c, const json_t *total, const json_t *rows, b
     ARRAY_EACH(s, json_object_get(total, "skipped")) {
         text_remark("row %lld skipped: %s", field_int(s, "row") + 1, field_text(s, "message"));
     }
-    char *unused = c->quiet ? NULL : notice_names(json_object_get(total, "unknown"));
+    TEXT_AUTO *unused = c->quiet ? NULL : notice_names(json_object_get(total, "unknown"));
     if (unused && *unused) {
         text_remark("gemmd keeps no such fields, and rows go without: %s", unused);
     }
-    free(unused);
     if (dry_run) {
         printf("%zu rows: --dry-run\n", json_array_size(rows));
     } else {
@@ -168,12 +157,13 @@ int import_custom(struct subject *s, const struct format *format)
         return ctl_usage("this format is of custom ops: --problem says of which, not the options "
                          "of GEMMs");
     }
-    json_t *total = json_pack("{si, si, s[], s[], s{}, s[]}", "imported", 0, "trials", 0,
-                              "unusable", "skipped", "unknown", "hints");
-    json_t *files = json_array(), *rows = json_object_get(total, "hints");
+    json_auto_t *total = json_pack("{si, si, s[], s[], s{}, s[]}", "imported", 0, "trials", 0,
+                                   "unusable", "skipped", "unknown", "hints"),
+                *files = json_array();
+    json_t *rows = json_object_get(total, "hints");
     int code = ctl_connect(c);
     code = code ? code : custom_read_files(s, format, files);
-    json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
+    json_auto_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
     ARRAY_EACH(file, files) {
         OBJECT_EACH(name, n, json_object_get(file, "unused")) {
             notice_count(json_object_get(total, "unknown"), name, json_integer_value(n));
@@ -185,9 +175,5 @@ int import_custom(struct subject *s, const struct format *format)
             }
         }
     }
-    code = code ? code : custom_send(s, rows, total);
-    json_decref(status);
-    json_decref(files);
-    json_decref(total);
-    return code;
+    return code ? code : custom_send(s, rows, total);
 }

@@ -25,28 +25,24 @@ json_t *custom_read_config(const json_t *object, const char *where)
 {
     static struct record r;
     struct error e;
-    json_t *config = json_object();
+    json_auto_t *config = json_object();
     OBJECT_EACH(name, v, object) {
         if (json_is_object(v) || json_is_array(v)) {
             ctl_failed("%s: %.60s must be a number, a text, or true or false", where, name);
-            json_decref(config);
             return NULL;
         }
         if (!json_is_null(v)) {
             json_object_set(config, name, v);
         }
     }
-    char *text = text_of_json(config);
+    TEXT_AUTO *text = text_of_json(config);
     if (json_object_size(config) == 0 || json_object_get(config, "op")) {
         ctl_failed("%s: no config of a kernel", where);
     } else if (!text || record_parse(&r, text, &e)) {
         ctl_failed("%s: %s", where, text ? e.text : "no memory");
     } else {
-        free(text);
-        return config;
+        return json_incref(config);
     }
-    free(text);
-    json_decref(config);
     return NULL;
 }
 
@@ -90,13 +86,11 @@ json_t *custom_find(const json_t *problem, const char *name)
     for (size_t i = 0; !own && i < COUNT(lists); i++) {
         size_t n;
         const char *at = custom_find_in_list(field_string(problem, lists[i]), name, &n);
-        char *text = at ? strndup(at, n) : NULL;
+        TEXT_AUTO *text = at ? strndup(at, n) : NULL;
         int64_t number;
         if (text) {
-            json_t *v = text_read_number(text, INT64_MIN, INT64_MAX, &number) ? json_integer(number)
-                                                                              : json_string(text);
-            free(text);
-            return v;
+            return text_read_number(text, INT64_MIN, INT64_MAX, &number) ? json_integer(number)
+                                                                         : json_string(text);
         }
     }
     return json_incref(own);
@@ -111,12 +105,11 @@ void custom_set(json_t *problem, const char *name, const json_t *value)
         if (!at) {
             continue;
         }
-        char *text = json_is_string(value) ? strdup(json_string_value(value))
-                                           : json_dumps(value, JSON_ENCODE_ANY);
+        TEXT_AUTO *text = json_is_string(value) ? strdup(json_string_value(value))
+                                                : json_dumps(value, JSON_ENCODE_ANY);
         json_t *changed =
             json_sprintf("%.*s%s%s", (int)(at - list), list, text ? text : "", at + n);
         json_object_set_new(problem, lists[i], changed);
-        free(text);
         return;
     }
     json_object_set(problem, name, (json_t *)(uintptr_t)value);

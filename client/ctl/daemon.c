@@ -130,13 +130,12 @@ const struct command command_status = {
 static int report_started(struct ctl *c, bool was_there)
 {
     int code = DONE;
-    json_t *j = ctl_call(c, "status", NULL, &code);
+    json_auto_t *j = ctl_call(c, "status", NULL, &code);
     if (!j || c->json) {
-        return j ? ctl_print_json(j) : code;
+        return j ? ctl_print_json(json_incref(j)) : code;
     }
     printf("gemmd %s, pid %lld, for %s on %s\n", was_there ? "runs already" : "started",
            field_int(j, "pid"), field_text(j, "device.name"), field_text(j, "socket"));
-    json_decref(j);
     return DONE;
 }
 
@@ -270,14 +269,13 @@ static int daemon_run_stop(struct subject *s)
 {
     struct ctl *c = &s->ctl;
     int code = connect_to_stop(c);
-    json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
+    json_auto_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
     pid_t pid = (pid_t)field_int(status, "pid");
     bool seen = pid > 0 && !daemon_has_ended(pid);
-    json_t *stopping = status ? ctl_call(c, "shutdown", NULL, &code) : NULL;
+    json_auto_t *stopping = status ? ctl_call(c, "shutdown", NULL, &code) : NULL;
     if (stopping) {
         code = wait_until_gone(field_string(status, "socket"), seen ? pid : 0);
     }
-    json_decref(stopping);
     if (code == DONE && c->json) {
         code = ctl_print_json(json_pack("{sb}", "stopped", 1));
     } else if (code == DONE) {
@@ -288,7 +286,6 @@ static int daemon_run_stop(struct subject *s)
                 "it had answers, or rows of quarantine, that were only in its memory: those that "
                 "it could not write at its end are lost, and its log says how many\n");
     }
-    json_decref(status);
     return code;
 }
 

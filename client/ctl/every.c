@@ -59,9 +59,8 @@ static void every_add_folder(json_t *found, const char *folder)
     struct dirent **entries;
     const int n = scandir(folder, &entries, every_is_socket, alphasort);
     for (int i = 0; i < n; i++) {
-        char *path = text_format("%s/%s", folder, entries[i]->d_name);
+        TEXT_AUTO *path = text_format("%s/%s", folder, entries[i]->d_name);
         every_add_socket(found, path ? path : "");
-        free(path);
         free(entries[i]);
     }
     if (n >= 0) {
@@ -112,13 +111,12 @@ static json_t *every_find(const struct ctl *c, int *code)
                           "--device");
         return NULL;
     }
-    json_t *found = every_list_sockets(code);
+    json_auto_t *found = every_list_sockets(code);
     if (found && json_array_size(found) == 0) {
         *code = every_say_none();
-        json_decref(found);
         return NULL;
     }
-    return found;
+    return json_incref(found);
 }
 
 /* ---- asking --------------------------------------------------------------------------------- */
@@ -229,16 +227,14 @@ static void every_print_status(const struct ctl *c, const json_t *all)
 int every_show_status(struct subject *s)
 {
     int code = DONE;
-    json_t *all = every_ask(s, NULL, &code);
-    if (!all) {
-        return code;
-    }
-    if (s->ctl.json) {
-        int r = ctl_print_json(all);
+    json_auto_t *all = every_ask(s, NULL, &code);
+    if (all && s->ctl.json) {
+        int r = ctl_print_json(json_incref(all));
         return code ? code : r;
     }
-    every_print_status(&s->ctl, all);
-    json_decref(all);
+    if (all) {
+        every_print_status(&s->ctl, all);
+    }
     return code;
 }
 
@@ -321,8 +317,8 @@ json_t *every_rows(struct subject *s, int *code)
 /* Prints "device A, B (the database)", in lines that fit the terminal. */
 static void every_print_heading(const json_t *daemon)
 {
-    char *name = every_show_device(json_object_get(daemon, "device"));
-    char *text = text_format("device %s", name ? name : "");
+    TEXT_AUTO *name = every_show_device(json_object_get(daemon, "device")),
+              *text = text_format("device %s", name ? name : "");
     ARRAY_EACH(other, json_object_get(daemon, "others")) {
         free(name);
         name = every_show_device(json_object_get(other, "device"));
@@ -334,16 +330,14 @@ static void every_print_heading(const json_t *daemon)
         printf("%s\n", text);
     }
     fflush(stdout); /* before "no rows" on stderr */
-    free(text);
-    free(name);
 }
 
 int every_show_rows(struct subject *s)
 {
     int code = DONE;
-    json_t *all = every_rows(s, &code);
-    if (!all || s->ctl.json) {
-        int r = all ? ctl_print_json(all) : code;
+    json_auto_t *all = every_rows(s, &code);
+    if (all && s->ctl.json) {
+        int r = ctl_print_json(json_incref(all));
         return code ? code : r;
     }
     ARRAY_EACH(daemon, all) {
@@ -352,6 +346,5 @@ int every_show_rows(struct subject *s)
             rows_print_table(&s->ctl, listing_name(s), json_object_get(daemon, "rows"));
         }
     }
-    json_decref(all);
     return code;
 }

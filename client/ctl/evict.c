@@ -97,7 +97,7 @@ static int evict_run_where(struct subject *s)
     }
     code = code ? code : rows_check_view(&s->ctl, "best");
     code = code ? code : ctl_connect(&s->ctl);
-    json_t *rows = code ? NULL : ctl_list(&s->ctl, "best", json_incref(s->filter), &code);
+    json_auto_t *rows = code ? NULL : ctl_list(&s->ctl, "best", json_incref(s->filter), &code);
     rows = rows && older ? evict_keep_old(rows, age_s) : rows;
     const size_t n = json_array_size(rows);
     if (rows && n > 0 && !s->ctl.json) {
@@ -108,9 +108,7 @@ static int evict_run_where(struct subject *s)
         fprintf(stderr, "no key matches\n");
     }
     code = rows && n > 0 ? evict_confirm(s, n) : code;
-    code = rows && code == DONE && (n > 0 || s->ctl.json) ? evict_rows(s, rows) : code;
-    json_decref(rows);
-    return code;
+    return rows && code == DONE && (n > 0 || s->ctl.json) ? evict_rows(s, rows) : code;
 }
 
 static void evict_show(struct subject *s, json_t *result)

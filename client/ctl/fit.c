@@ -104,7 +104,8 @@ static size_t fit_find_column(const struct cells *t, const char *name)
  * columns that have none. Returns the columns of the terminal that are left. */
 static size_t fit_choose(struct cells *t, const char *order, size_t room)
 {
-    char *names = strdup(order), *at = names;
+    TEXT_AUTO *names = strdup(order);
+    char *at = names;
     bool fits[CELLS_COLUMNS_MAX] = {false};
     size_t shown = 0;
     room++; /* the last column needs no blank after it */
@@ -122,7 +123,6 @@ static size_t fit_choose(struct cells *t, const char *order, size_t room)
     for (size_t c = 0; c < t->n; c++) {
         t->hidden[c] = t->hidden[c] || !fits[c];
     }
-    free(names);
     return room;
 }
 

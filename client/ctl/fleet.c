@@ -27,24 +27,20 @@ static void fleet_print_counters(const json_t *row)
 static int fleet_show_status(struct subject *s)
 {
     int code = ctl_connect(&s->ctl);
-    json_t *rows = code ? NULL : ctl_list(&s->ctl, "fleet", json_object(), &code);
+    json_auto_t *rows = code ? NULL : ctl_list(&s->ctl, "fleet", json_object(), &code);
     if (!rows || s->ctl.json) {
-        return rows ? ctl_print_json(rows) : code;
+        return rows ? ctl_print_json(json_incref(rows)) : code;
     }
     const json_t *row = json_array_get(rows, 0);
     if (!row) {
-        json_decref(rows);
         return ctl_failed("this database belongs to no fleet: no gemmd-fleet has run on it");
     }
-    char *text = text_visible(strdup(field_text(row, "text")));
-    char *server = text_visible(strdup(field_text(row, "server")));
+    TEXT_AUTO *text = text_visible(strdup(field_text(row, "text"))),
+              *server = text_visible(strdup(field_text(row, "server")));
     printf("%-12s %s\n%-12s %s, for %lld s: %s\n%-12s %lld\n", "server", server ? server : "",
            "state", field_text(row, "state"), (long long)time(NULL) - field_int(row, "since_s"),
            text ? text : "", "number", field_int(row, "cursor"));
     fleet_print_counters(row);
-    free(text);
-    free(server);
-    json_decref(rows);
     return DONE;
 }
 

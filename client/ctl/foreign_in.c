@@ -29,10 +29,9 @@ struct importing {
 /* Names the place of a notice: "FILE, line N, for PROBLEM" (NULL: all problems); malloc'ed. */
 static char *foreign_name_place(const struct importing *x, long long line, const json_t *problem)
 {
-    char *text = problem ? text_of_json(problem) : NULL;
+    TEXT_AUTO *text = problem ? text_of_json(problem) : NULL;
     char *what =
         text_format("%s, line %lld%s%s", x->path, line, text ? ", for " : "", text ? text : "");
-    free(text);
     return what;
 }
 
@@ -78,9 +77,8 @@ static const char *foreign_find_device(struct importing *x, const json_t *entry,
 {
     const json_t *its = json_object_get(entry, "device");
     if (its && !x->device) {
-        json_t *status = ctl_call(x->ctl, "status", NULL, code);
+        json_auto_t *status = ctl_call(x->ctl, "status", NULL, code);
         x->device = json_incref(json_object_get(status, "device"));
-        json_decref(status);
     }
     const char *arch = field_string(its, "arch");
     if (!its || !x->device) {
@@ -97,17 +95,16 @@ static int foreign_judge_config(struct importing *x, const json_t *problem, cons
                                 const char *target, char why[WHY_MAX], double *predicted_us,
                                 int *code)
 {
-    json_t *verdict = ctl_call(x->ctl, "check",
-                               json_pack("{sO, sO, ss, sb}", "problem", problem, "config", config,
-                                         "target", target, "predict", true),
-                               code);
+    json_auto_t *verdict = ctl_call(x->ctl, "check",
+                                    json_pack("{sO, sO, ss, sb}", "problem", problem, "config",
+                                              config, "target", target, "predict", true),
+                                    code);
     int valid = verdict ? field_is_true(verdict, "valid") : -1;
     const char *message = field_string(verdict, "message");
     *predicted_us = field_number(verdict, "predicted_us");
     if (why && message) {
         snprintf(why, WHY_MAX, "%s", message);
     }
-    json_decref(verdict);
     return valid;
 }
 
@@ -154,13 +151,11 @@ static json_t *foreign_make_row(const json_t *problem, const json_t *config)
 static json_t *rank_of(const json_t *entry, const json_t *problem, const json_t *config,
                        double predicted_us)
 {
-    char *text = json_dumps(config, JSON_COMPACT | JSON_SORT_KEYS);
-    json_t *rank = json_pack("{sO*, sO*, sO*, sf, ss}", "M", json_object_get(problem, "M"),
-                             "speedup", json_object_get(entry, "speedup"), "triton_time",
-                             json_object_get(entry, "triton_time"), "predicted_us", predicted_us,
-                             "config", text ? text : "");
-    free(text);
-    return rank;
+    TEXT_AUTO *text = json_dumps(config, JSON_COMPACT | JSON_SORT_KEYS);
+    return json_pack("{sO*, sO*, sO*, sf, ss}", "M", json_object_get(problem, "M"), "speedup",
+                     json_object_get(entry, "speedup"), "triton_time",
+                     json_object_get(entry, "triton_time"), "predicted_us", predicted_us, "config",
+                     text ? text : "");
 }
 
 /* Takes over the row and its rank, and keeps the better hint of the key. The larger M is nearer to
@@ -172,7 +167,8 @@ static void offer_row(struct importing *x, const char *key, const json_t *entry,
     static const char *const order[] = {"-M",           "-speedup", "triton_time",
                                         "predicted_us", "config",   NULL};
     const json_t *before = json_object_get(x->keys, key);
-    char *what = foreign_name_place(x, field_int(entry, "line"), json_object_get(row, "problem"));
+    TEXT_AUTO *what =
+        foreign_name_place(x, field_int(entry, "line"), json_object_get(row, "problem"));
     const bool better = !before || row_compare(rank, json_object_get(before, "rank"), order) < 0;
     if (before) {
         notice_skip(
@@ -189,7 +185,6 @@ static void offer_row(struct importing *x, const char *key, const json_t *entry,
     }
     json_decref(row);
     json_decref(rank);
-    free(what);
 }
 
 static void add_counts(json_t *to, const json_t *counts)
@@ -206,18 +201,19 @@ static bool foreign_offer_entry(struct importing *x, const json_t *entry, const 
 {
     char why[WHY_MAX];
     double predicted_us = 0;
-    json_t *changed = json_object();
+    json_auto_t *changed = json_object();
     const char *mode = field_string(problem, "mode"), *target = field_text(answer, "target");
     snprintf(why, sizeof(why), "the kernels of target %s have no such tiles", target);
     json_t *own = json_object_get(entry, "config");
     const char *cannot = foreign_find_disagreement(json_object_get(entry, "flags"), problem);
     cannot = cannot ? cannot : foreign_find_device(x, entry, code);
-    json_t *configs = cannot || *code ? NULL
-                      : own           ? json_pack("[O]", own)
-                                      : tile_configs(json_object_get(entry, "tile"), target,
-                                           mode ? mode : "forward", changed);
-    json_t *config =
-        !configs ? NULL : first_valid(x, configs, problem, answer, why, &predicted_us, code);
+    json_auto_t *configs = cannot || *code ? NULL
+                           : own           ? json_pack("[O]", own)
+                                           : tile_configs(json_object_get(entry, "tile"), target,
+                                                mode ? mode : "forward", changed),
+                *config = !configs
+                              ? NULL
+                              : first_valid(x, configs, problem, answer, why, &predicted_us, code);
     if (config) {
         offer_row(x, field_text(answer, "key"), entry, foreign_make_row(problem, config),
                   rank_of(entry, problem, config, predicted_us));
@@ -225,9 +221,6 @@ static bool foreign_offer_entry(struct importing *x, const json_t *entry, const 
     } else if (*code == DONE) {
         foreign_skip_problem(x, field_int(entry, "line"), problem, cannot ? cannot : why);
     }
-    json_decref(changed);
-    json_decref(configs);
-    json_decref(config);
     return config != NULL;
 }
 
@@ -292,12 +285,11 @@ static int foreign_find_target(struct importing *x, const json_t *problem, json_
     int code = DONE;
     result_target(answer);
     if (!field_string(answer, "target")) {
-        json_t *verdict = ctl_call(
+        json_auto_t *verdict = ctl_call(
             x->ctl, "check",
             json_pack("{sO, sO}", "problem", problem, "config", json_object_get(answer, "config")),
             &code);
         json_object_set(answer, "target", json_object_get(verdict, "target"));
-        json_decref(verdict);
     }
     return code;
 }
@@ -313,7 +305,7 @@ static int take_problem(struct importing *x, const json_t *problem, const json_t
         return DONE;
     }
     int code = DONE;
-    json_t *answer =
+    json_auto_t *answer =
         ctl_call(x->ctl, "get", json_pack("{sO, ss}", "problem", problem, "wait", "cached"), &code);
     code = answer ? foreign_find_target(x, problem, answer) : code;
     if (code == DONE && strcmp(field_text(answer, "tier"), "exact") == 0) {
@@ -325,7 +317,6 @@ static int take_problem(struct importing *x, const json_t *problem, const json_t
     } else if (code == DONE) {
         code = foreign_offer_entries(x, problem, of, answer);
     }
-    json_decref(answer);
     return code;
 }
 
@@ -440,7 +431,7 @@ static int take_problems(struct importing *x, const struct problems *given)
 /* Prints "<words>: a (2), b (1)" if there are counts; returns the sum. */
 static json_int_t say_counts(const struct importing *x, const char *words, const json_t *counts)
 {
-    char *text = NULL;
+    TEXT_AUTO *text = NULL;
     json_int_t sum = 0;
     OBJECT_EACH(name, n, counts) {
         text = text_append(text, "%s%s (%lld)", text ? ", " : "", name,
@@ -450,7 +441,6 @@ static json_int_t say_counts(const struct importing *x, const char *words, const
     if (text && !x->ctl->quiet) {
         text_remark("%s: %s", words, text);
     }
-    free(text);
     return sum;
 }
 
@@ -508,8 +498,8 @@ static int send_rows(struct importing *x, bool dry_run)
 int import_foreign(struct subject *s, const struct format *format)
 {
     struct ctl *ctl = &s->ctl;
-    json_t *total = json_pack("{si, s[], s[], s{}, s{}}", "imported", 0, "unusable", "skipped",
-                              "unknown", "changed");
+    json_auto_t *total = json_pack("{si, s[], s[], s{}, s{}}", "imported", 0, "unusable", "skipped",
+                                   "unknown", "changed");
     struct importing x = {.ctl = ctl,
                           .format = format,
                           .keys = json_object(),
@@ -517,7 +507,7 @@ int import_foreign(struct subject *s, const struct format *format)
                           .skipped = json_object_get(total, "unusable"),
                           .unused = json_object_get(total, "unknown"),
                           .changed = json_object_get(total, "changed")};
-    json_t *files = json_array();
+    json_auto_t *files = json_array();
     int code = foreign_read_files(format, s, files);
     code = code ? code : ctl_connect(ctl);
     for (size_t i = 0; i < s->n_paths && code == DONE; i++) {
@@ -527,9 +517,7 @@ int import_foreign(struct subject *s, const struct format *format)
         add_counts(x.unused, json_object_get(x.file, "unused"));
     }
     code = code ? code : send_rows(&x, s->given[OWN_DRY_RUN]);
-    json_decref(files);
     json_decref(x.keys);
     json_decref(x.device);
-    json_decref(total);
     return code;
 }

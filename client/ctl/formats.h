@@ -30,7 +30,8 @@ enum { WHY_MAX = 256 };
 /* ---- compat.c ------------------------------------------------------------------------------- */
 
 /* Prints the modes' spaces (NULL: all) as the method `space` gives them, with legal `configs`. */
-int compat_space(const char *name, const char *modes, bool json, int (*print)(const json_t *space));
+int compat_space(const char *name, const char *modes, bool json,
+                 void (*print)(const json_t *space));
 
 /* The modes and their TMA loads, in the order of the CSV's columns. */
 enum { UNSLOTH_MODES = 3 };

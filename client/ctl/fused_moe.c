@@ -30,39 +30,33 @@ static json_t *fused_find_field(const json_t *problem, const json_t *fields, con
         json_t *given = json_object_get(fields, field);
         return given ? json_incref(given) : custom_find(problem, field);
     }
-    json_t *v = custom_find(problem, name);
+    json_auto_t *v = custom_find(problem, name);
     const json_int_t n = json_integer_value(v);
-    json_decref(v);
     return n > 0 && n % divisor == 0 ? json_integer(n / divisor) : NULL;
 }
 
 static bool fused_is_true(const json_t *problem, const json_t *fields, const char *field)
 {
-    json_t *v = fused_find_field(problem, fields, field);
+    json_auto_t *v = fused_find_field(problem, fields, field);
     const char *text = json_string_value(v);
-    const bool is_true = json_is_true(v) || (text && strcmp(text, "True") == 0);
-    json_decref(v);
-    return is_true;
+    return json_is_true(v) || (text && strcmp(text, "True") == 0);
 }
 
 /* A field that is a number; 0: neither --fields nor the problem has it. */
 static json_int_t fused_number(const json_t *problem, const json_t *fields, const char *field)
 {
-    json_t *v = fused_find_field(problem, fields, field);
+    json_auto_t *v = fused_find_field(problem, fields, field);
     const json_int_t n = json_integer_value(v);
-    json_decref(v);
     return n > 0 ? n : 0;
 }
 
 /* A field as text, malloc'ed; NULL: no such field, or a file's name cannot hold the text. */
 static char *fused_text(const json_t *problem, const json_t *fields, const char *field)
 {
-    json_t *v = fused_find_field(problem, fields, field);
+    json_auto_t *v = fused_find_field(problem, fields, field);
     const char *text = json_string_value(v);
     const bool ok = text && *text && !strpbrk(text, ",/ ") && strcmp(text, "None") != 0;
-    char *copy = ok ? strdup(text) : NULL;
-    json_decref(v);
-    return copy;
+    return ok ? strdup(text) : NULL;
 }
 
 /* The device's name in a file's name; vLLM has one name for all variants of the H200. malloc'ed. */
@@ -90,8 +84,9 @@ static char *fused_path(const json_t *problem, const json_t *fields, const char 
     const json_int_t block_n = fused_number(problem, fields, "block_n");
     const json_int_t block_k = fused_number(problem, fields, "block_k");
     const bool is_down = fused_is_true(problem, fields, "down");
-    char *version = fused_text(problem, fields, "triton");
-    char *dtype = fused_text(problem, fields, "dtype"), *path = NULL;
+    TEXT_AUTO *version = fused_text(problem, fields, "triton"),
+              *dtype = fused_text(problem, fields, "dtype");
+    char *path = NULL;
     for (char *c = version; c && *c; c++) {
         *c = *c == '.' ? '_' : *c;
     }
@@ -115,8 +110,6 @@ static char *fused_path(const json_t *problem, const json_t *fields, const char 
         path = text_append(path, "%s.json", is_down ? "_down" : "");
         *why = path ? NULL : "no memory";
     }
-    free(version);
-    free(dtype);
     return path;
 }
 
@@ -124,27 +117,25 @@ static char *fused_path(const json_t *problem, const json_t *fields, const char 
  * express the config, for the reason `why`. */
 static json_t *fused_make_entry(const json_t *config, const char **why)
 {
-    json_t *entry = json_object();
+    json_auto_t *entry = json_object();
     for (size_t i = 0; i < COUNT(params); i++) {
         json_object_set(entry, params[i], json_object_get(config, params[i]));
         if (!json_is_integer(json_object_get(config, params[i]))) {
             *why = "its config lacks a parameter of their Triton kernel: BLOCK_SIZE_M, "
                    "BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages";
-            json_decref(entry);
             return NULL;
         }
     }
     OBJECT_EACH(name, v, config) {
         if (json_is_string(v)) {
             *why = "its config has a parameter that is a text, such as the hash of a pre_hook";
-            json_decref(entry);
             return NULL;
         }
         if (strcmp(name, "num_ctas") != 0 || json_integer_value(v) != 1) {
             json_object_set(entry, name, v);
         }
     }
-    return entry;
+    return json_incref(entry);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -183,26 +174,23 @@ static void fused_add_row(struct writing *w, json_t *files, const json_t *row, c
 {
     const json_t *problem = json_object_get(row, "problem");
     const char *why = NULL;
-    char *path = fused_path(problem, fields, device, is_sglang, &why);
-    json_t *entry = path ? fused_make_entry(json_object_get(row, "config"), &why) : NULL;
+    TEXT_AUTO *path = fused_path(problem, fields, device, is_sglang, &why);
+    json_auto_t *entry = path ? fused_make_entry(json_object_get(row, "config"), &why) : NULL;
     if (entry) {
-        char *version = is_sglang ? NULL : fused_text(problem, fields, "triton");
-        json_t *new = json_pack("{sI, sO, sO}", "M", fused_number(problem, fields, "M"), "entry",
-                                entry, "time_us", json_object_get(row, "time_us"));
+        TEXT_AUTO *version = is_sglang ? NULL : fused_text(problem, fields, "triton");
+        json_auto_t *new = json_pack("{sI, sO, sO}", "M", fused_number(problem, fields, "M"),
+                                     "entry", entry, "time_us", json_object_get(row, "time_us"));
         fused_put(w, files, path, new, version, row);
-        json_decref(new);
-        free(version);
     } else {
         writing_skip(w, row, why);
     }
-    json_decref(entry);
-    free(path);
 }
 
 static int fused_save(struct writing *w, const char *name, const json_t *file)
 {
     static const char *const order[] = {"M", NULL};
-    json_t *entries = json_object_get(file, "entries"), *document = json_object();
+    json_t *entries = json_object_get(file, "entries");
+    json_auto_t *document = json_object();
     const char *version = field_text(file, "version");
     rows_sort(entries, order);
     if (*version) {
@@ -215,9 +203,7 @@ static int fused_save(struct writing *w, const char *name, const json_t *file)
     }
     char *path = text_format("%s%s%s", w->to, writing_slash(w->to), name);
     char *text = text_append(json_dumps(document, JSON_INDENT(4)), "\n");
-    int code = writing_add_file(w, path, text, json_array_size(entries));
-    json_decref(document);
-    return code;
+    return writing_add_file(w, path, text, json_array_size(entries));
 }
 
 static int fused_write(struct writing *w)
@@ -228,23 +214,20 @@ static int fused_write(struct writing *w)
     }
     struct error e;
     const char *given = w->s->given[OWN_FIELDS];
-    json_t *fields = given ? text_to_json(given, &e) : NULL, *files = json_object();
+    json_t *fields = given ? text_to_json(given, &e) : NULL;
+    json_auto_t *files = json_object();
     if (given && !fields) {
-        json_decref(files);
         return ctl_usage("--fields: %s", e.text);
     }
-    char *device = fused_device(w->device, is_sglang);
+    TEXT_AUTO *device = fused_device(w->device, is_sglang);
     int code = DONE;
-    json_t *rows = custom_rows(w, &code);
+    json_auto_t *rows = custom_rows(w, &code);
     ARRAY_EACH(row, rows) {
         fused_add_row(w, files, row, fields, device ? device : "", is_sglang);
     }
     OBJECT_EACH(name, file, files) {
         code = code ? code : fused_save(w, name, file);
     }
-    free(device);
-    json_decref(rows);
-    json_decref(files);
     json_decref(fields);
     return code;
 }

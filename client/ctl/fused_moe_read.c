@@ -86,7 +86,8 @@ static bool fused_take_types(const char **at, json_t *out)
 static json_t *fused_read_name(const char *path)
 {
     const char *slash = strrchr(path, '/'), *at;
-    char *name = strdup(slash ? slash + 1 : path), device[TEXT_MAX];
+    TEXT_AUTO *name = strdup(slash ? slash + 1 : path);
+    char device[TEXT_MAX];
     size_t n = name ? strlen(name) : 0;
     json_t *out = json_object();
     bool ok = n > 5 && strcmp(name + n - 5, ".json") == 0;
@@ -100,7 +101,6 @@ static json_t *fused_read_name(const char *path)
         ok = fused_take_number(&at, "E", out) && fused_take_number(&at, "N", out) &&
              fused_take(&at, "device_name", device) && fused_take_types(&at, out);
     }
-    free(name);
     if (!ok) {
         json_decref(out);
         return NULL;
@@ -117,12 +117,11 @@ static void fused_add_version(const char *path, json_t *named)
         folder--;
     }
     if (folder && strncmp(folder, "triton_", 7) == 0 && slash > folder + 7) {
-        char *text = strndup(folder + 7, (size_t)(slash - folder - 7));
+        TEXT_AUTO *text = strndup(folder + 7, (size_t)(slash - folder - 7));
         for (char *c = text; c && *c; c++) {
             *c = *c == '_' ? '.' : *c;
         }
         json_object_set_new(named, "triton", json_string(text ? text : ""));
-        free(text);
     }
 }
 
@@ -136,9 +135,8 @@ static int fused_set_field(const struct custom_file *f, json_t *problem, const c
     int64_t divisor;
     const json_t *given = json_object_get(f->fields, field);
     if (fused_moe_reference(f->fields, field, name, &divisor)) {
-        json_t *v = json_integer(json_integer_value(value) * divisor);
+        json_auto_t *v = json_integer(json_integer_value(value) * divisor);
         custom_set(problem, name, v);
-        json_decref(v);
     } else if (given && !json_equal(given, value)) {
         return ctl_failed("%s has another %s than --fields", f->path, field);
     } else if (!given && !(strcmp(field, "triton") == 0 && json_object_get(problem, field))) {
@@ -150,12 +148,11 @@ static int fused_set_field(const struct custom_file *f, json_t *problem, const c
 static json_t *fused_make_problem(const struct custom_file *f, const json_t *named, const char *m)
 {
     json_t *problem = custom_make_problem(f, "custom:fused_moe");
-    json_t *tokens = json_integer(strtoll(m, NULL, 10));
+    json_auto_t *tokens = json_integer(strtoll(m, NULL, 10));
     int code = fused_set_field(f, problem, "M", tokens);
     OBJECT_EACH(field, v, named) {
         code = code ? code : fused_set_field(f, problem, field, v);
     }
-    json_decref(tokens);
     if (code) {
         json_decref(problem);
         return NULL;
@@ -176,7 +173,7 @@ static bool fused_is_count(const char *text)
  * gemmd.triton's configs always have it. */
 static json_t *fused_read_config(const struct custom_file *f, const char *m, const json_t *entry)
 {
-    char *where = text_format("%s: \"%.20s\"", f->path, m);
+    TEXT_AUTO *where = text_format("%s: \"%.20s\"", f->path, m);
     json_t *config = json_is_object(entry) ? custom_read_config(entry, where ? where : "") : NULL;
     if (!json_is_object(entry)) {
         ctl_failed("%s: no config of a kernel", where ? where : f->path);
@@ -190,7 +187,6 @@ static json_t *fused_read_config(const struct custom_file *f, const char *m, con
         !json_object_get(config, "num_ctas")) {
         json_object_set_new(config, "num_ctas", json_integer(1));
     }
-    free(where);
     return config;
 }
 
@@ -200,7 +196,7 @@ static int fused_read_entry(const struct custom_file *f, const json_t *named, co
     if (!fused_is_count(m)) {
         return ctl_failed("%s: \"%.20s\" is no number of tokens", f->path, m);
     }
-    json_t *config = fused_read_config(f, m, entry);
+    json_auto_t *config = fused_read_config(f, m, entry);
     json_t *problem = config ? fused_make_problem(f, named, m) : NULL;
     json_t *row = problem ? custom_make_row(problem) : NULL;
     if (row) {
@@ -208,20 +204,20 @@ static int fused_read_entry(const struct custom_file *f, const json_t *named, co
         json_object_set_new(row, "time_us", json_null());
         json_array_append_new(rows, row);
     }
-    json_decref(config);
     return row ? DONE : FAILED;
 }
 
 int fused_moe_read(const struct custom_file *f, json_t *out)
 {
     struct error e;
-    json_t *named = fused_read_name(f->path), *rows = json_object_get(out, "rows");
+    json_auto_t *named = fused_read_name(f->path);
+    json_t *rows = json_object_get(out, "rows");
     if (!named) {
         return ctl_failed("%s: the name of such a file says E, N and the device, as in "
                           "E=8,N=14336,device_name=NVIDIA_H100,dtype=fp8_w8a8.json",
                           f->path);
     }
-    json_t *document = text_read_json(f->path, &e);
+    json_auto_t *document = text_read_json(f->path, &e);
     int code = document ? DONE : ctl_failed("%s", e.text);
     if (f->format == &format_sglang) {
         fused_add_version(f->path, named);
@@ -237,7 +233,5 @@ int fused_moe_read(const struct custom_file *f, json_t *out)
     if (code == DONE && json_array_size(rows) == 0) {
         code = ctl_failed("%s has no configs", f->path);
     }
-    json_decref(named);
-    json_decref(document);
     return code;
 }

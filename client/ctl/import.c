@@ -24,9 +24,8 @@ static size_t import_count_bytes(const json_t *j)
 {
     struct error e;
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    char *text = json_dumps(j, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    TEXT_AUTO *text = json_dumps(j, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     const int failed = text ? wire_from_json(&packed, text, &e) : -1;
-    free(text);
     return failed ? SIZE_MAX : packed.len;
 }
 
@@ -75,7 +74,7 @@ static int send_chunk(struct sending *s)
     if (s->trust) {
         json_object_set_new(params, "trust", json_true());
     }
-    json_t *result = ctl_call(s->ctl, "import", params, &code);
+    json_auto_t *result = ctl_call(s->ctl, "import", params, &code);
     if (!result) {
         return code;
     }
@@ -87,7 +86,6 @@ static int send_chunk(struct sending *s)
                             json_integer(row < CHUNK_ROWS ? (json_int_t)s->numbers[row] : -1));
         json_array_append(json_object_get(s->total, "skipped"), skipped);
     }
-    json_decref(result);
     s->bytes = 0;
     json_array_clear(s->chunk);
     return DONE;
@@ -130,7 +128,8 @@ static int take_parts(struct sending *s, json_t *row)
     if (!json_is_array(trials)) {
         return import_add_row(s, row);
     }
-    json_t *part = json_copy(row), *some = json_array();
+    json_t *part = json_copy(row);
+    json_auto_t *some = json_array();
     json_object_set(part, "trials", some);
     int code = DONE;
     size_t bytes = import_count_bytes(part);
@@ -151,7 +150,6 @@ static int take_parts(struct sending *s, json_t *row)
     }
     code = code ? code : import_add_row(s, part);
     json_decref(part);
-    json_decref(some);
     return code;
 }
 

@@ -111,20 +111,17 @@ static char *jobs_explain(const json_t *row)
     if (!json_is_number(json_object_get(row, "lost_us"))) {
         return strdup("no evidence for its config");
     }
-    char *age = show_age(json_object_get(row, "best_s"));
-    char *text = lost > 0 ? text_format("%.0f %% lost; best is %s old",
-                                        100 * lost / field_number(row, "served_us"), age)
-                          : strdup("nothing lost");
-    free(age);
-    return text;
+    TEXT_AUTO *age = show_age(json_object_get(row, "best_s"));
+    return lost > 0 ? text_format("%.0f %% lost; best is %s old",
+                                  100 * lost / field_number(row, "served_us"), age)
+                    : strdup("nothing lost");
 }
 
 static void jobs_print_sums(const json_t *job)
 {
     static const char *const tiers[] = {"exact", "near", "portfolio", "default"};
-    char *first = show_age(json_object_get(job, "first_s"));
-    char *last = show_age(json_object_get(job, "last_s"));
-    char *text = NULL;
+    TEXT_AUTO *first = show_age(json_object_get(job, "first_s")),
+              *last = show_age(json_object_get(job, "last_s")), *text = NULL;
     for (size_t i = 0; i < COUNT(tiers); i++) {
         const long long n = field_int(job, tiers[i]);
         text = n ? text_append(text, "%s%lld %s", text ? ", " : "", n, tiers[i]) : text;
@@ -134,15 +131,12 @@ static void jobs_print_sums(const json_t *job)
                      field_int(job, "uid"));
     text_print_named("answers", "first %s ago, last %s ago", first, last);
     text_print_named("", "%s", text ? text : "none");
-    free(text);
-    free(first);
-    free(last);
 }
 
 /* Sums a launch of each product with evidence; of several rows of a product its worst counts. */
 static void jobs_print_loss(const json_t *products)
 {
-    json_t *worst = json_object();
+    json_auto_t *worst = json_object();
     double lost = 0, served = 0;
     size_t n_known = 0;
     ARRAY_EACH(row, products) { /* the greatest loss comes first */
@@ -169,13 +163,12 @@ static void jobs_print_loss(const json_t *products)
                          show_decimals(served), lost, show_decimals(served), served, n_known,
                          json_array_size(products));
     }
-    json_decref(worst);
 }
 
 static void jobs_print_actions(const json_t *products)
 {
     enum { SHOWN = 8 };
-    json_t *seen = json_object();
+    json_auto_t *seen = json_object();
     ARRAY_EACH(row, products) {
         const char *key = field_text(row, "key");
         if (!*key || json_is_number(json_object_get(row, "best_us")) ||
@@ -186,18 +179,15 @@ static void jobs_print_actions(const json_t *products)
             text_print_named("", "... and further products, which --json lists");
             break;
         }
-        json_t *problem = json_copy(json_object_get(row, "problem"));
+        json_auto_t *problem = json_copy(json_object_get(row, "problem"));
         json_object_set(problem, "op", json_object_get(row, "op"));
-        char *text = why_shorten_problem(problem);
+        TEXT_AUTO *text = why_shorten_problem(problem);
         text_print_named(json_object_size(seen) ? "" : "do", "gemmctl tune '%s'", text ? text : "");
         json_object_set_new(seen, key, json_true());
-        free(text);
-        json_decref(problem);
     }
     if (json_object_size(seen) == 0 && json_array_size(products) > 0) {
         text_print_named("do", "nothing: a job that asks now gets the best answers of today");
     }
-    json_decref(seen);
 }
 
 static void jobs_print(const struct ctl *c, const json_t *job)
@@ -206,10 +196,9 @@ static void jobs_print(const struct ctl *c, const json_t *job)
     jobs_print_sums(job);
     jobs_print_loss(products);
     ARRAY_EACH(row, products) {
-        char *text = jobs_explain(row);
+        TEXT_AUTO *text = jobs_explain(row);
         json_object_set_new(row, "why", json_string(text));
         result_derive(row);
-        free(text);
     }
     if (json_array_size(products) > 0) {
         putchar('\n');
@@ -224,14 +213,14 @@ int jobs_explain_job(struct subject *s)
     static const char *const order[] = {"-lost_us", "-answers", NULL};
     const char *id = s->given[OWN_JOB];
     int code = DONE;
-    json_t *jobs = json_array(), *job;
+    json_auto_t *jobs = json_array();
+    json_t *job;
     size_t i;
     if (problems_given(&s->problems) || !*id) {
-        json_decref(jobs);
         return ctl_usage("--job takes the ID of a job, and no problem; `gemmctl jobs` lists them");
     }
     json_object_set_new(s->filter, "job", json_sprintf("~%s", id));
-    json_t *rows = jobs_rows(s, &code);
+    json_auto_t *rows = jobs_rows(s, &code);
     const bool rows_came = json_array_size(rows) > 0 || code == DONE;
     rows_sort(rows, order);
     ARRAY_EACH(row, rows) {
@@ -239,13 +228,12 @@ int jobs_explain_job(struct subject *s)
             jobs_add_row(jobs, row);
         }
     }
-    json_decref(rows);
     if (code == DONE && json_array_size(jobs) == 0) {
         code = ctl_failed("no job \"%s\" got an answer here in the last 30 days; `gemmctl jobs` "
                           "lists the jobs",
                           id);
     } else if (rows_came && s->ctl.json) {
-        const int printed = ctl_print_json(jobs);
+        const int printed = ctl_print_json(json_incref(jobs));
         return code ? code : printed;
     }
     json_array_foreach(jobs, i, job) {
@@ -254,6 +242,5 @@ int jobs_explain_job(struct subject *s)
         }
         jobs_print(&s->ctl, job);
     }
-    json_decref(jobs);
     return code;
 }

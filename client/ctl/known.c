@@ -19,7 +19,7 @@ static json_t *known_judge(struct ctl *c, json_t *row, int *code)
     struct gemmd_error e;
     json_t *params = json_pack("{sO, ss*}", "key", json_object_get(row, "key"), "target",
                                *target ? target : NULL);
-    json_t *why = ctl_try_call(c, "why", params, &e);
+    json_auto_t *why = ctl_try_call(c, "why", params, &e);
     const json_t *stamp = json_object_get(why, "stamp");
     json_t *reason = json_incref(json_object_get(stamp, "difference"));
     if (!why && e.code != GEMMD_INVALID) { /* invalid: this gemmd has no such target */
@@ -28,7 +28,6 @@ static json_t *known_judge(struct ctl *c, json_t *row, int *code)
         reason =
             json_sprintf("today's gemmd has no kernels of target \"%s\" for this problem", target);
     }
-    json_decref(why);
     return reason;
 }
 
@@ -57,14 +56,14 @@ static json_t *known_keep_stale(struct ctl *c, json_t *rows, const json_t *filte
 {
     const json_t *limit = json_object_get(filter, "limit");
     json_int_t seen = 0, offset = field_int(filter, "offset");
-    json_t *kept = json_array(), *judged = json_object();
+    json_t *kept = json_array();
+    json_auto_t *judged = json_object();
     ARRAY_EACH(row, rows) {
         const bool full = limit && (json_int_t)json_array_size(kept) >= json_integer_value(limit);
         if (*code == DONE && !full && known_is_stale(c, row, judged, code) && seen++ >= offset) {
             json_array_append(kept, row);
         }
     }
-    json_decref(judged);
     json_decref(rows);
     return kept;
 }
@@ -76,7 +75,7 @@ json_t *known_rows(struct ctl *c, const json_t *filter, bool stale, int *code)
                           "class knows that class's kernels; leave out --where class=...");
         return NULL;
     }
-    json_t *status = ctl_call(c, "status", NULL, code);
+    json_auto_t *status = ctl_call(c, "status", NULL, code);
     if (!status) {
         return NULL;
     }
@@ -93,7 +92,6 @@ json_t *known_rows(struct ctl *c, const json_t *filter, bool stale, int *code)
         json_object_del(wanted, "offset");
     }
     json_t *rows = ctl_list(c, "best", wanted, code);
-    json_decref(status);
     rows = rows && stale ? known_keep_stale(c, rows, filter, code) : rows;
     if (*code) {
         json_decref(rows);
@@ -122,7 +120,7 @@ int known_problems(struct subject *s)
 {
     const bool stale = s->given[OWN_STALE];
     int code = DONE;
-    json_t *rows = known_rows(&s->ctl, s->filter, stale, &code);
+    json_auto_t *rows = known_rows(&s->ctl, s->filter, stale, &code);
     s->problems.all = json_array();
     ARRAY_EACH(row, rows) {
         if (result_is_custom(field_string(row, "op"))) {
@@ -138,7 +136,6 @@ int known_problems(struct subject *s)
                 stale ? "each known key of this device has a row of today's kernels"
                       : "no key of this device is known");
     }
-    json_decref(rows);
     return code;
 }
 

@@ -30,8 +30,7 @@ static const struct argp_option filter_options[] = {
 static void set_where(struct subject *s, const char *arg, struct argp_state *state)
 {
     size_t n = strcspn(arg, "=");
-    char *name = strndup(arg, n);
-    char *text = NULL;
+    TEXT_AUTO *name = strndup(arg, n), *text = NULL;
     struct error e;
     if (n == 0 || !arg[n] || asprintf(&text, "v=%s", arg + n + 1) < 0) {
         argp_error(state, "--where takes COLUMN=VALUE, not \"%s\"", arg);
@@ -39,15 +38,12 @@ static void set_where(struct subject *s, const char *arg, struct argp_state *sta
     if (json_object_get(s->filter, name)) {
         argp_error(state, "--where says twice what %s is to be: a column has one value", name);
     }
-    json_t *one = text_to_json(text, &e);
+    json_auto_t *one = text_to_json(text, &e);
     json_t *value = json_object_get(one, "v");
     /* A value of several words, or with a comma, is taken as one text. */
     json_object_set_new(s->filter, name,
                         json_object_size(one) == 1 && value ? json_incref(value)
                                                             : json_string(arg + n + 1));
-    json_decref(one);
-    free(text);
-    free(name);
 }
 
 static void listing_sort(struct subject *s, const char *arg)
@@ -144,7 +140,9 @@ int listing_show_rows(struct subject *s, const char *what)
     }
     /* listing_rows connects for trials, after it has checked the problem */
     code = strcmp(what, "trials") == 0 ? DONE : ctl_connect(&s->ctl);
-    json_t *baselines = NULL, *rows = NULL, *status = NULL;
+    json_auto_t *baselines = NULL;
+    json_t *rows = NULL;
+    json_auto_t *status = NULL;
     if (code == DONE && !s->ctl.quiet && strcmp(what, "best") == 0) {
         /* The status comes first, so that rows saved between the two calls are in the list. */
         status = unsaved_status(&s->ctl);
@@ -154,8 +152,6 @@ int listing_show_rows(struct subject *s, const char *what)
     if (code == DONE) {
         unsaved_say(status, "this list");
     }
-    json_decref(baselines);
-    json_decref(status);
     return code;
 }
 
@@ -218,14 +214,13 @@ static int listing_run_quarantine(struct subject *s)
         return listing_run_named(s);
     }
     int code = ctl_connect(&s->ctl);
-    json_t *result =
+    json_auto_t *result =
         code ? NULL
              : ctl_call(&s->ctl, "unquarantine", json_pack("{ss}", "variant", variant), &code);
     if (!result || s->ctl.json) {
-        return result ? ctl_print_json(result) : code;
+        return result ? ctl_print_json(json_incref(result)) : code;
     }
     printf("%lld rows removed: the variant may run again\n", field_int(result, "removed"));
-    json_decref(result);
     return DONE;
 }
 
@@ -268,11 +263,9 @@ static void listing_derive_shown(struct subject *s, json_t *result)
 static char *listing_shorten_config(const json_t *result)
 {
     const json_t *config = field_value(result, "answer.config");
-    json_t *row = json_pack("{sO*, sO*}", "problem", json_object_get(result, "problem"), "target",
-                            field_value(result, "best.target"));
-    char *text = config ? notation_of_config(row, config) : NULL;
-    json_decref(row);
-    return text;
+    json_auto_t *row = json_pack("{sO*, sO*}", "problem", json_object_get(result, "problem"),
+                                 "target", field_value(result, "best.target"));
+    return config ? notation_of_config(row, config) : NULL;
 }
 
 static const struct column show_columns[] = {
@@ -316,9 +309,8 @@ static void listing_show_result(struct subject *s, json_t *result)
     if (json_is_object(best) && !json_is_object(json_object_get(result, "answer"))) {
         json_object_set_new(result, "answer", no_answer(best));
     }
-    char *text = listing_shorten_config(result);
+    TEXT_AUTO *text = listing_shorten_config(result);
     json_object_set_new(result, "short", text ? json_string(text) : json_null());
-    free(text);
     memcpy(chosen, show_columns, sizeof(show_columns));
     if (c->columns) {
         columns_choose(c->columns, show_columns, COUNT(show_columns), chosen, &n);

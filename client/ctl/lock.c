@@ -51,8 +51,8 @@ static void lock_add_row(struct locking *l, const json_t *shown)
 {
     const json_t *best = json_object_get(shown, "best");
     const char *key = field_text(shown, "key");
-    char *problem = text_of_json(json_object_get(shown, "problem"));
-    char *config = text_of_json(json_object_get(best, "config"));
+    TEXT_AUTO *problem = text_of_json(json_object_get(shown, "problem")),
+              *config = text_of_json(json_object_get(best, "config"));
     if (!json_object_get(l->keys, key) && problem && config) {
         json_object_set_new(l->keys, key, json_true());
         lock_add_line(l, text_format("%s | %s | %s | %s | %s", key, field_text(best, "module"),
@@ -63,8 +63,6 @@ static void lock_add_row(struct locking *l, const json_t *shown)
                                                  json_object_get(best, "config"), "stamp",
                                                  field_text(best, "stamp")));
     }
-    free(problem);
-    free(config);
 }
 
 /* Locks the answer that a job would get now: the row of the key, if the row serves. */
@@ -114,7 +112,7 @@ static int lock_run(struct subject *s)
     struct locking l = {.s = s};
     int code = problems_make(&s->problems);
     code = code ? code : ctl_connect(&s->ctl);
-    json_t *status = code ? NULL : ctl_call(&s->ctl, "status", NULL, &code);
+    json_auto_t *status = code ? NULL : ctl_call(&s->ctl, "status", NULL, &code);
     l.rows = json_array();
     l.keys = json_object();
     if (status) {
@@ -124,7 +122,6 @@ static int lock_run(struct subject *s)
         code = code ? code : lock_add_problem(&l, json_object_get(item, "problem"));
     }
     code = code ? code : lock_finish(&l, status);
-    json_decref(status);
     json_decref(l.rows);
     json_decref(l.keys);
     free(l.text);

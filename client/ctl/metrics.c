@@ -95,17 +95,15 @@ static char *metrics_escape_label(const char *value)
 
 static void metrics_add_up(struct gathered *x, const char *socket, bool up)
 {
-    char *label = metrics_escape_label(socket);
-    char *text = text_format("# TYPE gemmd_up gauge\n"
-                             "# HELP gemmd_up 1 when the daemon of this socket answers.\n"
-                             "gemmd_up{socket=\"%s\"} %d",
-                             label ? label : "", up);
+    TEXT_AUTO *label = metrics_escape_label(socket),
+              *text = text_format("# TYPE gemmd_up gauge\n"
+                                  "# HELP gemmd_up 1 when the daemon of this socket answers.\n"
+                                  "gemmd_up{socket=\"%s\"} %d",
+                                  label ? label : "", up);
     x->failed = x->failed || !text || !label;
-    free(label);
     if (text) {
         metrics_add_text(x, text);
     }
-    free(text);
 }
 
 /* ---- daemons --------------------------------------------------------------------------------- */
@@ -139,10 +137,10 @@ static void metrics_ask_daemon(struct gathered *x, const struct ctl *c, const ch
     struct gemmd_error e = {0};
     own.patience_ms = PATIENCE_MS;
     bool up = ctl_try(&own, &e) == 0;
-    json_t *result =
+    json_auto_t *result =
         up ? ctl_try_call(&own, "metrics", json_pack("{sb}", "openmetrics", x->openmetrics), &e)
            : NULL;
-    char *text = result ? strdup(field_text(result, "text")) : NULL;
+    TEXT_AUTO *text = result ? strdup(field_text(result, "text")) : NULL;
     if (!result) {
         /* an older gemmd refuses the method, and is up */
         up = up && e.code != GEMMD_DISCONNECTED && e.code != GEMMD_DEADLINE;
@@ -157,8 +155,6 @@ static void metrics_ask_daemon(struct gathered *x, const struct ctl *c, const ch
         metrics_add_text(x, text);
     }
     metrics_add_up(x, socket, up);
-    free(text);
-    json_decref(result);
     gemmd_close(own.g);
 }
 
@@ -174,14 +170,13 @@ static int metrics_ask_all(struct gathered *x, const struct ctl *c)
         metrics_ask_daemon(x, c, c->named_device);
         return DONE;
     }
-    json_t *found = every_list_sockets(&code);
+    json_auto_t *found = every_list_sockets(&code);
     ARRAY_EACH(daemon, found) {
         struct ctl one = *c;
         one.socket = field_string(daemon, "socket");
         one.device = NULL;
         metrics_ask_daemon(x, &one, one.socket);
     }
-    json_decref(found);
     return code;
 }
 
@@ -216,7 +211,7 @@ static int metrics_run(struct subject *s)
 {
     struct gathered x = {.openmetrics = !s->given[OWN_TO]};
     int code = metrics_ask_all(&x, &s->ctl);
-    char *text = metrics_join(&x);
+    TEXT_AUTO *text = metrics_join(&x);
     /* The file is written also when no daemon answers, so that alerts see it. */
     code = code ? code : metrics_write(s, &x, text);
     if (code == DONE && x.daemons == 0) {
@@ -232,7 +227,6 @@ static int metrics_run(struct subject *s)
         free(x.all[i].samples);
     }
     free(x.all);
-    free(text);
     return code;
 }
 

@@ -48,7 +48,8 @@ static int take_word(struct moe *m, char *word)
 
 static int read_words(struct moe *m, const char *spec)
 {
-    char *copy = strdup(spec), *at = copy;
+    TEXT_AUTO *copy = strdup(spec);
+    char *at = copy;
     int code = copy ? DONE : USAGE;
     for (char *word; code == DONE && (word = strsep(&at, ","));) {
         code = take_word(m, word);
@@ -56,7 +57,6 @@ static int read_words(struct moe *m, const char *spec)
     for (int i = 0; i < NUMBERS && code == DONE; i++) {
         code = m->v[i] ? DONE : ctl_usage("--moe: %s is missing in \"%s\"", names[i], spec);
     }
-    free(copy);
     m->name = strdup("moe");
     return code;
 }
@@ -92,7 +92,8 @@ static bool moe_read_line(struct moe *m, char *line)
 static json_t *moe_read_table(char place[PATHS_MAX], const char **path, struct error *err)
 {
     *path = table_path(place);
-    char *text = text_read_file(*path, err), *at = text;
+    TEXT_AUTO *text = text_read_file(*path, err);
+    char *at = text;
     json_t *models = text ? json_array() : NULL;
     for (char *line; text && (line = strsep(&at, "\n"));) {
         struct moe m;
@@ -106,7 +107,6 @@ static json_t *moe_read_table(char place[PATHS_MAX], const char **path, struct e
         json_array_append_new(models, model);
         free(m.name);
     }
-    free(text);
     return models;
 }
 
@@ -125,7 +125,7 @@ static int find_model(struct moe *m, const char *model)
     struct error e;
     char place[PATHS_MAX];
     const char *path;
-    json_t *models = moe_read_table(place, &path, &e), *known = json_object();
+    json_auto_t *models = moe_read_table(place, &path, &e), *known = json_object();
     ARRAY_EACH(row, models) {
         struct moe one = moe_of_row(row);
         json_object_set_new(known, one.name, json_true());
@@ -134,7 +134,7 @@ static int find_model(struct moe *m, const char *model)
             m->name = strdup(one.name);
         }
     }
-    char *all = notice_names(known);
+    TEXT_AUTO *all = notice_names(known);
     int code =
         !models   ? ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another); "
                                 "or say --moe experts=128,topk=8,hidden=2048,inter=768",
@@ -143,24 +143,21 @@ static int find_model(struct moe *m, const char *model)
                   : ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or "
                               "give experts=128,topk=8,hidden=2048,inter=768",
                               model, path, all && *all ? all : "no models");
-    free(all);
-    json_decref(known);
-    json_decref(models);
     return code;
 }
 
 static void moe_add_layer(json_t *layers, const struct moe *m, bool first)
 {
-    char *id = text_format("%lld/%lld/%lld/%lld", (long long)m->v[EXPERTS], (long long)m->v[TOPK],
-                           (long long)(first ? 2 * m->v[INTER] : m->v[HIDDEN]),
-                           (long long)(first ? m->v[HIDDEN] : m->v[INTER]));
+    TEXT_AUTO *id =
+        text_format("%lld/%lld/%lld/%lld", (long long)m->v[EXPERTS], (long long)m->v[TOPK],
+                    (long long)(first ? 2 * m->v[INTER] : m->v[HIDDEN]),
+                    (long long)(first ? m->v[HIDDEN] : m->v[INTER]));
     const char *known = id ? field_string(layers, id) : NULL;
     if (id) {
         json_object_set_new(layers, id,
                             json_sprintf("%s%s%s %s", known ? known : "", known ? ", " : "",
                                          m->name, first ? "gate_up" : "down"));
     }
-    free(id);
 }
 
 json_t *moe_list_layers(void)
@@ -168,13 +165,13 @@ json_t *moe_list_layers(void)
     struct error e;
     char place[PATHS_MAX];
     const char *path;
-    json_t *models = moe_read_table(place, &path, &e), *layers = json_object();
+    json_auto_t *models = moe_read_table(place, &path, &e);
+    json_t *layers = json_object();
     ARRAY_EACH(row, models) {
         const struct moe m = moe_of_row(row);
         moe_add_layer(layers, &m, true);
         moe_add_layer(layers, &m, false);
     }
-    json_decref(models);
     return layers;
 }
 
@@ -190,18 +187,17 @@ static int moe_run_models(struct subject *s)
     struct error e;
     char place[PATHS_MAX];
     const char *path;
-    json_t *models = moe_read_table(place, &path, &e);
+    json_auto_t *models = moe_read_table(place, &path, &e);
     if (!models) {
         return ctl_failed("the table of known models: %s; GEMMD_MODELS names another", e.text);
     }
     if (s->ctl.json) {
-        return ctl_print_json(models);
+        return ctl_print_json(json_incref(models));
     }
     table_print(columns, COUNT(columns), models);
     if (!s->ctl.quiet) {
         text_remark("from %s; `gemmctl tune --moe MODEL --tokens N` tunes a model's layer", path);
     }
-    json_decref(models);
     return DONE;
 }
 
@@ -246,7 +242,8 @@ static void add_layer(json_t *rows, const struct moe *m, const struct problems *
 
 static int add_tokens(json_t *rows, const struct moe *m, const struct problems *p)
 {
-    char *copy = strdup(p->given[PROBLEM_TOKENS] ? p->given[PROBLEM_TOKENS] : ""), *at = copy;
+    TEXT_AUTO *copy = strdup(p->given[PROBLEM_TOKENS] ? p->given[PROBLEM_TOKENS] : "");
+    char *at = copy;
     int code = DONE;
     for (char *word; code == DONE && (word = strsep(&at, ","));) {
         int64_t tokens;
@@ -258,7 +255,6 @@ static int add_tokens(json_t *rows, const struct moe *m, const struct problems *
                 NUMBER_MAX, word);
         }
     }
-    free(copy);
     return code;
 }
 

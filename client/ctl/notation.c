@@ -10,30 +10,27 @@
 /* The problem of a row as text, "grouped_gemm M=16 ...", malloc'ed. NULL: the row has none. */
 static char *notation_make_problem(const json_t *row)
 {
-    json_t *problem = json_copy(json_object_get(row, "problem"));
+    json_auto_t *problem = json_copy(json_object_get(row, "problem"));
     const json_t *op = json_object_get(row, "op");
     if (!json_is_object(problem)) {
-        json_decref(problem);
         return NULL;
     }
     if (op && !json_object_get(problem, "op")) {
         json_object_set(problem, "op", (json_t *)(uintptr_t)op);
     }
-    char *text = text_of_json(problem);
-    json_decref(problem);
-    return text;
+    return text_of_json(problem);
 }
 
 char *notation_of_config(const json_t *row, const json_t *config)
 {
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
     struct gemmd_error e;
-    char *problem = notation_make_problem(row), *fields = show_config(config), *text = NULL;
+    TEXT_AUTO *problem = notation_make_problem(row);
+    char *fields = show_config(config), *text = NULL;
     p.text = problem;
     if (problem && fields && json_is_object(config)) {
         gemmd_config_shorten(&p, field_string(row, "target"), fields, &text, &e);
     }
-    free(problem);
     if (text) { /* gemmd_free is for libgemmd's memory, free for the tables' */
         free(fields);
         fields = strdup(text);
@@ -45,11 +42,10 @@ char *notation_of_config(const json_t *row, const json_t *config)
 void notation_add(json_t *row)
 {
     const json_t *config = json_object_get(row, "config");
-    char *text = config && !json_is_null(config) ? notation_of_config(row, config) : NULL;
+    TEXT_AUTO *text = config && !json_is_null(config) ? notation_of_config(row, config) : NULL;
     if (text) {
         json_object_set_new(row, "short", json_string(text));
     }
-    free(text);
 }
 
 /* ---- exactness ------------------------------------------------------------------------------ */
@@ -61,16 +57,14 @@ void exactness_add(json_t *row)
     struct gemmd_error e;
     const json_t *config = json_object_get(row, "config");
     const char *target = field_string(row, "target");
-    char *problem = json_is_object(config) && target ? notation_make_problem(row) : NULL;
-    char *fields = problem ? show_config(config) : NULL;
+    TEXT_AUTO *problem = json_is_object(config) && target ? notation_make_problem(row) : NULL,
+              *fields = problem ? show_config(config) : NULL;
     p.text = problem;
     if (fields && gemmd_config_exactness(&p, target, fields, &exact, &e) == 0) {
         json_object_set_new(row, "exactness",
                             json_pack("{sb, sb, ss}", "runs", exact.runs, "batches", exact.batches,
                                       "order", exact.order));
     }
-    free(problem);
-    free(fields);
 }
 
 char *show_exactness(const json_t *v)
@@ -98,21 +92,18 @@ static json_t *notation_expand_text(const struct gemmd_problem *p, const char *t
 json_t *notation_expand(const json_t *configs, const json_t *problem, const char *target, int *code)
 {
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
-    char *text = text_of_json(problem);
-    json_t *out = json_array();
+    TEXT_AUTO *text = text_of_json(problem);
+    json_auto_t *out = json_array();
     p.text = text;
     ARRAY_EACH(config, configs) {
         const char *given = json_string_value(config);
         json_t *one = given ? notation_expand_text(&p, target, given, code) : json_incref(config);
         if (!one) {
-            json_decref(out);
-            free(text);
             return NULL;
         }
         json_array_append_new(out, one);
     }
-    free(text);
-    return out;
+    return json_incref(out);
 }
 
 int notation_expand_rows(json_t *rows)
@@ -123,10 +114,10 @@ int notation_expand_rows(json_t *rows)
         const char *text = field_string(row, "config");
         struct gemmd_problem p = GEMMD_PROBLEM_INIT;
         struct gemmd_error e;
-        char *problem = text ? notation_make_problem(row) : NULL, *fields = NULL;
+        TEXT_AUTO *problem = text ? notation_make_problem(row) : NULL;
+        char *fields = NULL;
         p.text = problem;
         const int failed = problem ? gemmd_config_expand(&p, NULL, text, &fields, &e) : 0;
-        free(problem);
         if (failed) {
             return ctl_failed("row %zu: %s", i, e.text);
         }

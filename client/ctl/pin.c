@@ -12,7 +12,8 @@ static void pin_derive_answer(struct subject *s, json_t *answer)
 {
     struct gemmd_error e;
     const json_t *item = json_array_get(s->problems.all, 0);
-    json_t *problem = json_object_get(item, "problem"), *shown = NULL;
+    json_t *problem = json_object_get(item, "problem");
+    json_auto_t *shown = NULL;
     if (!problem || s->command == &command_promote) {
         shown = ctl_try_call(&s->ctl, "show",
                              json_pack("{sO*}", "key", json_object_get(answer, "key")), &e);
@@ -21,14 +22,13 @@ static void pin_derive_answer(struct subject *s, json_t *answer)
     if (problem) {
         json_object_set(answer, "problem", problem);
     }
-    json_decref(shown);
     result_derive(answer);
 }
 
 /* Shows the daemon's answer map as `get` does. */
 static void pin_show_answer(struct subject *s, json_t *answer)
 {
-    json_t *rows = json_pack("[O]", answer);
+    json_auto_t *rows = json_pack("[O]", answer);
     const char *note = field_text(answer, "note");
     if (json_is_null(answer)) {
         printf("nothing is left for this problem: the next `get` tunes it\n");
@@ -41,7 +41,6 @@ static void pin_show_answer(struct subject *s, json_t *answer)
     if (!s->ctl.quiet) {
         unsaved_remark(&s->ctl, rows);
     }
-    json_decref(rows);
 }
 
 /* ---- pin ------------------------------------------------------------------------------------ */
@@ -56,15 +55,14 @@ static int pin_run_command(struct subject *s)
         return ctl_usage("which config? give one --config 'BLOCK_SIZE_M=64 ...'");
     }
     int code = DONE;
-    json_t *configs = notation_expand(s->search.configs, problem, s->search.query.target, &code);
+    json_auto_t *configs =
+        notation_expand(s->search.configs, problem, s->search.query.target, &code);
     code = configs ? ctl_connect(&s->ctl) : code;
     if (code) {
-        json_decref(configs);
         return code;
     }
     json_t *params =
         json_pack("{sO, sO}", "problem", problem, "config", json_array_get(configs, 0));
-    json_decref(configs);
     subject_put_query(s, params);
     json_t *answer = ctl_call(&s->ctl, "pin", params, &code);
     return subject_show(s, answer, code);

@@ -121,11 +121,9 @@ static int write_groups(struct subject *s, json_t *groups, const json_t *hello)
     ARRAY_EACH(group, groups) {
         portfolio_print_remark(s, group, hello);
     }
-    json_t *document =
+    json_auto_t *document =
         json_pack("{si, sO}", "gemmd_portfolio", PORTFOLIO_VERSION, "groups", groups);
-    int code = writing_save_json(s->given[OWN_TO] ? s->given[OWN_TO] : "-", document);
-    json_decref(document);
-    return code;
+    return writing_save_json(s->given[OWN_TO] ? s->given[OWN_TO] : "-", document);
 }
 
 int portfolio_export(struct subject *s)
@@ -135,19 +133,17 @@ int portfolio_export(struct subject *s)
                          "them, options that say which problem cannot");
     }
     int code = ctl_connect(&s->ctl);
-    json_t *hello =
+    json_auto_t *hello =
         code ? NULL : ctl_call(&s->ctl, "hello", json_pack("{si}", "version", 1), &code);
     json_t *class = (json_t *)(uintptr_t)field_value(hello, "device.class");
     if (class && !json_object_get(s->filter, "class")) {
         json_object_set(s->filter, "class", class);
     }
-    json_t *rows = hello ? ctl_list(&s->ctl, "portfolio", json_incref(s->filter), &code) : NULL;
+    json_auto_t *rows =
+        hello ? ctl_list(&s->ctl, "portfolio", json_incref(s->filter), &code) : NULL;
     if (rows) {
-        json_t *groups = make_groups(rows);
+        json_auto_t *groups = make_groups(rows);
         code = write_groups(s, groups, hello);
-        json_decref(groups);
     }
-    json_decref(rows);
-    json_decref(hello);
     return code;
 }

@@ -288,7 +288,8 @@ static int problems_combine(struct problems *p, const json_t *row, const enum pr
     if (!p->given[*lists]) {
         return problems_combine(p, row, lists + 1);
     }
-    char *words = strdup(p->given[*lists]), *at = words;
+    TEXT_AUTO *words = strdup(p->given[*lists]);
+    char *at = words;
     int code = DONE;
     for (char *word; code == DONE && (word = strsep(&at, ","));) {
         json_t *one = json_deep_copy(row);
@@ -296,7 +297,6 @@ static int problems_combine(struct problems *p, const json_t *row, const enum pr
         code = code ? code : problems_combine(p, one, lists + 1);
         json_decref(one);
     }
-    free(words);
     return code;
 }
 
@@ -313,10 +313,8 @@ static int add_combinations(struct problems *p)
             return ctl_usage("these lists make more than %d problems", PROBLEMS_MAX);
         }
     }
-    json_t *row = json_pack("{so}", "problem", common_fields(p));
-    int code = problems_combine(p, row, lists);
-    json_decref(row);
-    return code;
+    json_auto_t *row = json_pack("{so}", "problem", common_fields(p));
+    return problems_combine(p, row, lists);
 }
 
 /* Matrix products need M, N and K, and have a default mode. The fields of other ops are for gemmd
@@ -368,15 +366,13 @@ static int add_table(struct problems *p)
 {
     static const enum problem_option types[] = {PROBLEM_DTYPE, PROBLEM_OUT_DTYPE, PROBLEM_QUANT,
                                                 PROBLEM_LISTS};
-    json_t *rows = json_array(), *common = common_fields(p);
+    json_auto_t *rows = json_array(), *common = common_fields(p);
     int code = p->given[PROBLEM_MOE] ? moe_problems(p, rows) : shapes_read(p, rows);
     ARRAY_EACH(row, rows) {
         json_object_update(json_object_get(row, "problem"), common);
         problems_exempt_dw(json_object_get(row, "problem"));
         code = code ? code : problems_combine(p, row, types);
     }
-    json_decref(common);
-    json_decref(rows);
     return code;
 }
 

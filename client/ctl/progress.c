@@ -114,14 +114,13 @@ void progress_show(void *ctx, const struct gemmd_progress *report)
         return;
     }
     p->last_ms = now;
-    char *line = progress_compose_line(p, report);
+    TEXT_AUTO *line = progress_compose_line(p, report);
     if (line && p->terminal) {
         p->drawn = true;
         progress_draw_line(line, report);
     } else if (line) {
         fprintf(stderr, "%s\n", line);
     }
-    free(line);
 }
 
 void progress_end(struct progress_line *p)

@@ -11,9 +11,9 @@ static int report_print(struct report *r, int64_t from, int64_t to)
 {
     int code = DONE;
     long long total = 0;
-    char *title = text_format("gemmd on %s", field_text(r->status, "device.name"));
-    json_t *quarantine = report_fetch(r, "quarantine", "-id", ROWS_SHOWN, &total, &code);
-    json_t *stale = report_list_stale(r);
+    TEXT_AUTO *title = text_format("gemmd on %s", field_text(r->status, "device.name"));
+    json_auto_t *quarantine = report_fetch(r, "quarantine", "-id", ROWS_SHOWN, &total, &code),
+                *stale = report_list_stale(r);
     code = code ? code : page_open(&r->page, title ? title : "gemmd");
     if (code == DONE) {
         report_print_head(r, total);
@@ -30,16 +30,12 @@ static int report_print(struct report *r, int64_t from, int64_t to)
         report_print_quarantine(r, quarantine, total);
     }
     code = code || r->sums.keys == 0 ? code : report_print_changes(r, from, to);
-    code = code ? code : report_print_log(r);
-    json_decref(quarantine);
-    json_decref(stale);
-    free(title);
-    return code;
+    return code ? code : report_print_log(r);
 }
 
 static int report_save(struct report *r, const char *path)
 {
-    char *text = page_close(&r->page);
+    TEXT_AUTO *text = page_close(&r->page);
     int code = text ? writing_save(path, text) : ctl_failed("no memory for the report");
     if (code == DONE && r->s->ctl.json) {
         code = ctl_print_json(json_pack("{ss, sI, sI, sI, sI}", "path", path, "bytes",
@@ -49,7 +45,6 @@ static int report_save(struct report *r, const char *path)
     } else if (code == DONE && !r->s->ctl.quiet && strcmp(path, "-") != 0) {
         fprintf(stderr, "a report of %zu keys written to %s\n", r->sums.keys, path);
     }
-    free(text);
     return code;
 }
 

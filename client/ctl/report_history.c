@@ -52,10 +52,8 @@ static char *changes_list_differences(const json_t *before, const json_t *after)
     OBJECT_EACH(name, v, after) {
         const json_t *old = json_object_get(before, name);
         if (!old || !json_equal((json_t *)(uintptr_t)old, v)) {
-            char *was = show_plain(old), *is = show_plain(v);
+            TEXT_AUTO *was = show_plain(old), *is = show_plain(v);
             text = text_append(text, "%s%s %s to %s", text && *text ? ", " : "", name, was, is);
-            free(was);
-            free(is);
         }
     }
     return text;
@@ -64,7 +62,7 @@ static char *changes_list_differences(const json_t *before, const json_t *after)
 static void changes_compare(json_t *row, const json_t *before)
 {
     const double was = field_number(before, "speedup"), is = field_number(row, "speedup");
-    char *difference =
+    TEXT_AUTO *difference =
         changes_list_differences(json_object_get(before, "config"), json_object_get(row, "config"));
     json_object_set(row, "before_us", json_object_get(before, "time_us"));
     json_object_set(row, "before_speedup", json_object_get(before, "speedup"));
@@ -73,14 +71,13 @@ static void changes_compare(json_t *row, const json_t *before)
     }
     json_object_set_new(row, "difference",
                         json_string(!difference || !*difference ? "the same config" : difference));
-    free(difference);
 }
 
 /* The key's row at the second generation, compared with the row at the first. A new reference;
  * NULL: the rows were evicted meanwhile, or *code after the error message. */
 static json_t *changes_make_row(struct report *r, const struct changes *c, json_t *key, int *code)
 {
-    json_t *history = ctl_list(&r->s->ctl, "history", json_pack("{sO}", "key", key), code);
+    json_auto_t *history = ctl_list(&r->s->ctl, "history", json_pack("{sO}", "key", key), code);
     json_t *before = changes_find_row(history, c->from);
     json_t *row = json_incref(changes_find_row(history, c->to));
     if (row) {
@@ -92,14 +89,14 @@ static json_t *changes_make_row(struct report *r, const struct changes *c, json_
         rows_derive_best(before);
         changes_compare(row, before);
     }
-    json_decref(history);
     return row;
 }
 
 /* The rows of the keys that changed last, the newest first. */
 static json_t *changes_list(struct report *r, const struct changes *c, int *code)
 {
-    json_t *rows = json_array(), *seen = json_object();
+    json_t *rows = json_array();
+    json_auto_t *seen = json_object();
     for (size_t i = json_array_size(c->last); i-- > 0 && *code == DONE;) {
         json_t *key = json_object_get(json_array_get(c->last, i), "key");
         if (!json_object_get(seen, json_string_value(key))) {
@@ -110,7 +107,6 @@ static json_t *changes_list(struct report *r, const struct changes *c, int *code
             }
         }
     }
-    json_decref(seen);
     return rows;
 }
 
@@ -158,12 +154,11 @@ int report_print_changes(struct report *r, int64_t from, int64_t to)
     page_begin_section(&r->page, "changes", "What changed");
     int code = report_read_list(r, "history", "generation", json_integer(from), "key,source",
                                 changes_add_row, &c);
-    json_t *rows = code ? NULL : changes_list(r, &c, &code);
+    json_auto_t *rows = code ? NULL : changes_list(r, &c, &code);
     if (code == DONE) {
         changes_print(r, &c, rows);
     }
     page_end_section(&r->page);
-    json_decref(rows);
     json_decref(c.keys);
     json_decref(c.sources);
     json_decref(c.last);

@@ -15,7 +15,7 @@
  * left out. NULL and *code after the error message. */
 static json_t *keys_read_trials(struct report *r, json_t *key, size_t *older, int *code)
 {
-    json_t *all = ctl_list(&r->s->ctl, "trials", json_pack("{sO}", "key", key), code);
+    json_auto_t *all = ctl_list(&r->s->ctl, "trials", json_pack("{sO}", "key", key), code);
     json_t *trials = json_array();
     ARRAY_EACH(row, all) {
         if (strcmp(field_text(row, "stage"), "baseline") != 0) {
@@ -26,7 +26,6 @@ static json_t *keys_read_trials(struct report *r, json_t *key, size_t *older, in
     for (; json_array_size(trials) > TRIALS_DRAWN; (*older)++) {
         json_array_remove(trials, 0);
     }
-    json_decref(all);
     return trials;
 }
 
@@ -92,12 +91,14 @@ static struct dot keys_make_dot(const json_t *trial, const json_t *best, const j
 
 static void keys_draw(struct report *r, const json_t *best, const json_t *trials)
 {
-    json_t *tiles = json_object(), *trial;
+    json_auto_t *tiles = json_object();
+    json_t *trial;
     const json_t *before = NULL;
     size_t i, n = 0;
     json_array_foreach(trials, i, trial) {
-        char *tile = keys_make_tile(json_object_get(trial, "config"), field_text(best, "mode"));
-        char *shown = show_config(json_object_get(trial, "config"));
+        TEXT_AUTO *tile =
+                      keys_make_tile(json_object_get(trial, "config"), field_text(best, "mode")),
+                  *shown = show_config(json_object_get(trial, "config"));
         if (tile) {
             json_object_set_new(tiles, tile, json_true());
             json_object_set_new(trial, "tile", json_string(tile));
@@ -106,8 +107,6 @@ static void keys_draw(struct report *r, const json_t *best, const json_t *trials
         json_object_set_new(
             trial, "failure",
             json_sprintf("%s: %s", field_text(trial, "status"), field_text(trial, "reason")));
-        free(tile);
-        free(shown);
     }
     const char **names = keys_sort_tiles(tiles, &n);
     struct dot *dots = calloc(json_array_size(trials) + 1, sizeof(*dots));
@@ -133,7 +132,6 @@ static void keys_draw(struct report *r, const json_t *best, const json_t *trials
     page_print(&r->page, "</div>\n");
     free(dots);
     free(names);
-    json_decref(tiles);
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -142,7 +140,7 @@ static void keys_draw(struct report *r, const json_t *best, const json_t *trials
 static void keys_print_confidence(struct report *r, const json_t *key)
 {
     struct gemmd_error e;
-    json_t *why = ctl_try_call(&r->s->ctl, "why", json_pack("{sO}", "key", key), &e);
+    json_auto_t *why = ctl_try_call(&r->s->ctl, "why", json_pack("{sO}", "key", key), &e);
     const json_t *doubts = json_object_get(why, "doubts"), *doubt;
     size_t i;
     if (why) {
@@ -153,12 +151,12 @@ static void keys_print_confidence(struct report *r, const json_t *key)
         }
         page_print(&r->page, "</p>\n");
     }
-    json_decref(why);
 }
 
 static void keys_print_counts(struct report *r, const json_t *trials, size_t older)
 {
-    json_t *counts = json_object(), *count;
+    json_auto_t *counts = json_object();
+    json_t *count;
     const char *status;
     size_t at = 0;
     ARRAY_EACH(trial, trials) {
@@ -175,14 +173,13 @@ static void keys_print_counts(struct report *r, const json_t *trials, size_t old
         page_print(&r->page, " %zu older trials are not drawn.", older);
     }
     page_print(&r->page, "</p>\n");
-    json_decref(counts);
 }
 
 static void keys_print_title(struct report *r, const json_t *row)
 {
     struct page *p = &r->page;
     const json_t *problem = json_object_get(row, "problem");
-    char *fields = show_config(problem), *config = show_config(json_object_get(row, "config"));
+    TEXT_AUTO *fields = show_config(problem), *config = show_config(json_object_get(row, "config"));
     const double us = field_number(row, "time_us"), speedup = field_number(row, "speedup");
     if (result_is_product(field_string(row, "op"), problem)) {
         const char *flags = field_text(row, "flags");
@@ -202,8 +199,6 @@ static void keys_print_title(struct report *r, const json_t *row)
         page_print(p, ", %.1f %% of the floor", field_number(row, "floor_percent"));
     }
     page_print(p, ".</p>\n<p class=\"config\"><code>%s</code></p>\n", config);
-    free(fields);
-    free(config);
 }
 
 /* ---- the section ----------------------------------------------------------------------------- */
@@ -212,14 +207,13 @@ static void keys_print_title(struct report *r, const json_t *row)
 static bool keys_is_new_layer(json_t *seen, const json_t *row)
 {
     const json_t *p = json_object_get(row, "problem");
-    char *id = text_format("%s %s %lld %lld %lld %s", field_text(row, "op"),
-                           field_text(row, "mode"), field_int(p, "experts"), field_int(p, "N"),
-                           field_int(p, "K"), field_text(row, "class"));
+    TEXT_AUTO *id = text_format("%s %s %lld %lld %lld %s", field_text(row, "op"),
+                                field_text(row, "mode"), field_int(p, "experts"), field_int(p, "N"),
+                                field_int(p, "K"), field_text(row, "class"));
     const bool is_new = id && !json_object_get(seen, id);
     if (is_new) {
         json_object_set_new(seen, id, json_true());
     }
-    free(id);
     return is_new;
 }
 
@@ -227,7 +221,7 @@ int report_print_keys(struct report *r)
 {
     enum { ASKED_MOST = 4 * KEYS_DRAWN };
     int code = DONE;
-    json_t *seen = json_object();
+    json_auto_t *seen = json_object();
     size_t drawn = 0, asked = 0;
     page_begin_section(&r->page, "keys-drawn", "Landscapes");
     page_print(
@@ -246,7 +240,7 @@ int report_print_keys(struct report *r)
             continue;
         }
         size_t older = 0;
-        json_t *trials = keys_read_trials(r, json_object_get(row, "key"), &older, &code);
+        json_auto_t *trials = keys_read_trials(r, json_object_get(row, "key"), &older, &code);
         asked++;
         code = code ? code : report_complete_row(r, row);
         if (code == DONE && json_array_size(trials) > 0) {
@@ -256,13 +250,11 @@ int report_print_keys(struct report *r)
             keys_draw(r, row, trials);
             drawn++;
         }
-        json_decref(trials);
     }
     if (drawn == 0) {
         page_print(&r->page, "<p>No trials are known of these keys: they were imported or put, or "
                              "nothing has been tuned yet.</p>\n");
     }
     page_end_section(&r->page);
-    json_decref(seen);
     return code;
 }

@@ -74,8 +74,9 @@ static const char *layers_keep_text(struct layers *l, const char *text)
 /* Finds the layer with the sizes of `like`, or appends a layer without answers. NULL: no memory. */
 static struct layer *layers_find(struct layers *l, const struct layer *like)
 {
-    char *id = text_format("%s/%s/%s/%lld/%lld/%lld/%lld/%s", like->class, like->op, like->mode,
-                           like->experts, like->topk, like->N, like->K, like->flags);
+    TEXT_AUTO *id =
+        text_format("%s/%s/%s/%lld/%lld/%lld/%lld/%s", like->class, like->op, like->mode,
+                    like->experts, like->topk, like->N, like->K, like->flags);
     const json_t *at = id ? json_object_get(l->index, id) : NULL;
     struct layer *found = at ? &l->all[json_integer_value(at)] : NULL;
     if (id && !found && l->n == l->room) {
@@ -96,7 +97,6 @@ static struct layer *layers_find(struct layers *l, const struct layer *like)
                                 .N = like->N,
                                 .K = like->K};
     }
-    free(id);
     return found;
 }
 
@@ -141,9 +141,8 @@ bool layers_add_row(struct layers *l, const json_t *row)
 
 static const char *layers_find_model(const json_t *models, const struct layer *l)
 {
-    char *id = text_format("%lld/%lld/%lld/%lld", l->experts, l->topk, l->N, l->K);
+    TEXT_AUTO *id = text_format("%lld/%lld/%lld/%lld", l->experts, l->topk, l->N, l->K);
     const json_t *name = id ? json_object_get(models, id) : NULL;
-    free(id);
     return json_string_value(name);
 }
 

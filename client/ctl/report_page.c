@@ -13,7 +13,7 @@
 
 static void page_escape(FILE *out, const char *text)
 {
-    char *visible = text_visible(strdup(text ? text : ""));
+    TEXT_AUTO *visible = text_visible(strdup(text ? text : ""));
     for (const char *at = visible; at && *at; at++) {
         switch (*at) {
         case '<':
@@ -35,7 +35,6 @@ static void page_escape(FILE *out, const char *text)
             putc(*at, out);
         }
     }
-    free(visible);
 }
 
 /* Prints the value of the conversion at `percent`; returns the format behind the conversion. */
@@ -184,13 +183,12 @@ static const char *page_class(const struct column *column)
 static void page_print_cell(struct page *p, const struct column *column, const json_t *row)
 {
     const json_t *v = field_value(row, column->key);
-    char *text = column->show ? column->show(v) : show_plain(v);
+    TEXT_AUTO *text = column->show ? column->show(v) : show_plain(v);
     page_print(p, "<td class=\"%s\">", page_class(column));
     if (strcmp(column->key, "floor_percent") == 0 && json_is_number(v)) {
         svg_print_bar(p, json_number_value(v));
     }
     page_print(p, "%s</td>", text);
-    free(text);
 }
 
 void page_print_table(struct page *p, const struct column *columns, size_t n, const json_t *rows)

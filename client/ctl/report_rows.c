@@ -8,12 +8,11 @@
 json_t *report_fetch(struct report *r, const char *what, const char *sort, int limit,
                      long long *total, int *code)
 {
-    json_t *page = ctl_call(
+    json_auto_t *page = ctl_call(
         &r->s->ctl, "list",
         json_pack("{ss, s{ss*, si}}", "what", what, "filter", "sort", sort, "limit", limit), code);
     json_t *rows = json_incref(json_object_get(page, "rows"));
     *total = field_int(page, "total");
-    json_decref(page);
     return rows;
 }
 
@@ -25,8 +24,8 @@ int report_read_list(struct report *r, const char *what, const char *order, json
     for (bool more = true; more && code == DONE;) {
         json_t *filter =
             json_pack("{so*, ss*}", "after", after ? json_incref(after) : NULL, "columns", columns);
-        json_t *page = ctl_call(&r->s->ctl, "list",
-                                json_pack("{ss, so}", "what", what, "filter", filter), &code);
+        json_auto_t *page = ctl_call(&r->s->ctl, "list",
+                                     json_pack("{ss, so}", "what", what, "filter", filter), &code);
         const json_t *rows = json_object_get(page, "rows");
         more = json_is_integer(json_object_get(page, "next")) && json_array_size(rows) > 0;
         ARRAY_EACH(row, rows) {
@@ -37,7 +36,6 @@ int report_read_list(struct report *r, const char *what, const char *order, json
                 break;
             }
         }
-        json_decref(page);
     }
     json_decref(after);
     return code;
@@ -66,9 +64,9 @@ static void report_count_speed(struct report *r, const json_t *row)
 static void report_count_stamp(struct report *r, const json_t *row)
 {
     const char *stamp = field_text(row, "stamp");
-    char *target = text_format("%s %s %s", field_text(row, "family"), field_text(row, "class"),
-                               field_text(row, "target"));
-    char *id = target ? text_format("%s %s", target, stamp) : NULL;
+    TEXT_AUTO *target = text_format("%s %s %s", field_text(row, "family"), field_text(row, "class"),
+                                    field_text(row, "target")),
+              *id = target ? text_format("%s %s", target, stamp) : NULL;
     const json_t *newest = target ? json_object_get(r->newest, target) : NULL;
     const char *source = field_text(row, "source");
     const bool is_measured = strcmp(source, "imported") != 0 &&
@@ -90,8 +88,6 @@ static void report_count_stamp(struct report *r, const json_t *row)
     if (known) {
         json_integer_set(json_object_get(known, "keys"), field_int(known, "keys") + 1);
     }
-    free(target);
-    free(id);
 }
 
 json_t *report_list_stale(struct report *r)
@@ -188,7 +184,7 @@ static void report_add_shown(struct report *r, const json_t *named, json_t *show
 static int report_read_problems(struct report *r)
 {
     int code = DONE;
-    json_t *seen = json_object();
+    json_auto_t *seen = json_object();
     ARRAY_EACH(named, r->s->problems.all) {
         struct gemmd_error e;
         json_t *shown =
@@ -201,7 +197,6 @@ static int report_read_problems(struct report *r)
         report_add_shown(r, named, shown, seen);
         json_decref(shown);
     }
-    json_decref(seen);
     return code;
 }
 
@@ -211,9 +206,8 @@ int report_complete_row(struct report *r, json_t *row)
     if (!json_object_get(row, "config")) {
         json_t *filter = json_pack("{sO, sO}", "key", json_object_get(row, "key"), "generation",
                                    json_object_get(row, "generation"));
-        json_t *whole = ctl_list(&r->s->ctl, "best", filter, &code);
+        json_auto_t *whole = ctl_list(&r->s->ctl, "best", filter, &code);
         json_object_update_missing(row, json_array_get(whole, 0));
-        json_decref(whole);
     }
     return code;
 }

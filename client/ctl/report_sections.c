@@ -15,16 +15,14 @@ static void report_print_tile(struct page *p, const char *name, const char *valu
 
 static void report_print_count(struct page *p, const char *name, long long n)
 {
-    char *text = text_format("%lld", n);
+    TEXT_AUTO *text = text_format("%lld", n);
     report_print_tile(p, name, text);
-    free(text);
 }
 
 static void report_print_rate(struct page *p, const char *name, double v, const char *unit)
 {
-    char *text = v > 0 ? text_format("%.*f%s", *unit == ' ' ? 1 : 2, v, unit) : strdup("-");
+    TEXT_AUTO *text = v > 0 ? text_format("%.*f%s", *unit == ' ' ? 1 : 2, v, unit) : strdup("-");
     report_print_tile(p, name, text);
-    free(text);
 }
 
 void report_print_head(struct report *r, long long quarantined)
@@ -114,7 +112,7 @@ void report_print_layers(struct report *r)
     const bool several = json_object_size(r->classes) > 1;
     page_begin_section(&r->page, "layers", "What is known, by model layer");
     if (r->sums.keys > 0) {
-        json_t *rows = layers_list(&r->layers, LAYERS_SHOWN, r->models);
+        json_auto_t *rows = layers_list(&r->layers, LAYERS_SHOWN, r->models);
         report_print_histograms(r);
         page_print(&r->page,
                    "<p>A row has all answers with these experts, N, K and mode. VS REF is the "
@@ -127,7 +125,6 @@ void report_print_layers(struct report *r)
                          "own; all others are summed up by experts and mode."
                        : "");
         page_print_table(&r->page, all, COUNT(columns) + several, rows);
-        json_decref(rows);
     } else {
         page_print(&r->page, "<p>No answer is known yet. A job's first question tunes its key; "
                              "<code>gemmctl tune</code> tunes keys before the job starts.</p>\n");
@@ -260,9 +257,9 @@ int report_print_log(struct report *r)
     enum { RUNS_SHOWN = 10, EVENTS_SHOWN = 40 };
     int code = DONE;
     long long n_runs, n_events;
-    json_t *run_rows = report_fetch(r, "runs", "-id", RUNS_SHOWN, &n_runs, &code);
-    json_t *event_rows =
-        code ? NULL : report_fetch(r, "events", "-id", EVENTS_SHOWN, &n_events, &code);
+    json_auto_t *run_rows = report_fetch(r, "runs", "-id", RUNS_SHOWN, &n_runs, &code),
+                *event_rows =
+                    code ? NULL : report_fetch(r, "events", "-id", EVENTS_SHOWN, &n_events, &code);
     if (code == DONE) {
         page_begin_section(&r->page, "log", "Runs and events");
         page_print(&r->page,
@@ -272,7 +269,5 @@ int report_print_log(struct report *r)
         page_print_table(&r->page, events, COUNT(events), event_rows);
         page_end_section(&r->page);
     }
-    json_decref(run_rows);
-    json_decref(event_rows);
     return code;
 }

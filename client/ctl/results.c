@@ -46,7 +46,8 @@ json_t *result_of_error(const json_t *problem, const struct gemmd_error *e)
 static json_t *fields_of(const char *op, const json_t *problem)
 {
     static const char *const columns[] = {"op", "mode", "M", "K", "experts", "topk"};
-    json_t *fields = json_copy((json_t *)(uintptr_t)problem), *v;
+    json_auto_t *fields = json_copy((json_t *)(uintptr_t)problem);
+    json_t *v;
     const char *name;
     void *next;
     for (size_t i = 0; i < COUNT(columns); i++) {
@@ -61,11 +62,8 @@ static json_t *fields_of(const char *op, const json_t *problem)
             json_object_del(fields, name);
         }
     }
-    char *text = fields ? text_of_json(fields) : NULL;
-    json_t *out = json_string(text ? text : "");
-    free(text);
-    json_decref(fields);
-    return out;
+    TEXT_AUTO *text = fields ? text_of_json(fields) : NULL;
+    return json_string(text ? text : "");
 }
 
 /* The column FLAGS: fields of the problem that do not have their default, in short words. */
@@ -79,7 +77,7 @@ static json_t *results_list_flags(const json_t *problem)
                                     {"routing", "uniform"}};
     const char *in = scaled ? "" : field_text(problem, "dtype_in");
     const char *to = field_text(problem, "dtype_out");
-    char *out = strdup("");
+    TEXT_AUTO *out = strdup("");
     for (size_t i = 0; i < COUNT(flags); i++) {
         if (field_is_true(problem, flags[i])) {
             out = text_append(out, " %s", flags[i]);
@@ -94,9 +92,7 @@ static json_t *results_list_flags(const json_t *problem)
     if (*to && strcmp(to, "same") != 0 && strcmp(to, *in ? in : "bf16") != 0) {
         out = text_append(out, " -> %s", to);
     }
-    json_t *flags_json = json_string(out ? out + (*out == ' ') : "");
-    free(out);
-    return flags_json;
+    return json_string(out ? out + (*out == ' ') : "");
 }
 
 static void set_ratio(json_t *row, const char *name, const char *above, double scale)

@@ -64,7 +64,7 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
 {
     struct error e;
     const bool list = *arg && strspn(arg, "0123456789,") == strlen(arg);
-    char *text = list ? strdup(arg) : text_read_file(arg, &e);
+    TEXT_AUTO *text = list ? strdup(arg) : text_read_file(arg, &e);
     *experts = *sum = 0;
     if (!text) {
         return ctl_usage(
@@ -77,6 +77,5 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
     if (out && fclose(out)) {
         code = ctl_failed("no memory for the rows of %lld experts", *experts);
     }
-    free(text);
     return code;
 }

@@ -62,31 +62,27 @@ static const char *device_find_part(const char *class, int n, size_t *length)
  * "NVIDIA H200/pl500". */
 static json_t *device_describe(const char *class, const json_t *classes)
 {
-    json_t *name = device_name_of(class), *other_name;
-    char *text = strdup(json_string_value(name));
+    json_auto_t *name = device_name_of(class);
+    TEXT_AUTO *text = strdup(json_string_value(name));
     size_t length, other_length;
     for (int i = 1; *device_find_part(class, i, &length); i++) {
         const char *part = device_find_part(class, i, &length);
         bool differs = false;
         OBJECT_EACH(other, ignored, classes) {
             const char *its = device_find_part(other, i, &other_length);
-            other_name = device_name_of(other);
+            json_auto_t *other_name = device_name_of(other);
             differs = differs || (json_equal(name, other_name) &&
                                   (length != other_length || strncmp(part, its, length) != 0));
-            json_decref(other_name);
         }
         text = differs ? text_append(text, "/%.*s", (int)length, part) : text;
     }
-    json_decref(name);
-    json_t *out = json_string(text);
-    free(text);
-    return out;
+    return json_string(text);
 }
 
 /* Adds the column DEVICE when the rows have several device classes. */
 static void name_devices(json_t *rows)
 {
-    json_t *classes = json_object();
+    json_auto_t *classes = json_object();
     ARRAY_EACH(row, rows) {
         const char *class = field_string(row, "class");
         if (class) {
@@ -99,7 +95,6 @@ static void name_devices(json_t *rows)
             json_object_set_new(row, "device_shown", device_describe(class, classes));
         }
     }
-    json_decref(classes);
 }
 
 /* ---- problems of trials ---------------------------------------------------------------------- */
@@ -108,7 +103,8 @@ static void name_devices(json_t *rows)
  * Keys without an answer have no problem in the database. */
 static void rows_add_problems(struct ctl *c, json_t *rows)
 {
-    json_t *filter = json_object(), *by_key = json_object(), *best;
+    json_auto_t *filter = json_object(), *by_key = json_object();
+    json_t *best;
     size_t i, n = 0;
     ARRAY_EACH(row, rows) {
         const json_t *key = json_object_get(row, "problem") ? NULL : json_object_get(row, "key");
@@ -121,13 +117,13 @@ static void rows_add_problems(struct ctl *c, json_t *rows)
         json_object_clear(filter);
     }
     struct gemmd_error e;
-    char *text = json_dumps(filter, 0), *found = NULL;
+    TEXT_AUTO *text = json_dumps(filter, 0);
+    char *found = NULL;
     if (n > 0 && gemmd_list(c->g, "best", text, &found, &e) == 0) {
-        json_t *all = json_loads(found, JSON_ALLOW_NUL, NULL);
+        json_auto_t *all = json_loads(found, JSON_ALLOW_NUL, NULL);
         json_array_foreach(all, i, best) {
             json_object_set(by_key, field_text(best, "key"), best);
         }
-        json_decref(all);
         gemmd_free(found);
     }
     ARRAY_EACH(row, rows) {
@@ -137,9 +133,6 @@ static void rows_add_problems(struct ctl *c, json_t *rows)
             json_object_set(row, "op", json_object_get(best, "op"));
         }
     }
-    free(text);
-    json_decref(filter);
-    json_decref(by_key);
 }
 
 void rows_derive(const char *what, const json_t *baselines, json_t *rows)

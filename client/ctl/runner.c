@@ -104,9 +104,8 @@ static int give_problems(const json_t *problems)
         return cannot_hand_on();
     }
     ARRAY_EACH(row, problems) {
-        char *text = text_of_json(json_object_get(row, "problem"));
+        TEXT_AUTO *text = text_of_json(json_object_get(row, "problem"));
         fprintf(f, "%s\n", text ? text : "");
-        free(text);
     }
     bool failed =
         fflush(f) || ferror(f) || lseek(fd, 0, SEEK_SET) < 0 || dup2(fd, STDIN_FILENO) < 0;
@@ -188,7 +187,7 @@ static int runner_run_landscape(struct subject *s)
     if (!problem || runner_add_given(&call, s)) {
         return USAGE;
     }
-    char *text = text_of_json(problem);
+    TEXT_AUTO *text = text_of_json(problem);
     if (!text) {
         return ctl_failed("no memory for the problem");
     }
@@ -197,9 +196,7 @@ static int runner_run_landscape(struct subject *s)
     runner_add(&call,
                "--"); /* the problem's text is not an option, even if its first character is - */
     runner_add(&call, text);
-    int code = runner_become(&call);
-    free(text);
-    return code;
+    return runner_become(&call);
 }
 
 static const struct argp_option landscape_options[] = {

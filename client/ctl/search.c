@@ -191,7 +191,7 @@ static void add_restriction(struct search *s, const char *arg, struct argp_state
     if (n == 0 || !arg[n] || !arg[n + 1]) {
         argp_error(state, "--restrict takes NAME=VALUE,VALUE; not \"%s\"", arg);
     }
-    char *name = strndup(arg, n);
+    TEXT_AUTO *name = strndup(arg, n);
     json_t *values = json_array();
     const char *at = arg + n;
     do {
@@ -199,23 +199,21 @@ static void add_restriction(struct search *s, const char *arg, struct argp_state
         struct error e = {.text = "no memory"};
         char *text;
         bool made = name && asprintf(&text, "%s=%.*s", name, (int)length, at) >= 0;
-        json_t *one = made ? text_to_json(text, &e) : NULL;
+        json_auto_t *one = made ? text_to_json(text, &e) : NULL;
         if (!one) {
             argp_error(state, "--restrict: %s", e.text);
         }
         json_array_append(values, json_object_get(one, name));
-        json_decref(one);
         free(text);
         at += length;
     } while (*at);
     restrict_to(s, name, values, state);
-    free(name);
 }
 
 static void add_space(struct search *s, const char *path, struct argp_state *state)
 {
     struct error e;
-    json_t *j = text_read_json(path, &e);
+    json_auto_t *j = text_read_json(path, &e);
     if (!j) {
         argp_error(state, "--space: %s", e.text);
     }
@@ -225,7 +223,6 @@ static void add_space(struct search *s, const char *path, struct argp_state *sta
     OBJECT_EACH(name, values, j) {
         restrict_to(s, name, json_incref(values), state);
     }
-    json_decref(j);
 }
 
 /* Adds each line of a file as a config to measure. False: a line is not UTF-8. */
@@ -245,22 +242,20 @@ static bool add_config_lines(struct search *s, char *text)
 static void add_configs(struct search *s, const char *path, struct argp_state *state)
 {
     struct error e;
-    char *text = text_read_file(path, &e);
+    TEXT_AUTO *text = text_read_file(path, &e);
     if (!text) {
         argp_error(state, "--configs: %s", e.text);
     }
     if (text[strspn(text, " \t\r\n")] == '[') {
         json_error_t why;
-        json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+        json_auto_t *j = json_loads(text, JSON_REJECT_DUPLICATES, &why);
         if (!j) {
             argp_error(state, "--configs: %s, line %d: %s", path, why.line, why.text);
         }
         json_array_extend(s->configs, j);
-        json_decref(j);
     } else if (!add_config_lines(s, text)) {
         argp_error(state, "--configs: %s is not UTF-8", path);
     }
-    free(text);
     if (json_array_size(s->configs) == 0) {
         argp_error(state, "--configs: %s has no configs", path);
     }

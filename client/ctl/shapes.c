@@ -107,19 +107,17 @@ static int shapes_add_row(const struct csv *csv, const struct problems *p, json_
 
 static int shapes_read_layers(struct csv *csv, const struct problems *p, json_t *rows)
 {
-    json_t *models = json_object();
+    json_auto_t *models = json_object();
     int code = shapes_check_head(csv, p);
     while (code == DONE && csv_next(csv)) {
         code = *csv->fields[0] == '#' ? DONE : shapes_add_row(csv, p, rows, models);
     }
     if (code == DONE && json_array_size(rows) == 0) {
-        char *known = notice_names(models);
+        TEXT_AUTO *known = notice_names(models);
         const bool named = p->given[PROBLEM_MODEL] && known && *known;
         code = ctl_usage("no row of %s is what --model, --layer, --tokens and --mode ask for%s%s",
                          csv->path, named ? "; its models are " : "", named ? known : "");
-        free(known);
     }
-    json_decref(models);
     return code;
 }
 

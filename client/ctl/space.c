@@ -36,12 +36,11 @@ static void print_rules(const json_t *space, const char *which, const char *titl
         {title, "n", NULL, true},
         {"FOR EXAMPLE", "why"},
     };
-    json_t *rows = rule_rows(space, which);
+    json_auto_t *rows = rule_rows(space, which);
     if (json_array_size(rows) > 0) {
         putchar('\n');
         table_print(columns, 3, rows);
     }
-    json_decref(rows);
 }
 
 /* Prints the targets whose space is not shown: those that take the problem, with the option that
@@ -59,7 +58,7 @@ static void print_others(const json_t *space)
     }
 }
 
-static int print_space(const json_t *space)
+static void print_space(const json_t *space)
 {
     static const struct column columns[] = {
         {"PARAMETER", "name"},
@@ -81,7 +80,6 @@ static int print_space(const json_t *space)
     table_print(columns, 4, json_object_get(space, "params"));
     print_rules(space, "dropped", "NOT LEGAL");
     print_rules(space, "unpromising", "NOT WORTH IT");
-    return DONE;
 }
 
 /* Computes the space in gemmctl, without a daemon. */
@@ -89,11 +87,11 @@ static json_t *plan_space(struct subject *s, const char *device, const json_t *p
 {
     struct gemmd_problem asked = GEMMD_PROBLEM_INIT;
     struct gemmd_error e;
-    char *text = text_of_json(problem), *json = NULL;
+    TEXT_AUTO *text = text_of_json(problem);
+    char *json = NULL;
     asked.text = text;
     search_finish(&s->search);
     int r = gemmd_space(device, &asked, &s->search.query, &json, &e);
-    free(text);
     if (r) {
         *code = ctl_fail(&e);
         return NULL;
@@ -143,13 +141,13 @@ static int run_space(struct subject *s)
     if (!problem) {
         return USAGE;
     }
-    json_t *space = *device ? plan_space(s, device, problem, &code) : ask_space(s, problem, &code);
+    json_auto_t *space =
+        *device ? plan_space(s, device, problem, &code) : ask_space(s, problem, &code);
     if (!space || s->ctl.json) {
-        return space ? ctl_print_json(space) : code;
+        return space ? ctl_print_json(json_incref(space)) : code;
     }
-    code = print_space(space);
-    json_decref(space);
-    return code;
+    print_space(space);
+    return DONE;
 }
 
 static const struct argp_option space_command_options[] = {
@@ -196,7 +194,7 @@ static int judge_one(struct subject *s, const json_t *problem, json_t *given, js
 
 static void print_verdict(const json_t *v)
 {
-    char *text = text_visible(show_config(json_object_get(v, "config")));
+    TEXT_AUTO *text = text_visible(show_config(json_object_get(v, "config")));
     const char *target = field_text(v, "target");
     if (field_is_true(v, "valid")) {
         text_print("valid%s%s: ", *target ? " for target " : "", target);
@@ -206,7 +204,6 @@ static void print_verdict(const json_t *v)
         text_print("%s", field_text(v, "message"));
         putchar('\n');
     }
-    free(text);
 }
 
 static int run_check(struct subject *s)
@@ -219,13 +216,13 @@ static int run_check(struct subject *s)
         return ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
     int code = DONE;
-    json_t *configs = notation_expand(s->search.configs, problem, s->search.query.target, &code);
+    json_auto_t *configs =
+        notation_expand(s->search.configs, problem, s->search.query.target, &code);
     code = configs ? ctl_connect(&s->ctl) : code;
     if (code) {
-        json_decref(configs);
         return code;
     }
-    json_t *verdicts = json_array();
+    json_auto_t *verdicts = json_array();
     size_t i;
     json_t *v;
     json_array_foreach(configs, i, v) {
@@ -235,19 +232,16 @@ static int run_check(struct subject *s)
             break;
         }
     }
-    json_decref(configs);
     if (s->ctl.json && code && json_array_size(verdicts) < json_array_size(s->search.configs)) {
-        json_decref(verdicts);
         return code; /* a call failed: the document is its error */
     }
     if (s->ctl.json) {
-        int r = ctl_print_json(verdicts);
+        int r = ctl_print_json(json_incref(verdicts));
         return code ? code : r;
     }
     ARRAY_EACH(verdict, verdicts) {
         print_verdict(verdict);
     }
-    json_decref(verdicts);
     return code;
 }
 

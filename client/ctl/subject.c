@@ -112,14 +112,10 @@ void subject_put_query(const struct subject *s, json_t *params)
 
 json_t *subject_call_key(struct subject *s, const char *method, int *code)
 {
-    json_t *which = problems_key_or_one(&s->problems, code);
+    json_auto_t *which = problems_key_or_one(&s->problems, code);
     if (which) {
         *code = ctl_connect(&s->ctl);
     }
-    if (*code) {
-        json_decref(which);
-        return NULL;
-    }
     subject_put_query(s, which);
-    return ctl_call(&s->ctl, method, which, code);
+    return *code ? NULL : ctl_call(&s->ctl, method, json_incref(which), code);
 }

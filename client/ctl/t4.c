@@ -27,7 +27,7 @@ static json_t *t4_make_result(const json_t *trial)
     while (i < T4_OUTCOMES - 1 && strcmp(t4_outcomes[i].status, status) != 0) {
         i++;
     }
-    char *when = custom_write_time(field_int(trial, "created_s"));
+    TEXT_AUTO *when = custom_write_time(field_int(trial, "created_s"));
     json_t *runtimes = json_array(), *measurements = json_array();
     if (i == 0) {
         json_array_append_new(runtimes, json_real(ms));
@@ -43,7 +43,6 @@ static json_t *t4_make_result(const json_t *trial)
                   "configuration", json_object_get(trial, "config"), "objectives", "time", "times",
                   "runtimes", runtimes, "invalidity", t4_outcomes[i].invalidity, "correctness",
                   strcmp(status, "wrong_result") != 0, "measurements", measurements);
-    free(when);
     return result;
 }
 
@@ -54,20 +53,18 @@ static int t4_save(struct writing *w, const json_t *row, char *path)
     ARRAY_EACH(t, json_object_get(row, "trials")) {
         json_array_append_new(results, t4_make_result(t));
     }
-    json_t *document =
+    json_auto_t *document =
         json_pack("{so, ss, s{sO, sO, sO*}}", "results", results, "schema_version", "1.0.0",
                   "gemmd", "op", json_object_get(row, "op"), "problem",
                   json_object_get(row, "problem"), "class", json_object_get(row, "class"));
     char *text = text_append(json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), "\n");
-    int code = writing_add_file(w, path, text, json_array_size(results));
-    json_decref(document);
-    return code;
+    return writing_add_file(w, path, text, json_array_size(results));
 }
 
 static int t4_write(struct writing *w)
 {
     int code = DONE;
-    json_t *rows = custom_rows(w, &code);
+    json_auto_t *rows = custom_rows(w, &code);
     const char *to = w->to ? w->to : "-";
     const size_t n = strlen(to);
     const bool is_file = strcmp(to, "-") == 0 || (n > 5 && strcmp(to + n - 5, ".json") == 0);
@@ -86,7 +83,6 @@ static int t4_write(struct writing *w)
             break;
         }
     }
-    json_decref(rows);
     return code;
 }
 

@@ -145,18 +145,19 @@ static json_t *t4_make_row(json_t *problem, const json_t *document, json_t *tria
     json_t *row = custom_make_row(problem);
     json_object_set(row, "trials", trials);
     json_object_set(row, "class", json_object_get(json_object_get(document, "gemmd"), "class"));
-    json_t *ok = custom_sort_trials(row), *best = json_array_get(ok, 0);
+    json_auto_t *ok = custom_sort_trials(row);
+    json_t *best = json_array_get(ok, 0);
     json_object_set(row, "config", json_object_get(best, "config"));
     json_object_set(row, "time_us", json_object_get(best, "time_us"));
     json_object_set(row, "created_s", json_object_get(best, "created_s"));
-    json_decref(ok);
     return row;
 }
 
 int t4_read(const struct custom_file *f, json_t *out)
 {
     struct error e;
-    json_t *document = text_read_json(f->path, &e), *result, *trials;
+    json_auto_t *document = text_read_json(f->path, &e);
+    json_t *result, *trials;
     const json_t *results = json_object_get(document, "results");
     if (!document) {
         return ctl_failed("%s", e.text);
@@ -167,11 +168,10 @@ int t4_read(const struct custom_file *f, json_t *out)
                    : ctl_failed("%s has no array \"results\", so this is no T4 file", f->path);
     size_t i;
     json_array_foreach(results, i, result) {
-        char *where = text_format("%s, result %zu", f->path, i + 1);
+        TEXT_AUTO *where = text_format("%s, result %zu", f->path, i + 1);
         code = code ? code
                     : t4_read_result(result, where ? where : "", trials,
                                      json_object_get(out, "unused"));
-        free(where);
     }
     if (code == DONE && json_array_size(trials) == 0) {
         code = ctl_failed("%s has no results", f->path);
@@ -180,7 +180,6 @@ int t4_read(const struct custom_file *f, json_t *out)
     if (problem) {
         json_array_append_new(json_object_get(out, "rows"), t4_make_row(problem, document, trials));
     }
-    json_decref(document);
     json_decref(trials);
     return problem ? DONE : FAILED;
 }

@@ -102,10 +102,10 @@ char *show_values(const json_t *values)
     size_t i;
     const json_t *v;
     json_array_foreach(values, i, v) {
-        char *one = json_is_string(v) ? strdup(json_string_value(v))
-                                      : json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        TEXT_AUTO *one = json_is_string(v)
+                             ? strdup(json_string_value(v))
+                             : json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
         text = text_append(text, "%s%s", i > 0 ? "," : "", one ? one : "");
-        free(one);
     }
     return text;
 }
@@ -125,16 +125,16 @@ static char *table_show_value(const struct column *column, const json_t *row)
 
 void table_print_line(const struct column *column, const json_t *row)
 {
-    char *text = table_show_value(column, row);
+    TEXT_AUTO *text = table_show_value(column, row);
     text_print("%-14s %s", column->title, text ? text : "");
     putchar('\n');
-    free(text);
 }
 
 void table_print_folded(const struct column *column, const json_t *row)
 {
     static const int indent = 15; /* where table_print_line() begins the values */
-    char *text = text_visible(table_show_value(column, row)), *at = text;
+    TEXT_AUTO *text = text_visible(table_show_value(column, row));
+    char *at = text;
     const int room = fit_width(STDOUT_FILENO) - indent;
     if (text && room > 0) {
         fit_fold(text, (size_t)room);
@@ -143,7 +143,6 @@ void table_print_folded(const struct column *column, const json_t *row)
     for (const char *line; (line = strsep(&at, "\n"));) {
         printf("%*s%s\n", indent, "", line);
     }
-    free(text);
 }
 
 static bool table_needs_column(const struct column *column, const json_t *rows)

@@ -95,20 +95,17 @@ static char *text_of_value(const json_t *v)
 char *text_of_json(const json_t *object)
 {
     const char *op = field_string(object, "op"), *between = op ? " " : "";
-    char *json = json_dumps(object, JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    json_t *sorted = json ? json_loads(json, 0, NULL) : NULL;
+    TEXT_AUTO *json = json_dumps(object, JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    json_auto_t *sorted = json ? json_loads(json, 0, NULL) : NULL;
     char *text = strdup(op ? op : "");
     OBJECT_EACH(name, v, sorted) {
         if ((op && strcmp(name, "op") == 0) || json_is_null(v)) {
             continue;
         }
-        char *value = text_of_value(v);
+        TEXT_AUTO *value = text_of_value(v);
         text = text_append(text, "%s%s=%s", between, name, value ? value : "");
         between = " ";
-        free(value);
     }
-    json_decref(sorted);
-    free(json);
     return text;
 }
 
@@ -178,23 +175,21 @@ void text_print(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    char *line = text_compose(format, args);
+    TEXT_AUTO *line = text_compose(format, args);
     va_end(args);
     fputs(line ? line : "", stdout);
-    free(line);
 }
 
 void text_remark(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    char *line = text_compose(format, args);
+    TEXT_AUTO *line = text_compose(format, args);
     va_end(args);
     if (line && isatty(STDERR_FILENO)) {
         fit_fold(line, (size_t)fit_width(STDERR_FILENO));
     }
     fprintf(stderr, "%s\n", line ? line : "");
-    free(line);
 }
 
 void text_print_named(const char *name, const char *format, ...)
@@ -202,7 +197,8 @@ void text_print_named(const char *name, const char *format, ...)
     enum { INDENT = 13 };
     va_list args;
     va_start(args, format);
-    char *text = text_compose(format, args), *at = text;
+    TEXT_AUTO *text = text_compose(format, args);
+    char *at = text;
     va_end(args);
     const int room = fit_width(STDOUT_FILENO) - INDENT;
     if (text && room > 0 && isatty(STDOUT_FILENO) && strncmp(text, "gemmctl ", 8) != 0) {
@@ -211,7 +207,6 @@ void text_print_named(const char *name, const char *format, ...)
     for (const char *part; (part = strsep(&at, "\n")); name = "") {
         printf("%-12s %s\n", name, part);
     }
-    free(text);
 }
 
 void number_text(double v, char out[NUMBER_TEXT_MAX])
@@ -281,13 +276,12 @@ char *text_read_file(const char *path, struct error *err)
 
 json_t *text_read_json(const char *path, struct error *err)
 {
-    char *text = text_read_file(path, err);
+    TEXT_AUTO *text = text_read_file(path, err);
     if (!text) {
         return NULL;
     }
     json_error_t why;
     json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, &why);
-    free(text);
     if (!j) {
         error_set(err, ERROR_INVALID, "%s, line %d: %s", path, why.line, why.text);
     }

@@ -60,25 +60,22 @@ static int transfer_export_rows(struct subject *s)
     const char *path = s->given[OWN_TO] ? s->given[OWN_TO] : "-";
     int code = listing_find_key(s);
     /* The status comes first, so that rows saved between the two calls are in the export. */
-    json_t *status = code ? NULL : listing_status(s, &code);
-    json_t *rows = status ? ctl_list(c, "best", json_incref(s->filter), &code) : NULL;
+    json_auto_t *status = code ? NULL : listing_status(s, &code),
+                *rows = status ? ctl_list(c, "best", json_incref(s->filter), &code) : NULL;
     size_t n = json_array_size(rows);
     code = rows ? custom_add_trials(c, rows) : code;
     if (rows && code == DONE && n == 0 && problems_given(&s->problems)) {
         code = ctl_failed("nothing was found for that key yet: there is no row to export");
         unsaved_fail(status, unsaved_there(status), "this export", "export");
     } else if (rows && code == DONE) {
-        json_t *document = transfer_make_document(status, rows);
+        json_auto_t *document = transfer_make_document(status, rows);
         code = writing_save_json(path, document);
-        json_decref(document);
         if (code == DONE && !c->quiet && strcmp(path, "-") != 0) {
             fprintf(stderr, "%zu rows written to %s\n", n, path);
         }
         /* Fails, because the user may stop the daemon and rely on the export. */
         code = code ? code : unsaved_fail(status, unsaved_there(status), "this export", "export");
     }
-    json_decref(rows);
-    json_decref(status);
     return code;
 }
 
@@ -134,16 +131,17 @@ const struct command command_export = {
 static json_t *read_export(const char *path)
 {
     struct error e;
-    json_t *document = text_read_json(path, &e);
+    json_auto_t *document = text_read_json(path, &e);
     if (!document) {
         ctl_failed("%s", e.text);
-    } else if (field_int(document, "gemmd_export") != FORMAT_VERSION ||
-               !json_is_array(json_object_get(document, "rows"))) {
-        ctl_failed("%s is not an export of gemmctl (version %d)", path, FORMAT_VERSION);
-        json_decref(document);
-        document = NULL;
+        return NULL;
     }
-    return document;
+    if (field_int(document, "gemmd_export") != FORMAT_VERSION ||
+        !json_is_array(json_object_get(document, "rows"))) {
+        ctl_failed("%s is not an export of gemmctl (version %d)", path, FORMAT_VERSION);
+        return NULL;
+    }
+    return json_incref(document);
 }
 
 /* The daemon's message about a row, without words that contain a digit: keys, sizes and classes
@@ -170,21 +168,20 @@ static json_t *count_reasons(const json_t *skipped)
 {
     json_t *reasons = json_object();
     ARRAY_EACH(s, skipped) {
-        char *reason = reason_of(field_text(s, "message"));
+        TEXT_AUTO *reason = reason_of(field_text(s, "message"));
         json_t *known = reason ? json_object_get(reasons, reason) : NULL;
         if (known) {
             notice_count(known, "n", 1);
         } else if (reason) {
             json_object_set_new(reasons, reason, json_pack("{si, sO}", "n", 1, "first", s));
         }
-        free(reason);
     }
     return reasons;
 }
 
 static void say_skipped(const json_t *skipped)
 {
-    json_t *reasons = count_reasons(skipped);
+    json_auto_t *reasons = count_reasons(skipped);
     OBJECT_EACH(reason, r, reasons) {
         const char *message = field_text(r, "first.message");
         const long long n = field_int(r, "n"), row = field_int(r, "first.row");
@@ -194,7 +191,6 @@ static void say_skipped(const json_t *skipped)
             text_remark("row %lld skipped: %s", row, message);
         }
     }
-    json_decref(reasons);
 }
 
 /* Prints the skipped rows also when the import failed half-way. */
@@ -245,7 +241,8 @@ static int transfer_import_rows(struct subject *s)
         return ctl_usage("our own files say which problems their rows are of: options for that, "
                          "and --dry-run, go with --format unsloth or aiter");
     }
-    json_t *document = read_export(s->paths[0]), *rows = json_object_get(document, "rows");
+    json_auto_t *document = read_export(s->paths[0]);
+    json_t *rows = json_object_get(document, "rows");
     if (!document) {
         return FAILED;
     }
@@ -256,13 +253,11 @@ static int transfer_import_rows(struct subject *s)
     if (code == DONE && !c->quiet) {
         say_slower(rows);
     }
-    json_decref(document);
     const bool sent = code == DONE;
     code = transfer_print_import(c, total, code);
     if (sent && !c->quiet) {
-        json_t *status = unsaved_status(c);
+        json_auto_t *status = unsaved_status(c);
         unsaved_say(status, "the database");
-        json_decref(status);
     }
     return code;
 }
@@ -319,10 +314,8 @@ const struct command command_import = {
 /* The daemon writes the file, so gemmd needs an absolute path. malloc'ed. */
 static char *transfer_make_absolute(const char *path)
 {
-    char *here = *path == '/' ? NULL : getcwd(NULL, 0);
-    char *text = text_format("%s%s%s", here ? here : "", here ? "/" : "", path);
-    free(here);
-    return text;
+    TEXT_AUTO *here = *path == '/' ? NULL : getcwd(NULL, 0);
+    return text_format("%s%s%s", here ? here : "", here ? "/" : "", path);
 }
 
 static int transfer_run_backup(struct subject *s)
@@ -330,26 +323,21 @@ static int transfer_run_backup(struct subject *s)
     if (s->n_paths > 1) {
         return transfer_refuse_files(s);
     }
-    char *path = transfer_make_absolute(s->paths[0]);
+    TEXT_AUTO *path = transfer_make_absolute(s->paths[0]);
     struct ctl *c = &s->ctl;
     int code = ctl_connect(c);
     /* The status comes first, so that rows saved between the two calls are in the copy. */
-    json_t *status = code ? NULL : unsaved_status(c);
-    json_t *result = code ? NULL : ctl_call(c, "backup", json_pack("{ss}", "path", path), &code);
-    free(path);
+    json_auto_t *status = code ? NULL : unsaved_status(c);
+    json_auto_t *result =
+        code ? NULL : ctl_call(c, "backup", json_pack("{ss}", "path", path), &code);
     int lacks =
         result ? unsaved_fail(status, unsaved_at_all(status), "this copy", "make a backup") : DONE;
     if (result && c->json) {
-        json_t *error = ctl_error();
-        if (error) {
-            json_object_set_new(result, "error", error);
-        }
-        code = ctl_print_json(result);
+        json_object_set_new(result, "error", ctl_error()); /* NULL is not set */
+        code = ctl_print_json(json_incref(result));
     } else if (result) {
         printf("%s\n", field_string(result, "path"));
-        json_decref(result);
     }
-    json_decref(status);
     return code ? code : lacks;
 }
 

@@ -113,7 +113,7 @@ int tunable_read(struct csv *csv, const struct problems *p, json_t *rows)
                              csv->path);
         }
     }
-    json_t *skipped = json_array();
+    json_auto_t *skipped = json_array();
     int code = tunable_read_line(csv, csv->names, csv->n_names, p, rows, skipped);
     while (code == DONE && csv_next(csv)) {
         code = tunable_read_line(csv, csv->fields, csv->n, p, rows, skipped);
@@ -122,7 +122,6 @@ int tunable_read(struct csv *csv, const struct problems *p, json_t *rows)
     if (code == DONE && json_array_size(rows) == 0) {
         code = ctl_usage("%s has no shape that gemmd can tune", csv->path);
     }
-    json_decref(skipped);
     return code;
 }
 
@@ -166,7 +165,7 @@ static int tunable_write(struct writing *w)
     size_t n = 0;
     ARRAY_EACH(row, w->rows) {
         const char *why;
-        char *line = tunable_make_line(row, &why);
+        TEXT_AUTO *line = tunable_make_line(row, &why);
         if (!line) {
             writing_skip(w, row, why);
         } else {
@@ -174,7 +173,6 @@ static int tunable_write(struct writing *w)
                 !strstr(text ? text : "", line); /* buckets of several routings have equal shapes */
             text = strstr(text ? text : "", line) ? text : text_append(text, "%s", line);
         }
-        free(line);
     }
     if (n == 0) {
         free(text);

@@ -44,34 +44,29 @@ static char *unsaved_sentence(const json_t *status, const char *where)
     const char *database = field_string(status, "database");
     bool full = field_is_true(status, "store.disk_full");
     bool locked = field_is_true(status, "store.locked");
-    char *what = name_them(status);
-    char *text = text_format("%s only in the daemon's memory and not in %s: %s %s%s gemmd writes "
-                             "what is missing by itself",
-                             what ? what : "answers are", where,
-                             full     ? "make room on the disk of"
-                             : locked ? "end the program that has locked"
-                                      : "once",
-                             database ? database : "its database",
-                             full || locked ? ", and" : " can be written,");
-    free(what);
-    return text;
+    TEXT_AUTO *what = name_them(status);
+    return text_format("%s only in the daemon's memory and not in %s: %s %s%s gemmd writes "
+                       "what is missing by itself",
+                       what ? what : "answers are", where,
+                       full     ? "make room on the disk of"
+                       : locked ? "end the program that has locked"
+                                : "once",
+                       database ? database : "its database",
+                       full || locked ? ", and" : " can be written,");
 }
 
 void unsaved_say(const json_t *status, const char *where)
 {
-    char *text = unsaved_there(status) ? unsaved_sentence(status, where) : NULL;
+    TEXT_AUTO *text = unsaved_there(status) ? unsaved_sentence(status, where) : NULL;
     if (text) {
         text_remark("%s", text);
     }
-    free(text);
 }
 
 int unsaved_fail(const json_t *status, bool there, const char *where, const char *again)
 {
-    char *text = there ? unsaved_sentence(status, where) : NULL;
-    int code = text ? ctl_failed("%s; then %s again", text, again) : DONE;
-    free(text);
-    return code;
+    TEXT_AUTO *text = there ? unsaved_sentence(status, where) : NULL;
+    return text ? ctl_failed("%s; then %s again", text, again) : DONE;
 }
 
 /* True for an exact answer with `saved` false. Answers of other tiers are never saved: the daemon
@@ -89,16 +84,14 @@ void unsaved_remark(struct ctl *c, const json_t *rows)
         n += may_be_unsaved(row);
     }
     /* `saved` is false also for a winner of a restricted query, although nothing is unsaved. */
-    json_t *status = n ? unsaved_status(c) : NULL;
+    json_auto_t *status = n ? unsaved_status(c) : NULL;
     const bool all_saved = n == 0 || (status && !unsaved_there(status));
-    json_decref(status);
     if (all_saved) {
         return;
     }
-    char *which =
+    TEXT_AUTO *which =
         json_array_size(rows) == 1 ? strdup("this answer") : text_format("%zu of these answers", n);
     text_remark("%s could not be saved and %s only in the daemon's memory: gemmd saves what it can "
                 "by itself; `gemmctl status` says whether its disk is full, or its database locked",
                 which, n == 1 ? "is" : "are");
-    free(which);
 }

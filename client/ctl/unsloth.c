@@ -102,12 +102,11 @@ static json_t *unsloth_pick_trials(const json_t *trials)
         if (strcmp(field_text(trial, "stage"), "baseline") == 0) {
             continue;
         }
-        char *config = show_config(json_object_get(trial, "config"));
+        TEXT_AUTO *config = show_config(json_object_get(trial, "config"));
         const json_t *old = json_object_get(last, config ? config : "");
         if (config && (!old || unsloth_is_better(trial, old))) {
             json_object_set(last, config, trial);
         }
-        free(config);
     }
     return last;
 }
@@ -126,12 +125,13 @@ static void take_trial(struct writing *w, json_t *rows, const json_t *best, cons
         snprintf(why, sizeof(why), "it failed: %.32s", status);
     }
     bool timed = is_ok(trial) && us > 0 && ratio > 0 && isfinite(us / ratio);
-    json_t *tile = timed ? tile_of_config(config, w->left_out, why) : NULL;
+    json_auto_t *tile = timed ? tile_of_config(config, w->left_out, why) : NULL;
     const bool split = field_int(tile, "NUM_KSPLIT") > 1;
     if (split) {
         snprintf(why, sizeof(why), "NUM_KSPLIT is not 1: their kernels do not split sums");
     }
-    char *text = tile && !split ? unsloth_make_head(problem, config, tile) : show_config(config);
+    TEXT_AUTO *text =
+        tile && !split ? unsloth_make_head(problem, config, tile) : show_config(config);
     if (tile && !split && text) {
         unsloth_add_row(rows, text, us, ratio);
     } else {
@@ -140,8 +140,6 @@ static void take_trial(struct writing *w, json_t *rows, const json_t *best, cons
     if (!split && field_int(tile, "GROUP_SIZE_M") > 0) {
         json_object_set_new(w->left_out, "GROUP_SIZE_M", json_true());
     }
-    free(text);
-    json_decref(tile);
 }
 
 /* The text of the CSV file of a mode's rows, malloc'ed. */
@@ -150,7 +148,7 @@ static char *unsloth_make_text(const json_t *rows, const struct unsloth_mode *mo
     static const char *const order[] = {"-speedup", "head", NULL};
     char *text = text_format("%s,%s,%s,torch_time,triton_time,speedup\n", shared_columns,
                              mode->loads[0], mode->loads[1]);
-    json_t *sorted = json_array();
+    json_auto_t *sorted = json_array();
     OBJECT_EACH(head, row, rows) {
         json_array_append(sorted, row);
     }
@@ -162,7 +160,6 @@ static char *unsloth_make_text(const json_t *rows, const struct unsloth_mode *mo
         number_text(field_number(row, "speedup"), speedup);
         text = text_append(text, "%s,%s,%s,%s\n", field_text(row, "head"), baseline, ms, speedup);
     }
-    json_decref(sorted);
     return text;
 }
 
@@ -208,9 +205,9 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
         return DONE;
     }
     int code = DONE;
-    json_t *trials = ctl_list(&w->s->ctl, "trials",
-                              json_pack("{sO}", "key", json_object_get(best, "key")), &code);
-    json_t *last = trials ? unsloth_pick_trials(trials) : NULL, *rows = json_object();
+    json_auto_t *trials = ctl_list(&w->s->ctl, "trials",
+                                   json_pack("{sO}", "key", json_object_get(best, "key")), &code),
+                *last = trials ? unsloth_pick_trials(trials) : NULL, *rows = json_object();
     OBJECT_EACH(config, trial, last) {
         take_trial(w, rows, best, trial);
     }
@@ -219,9 +216,6 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
     } else if (code == DONE) {
         writing_skip(w, best, "nothing that was measured of it has a counterpart");
     }
-    json_decref(rows);
-    json_decref(last);
-    json_decref(trials);
     return code;
 }
 

@@ -125,7 +125,7 @@ static int unsloth_read_row(const struct csv *csv, json_t *out)
     json_array_append_new(json_object_get(out, "entries"), e);
     for (size_t c = 0; c < COUNT(columns); c++) {
         const char *text = csv_field(csv, columns[c].name), *into = columns[c].into;
-        json_t *v = text ? unsloth_read_value(columns[c].kind, text) : json_null();
+        json_auto_t *v = text ? unsloth_read_value(columns[c].kind, text) : json_null();
         if (!v) {
             return ctl_failed("%s, line %d: %s is \"%.60s\", and must be %s", csv->path, csv->line,
                               columns[c].name, text, wants[columns[c].kind]);
@@ -133,7 +133,6 @@ static int unsloth_read_row(const struct csv *csv, json_t *out)
         if (into) {
             json_object_set(*into ? json_object_get(e, into) : e, columns[c].name, v);
         }
-        json_decref(v);
     }
     return mode && strcmp(mode, columns_mode) != 0
                ? ctl_failed("%s, line %d: mode is \"%.60s\", but the columns are those of %s",

@@ -35,11 +35,10 @@ static int verify_ask_answer(struct verifying *v, const json_t *problem, const c
     struct gemmd_query q = v->s->search.query;
     struct progress_line line;
     struct gemmd_error e;
-    char *label =
+    TEXT_AUTO *label =
         text_format("[%zu/%zu] M=%lld %s", v->done + 1, json_array_size(v->s->problems.all),
                     field_int(problem, "M"), configs_json ? "compare" : scheme);
     progress_begin(&line, v->s->ctl.quiet, label ? label : "");
-    free(label);
     q.bucket = scheme;
     q.configs_json = configs_json;
     int r = ask_for_answer(v->s, problem, q, configs_json != NULL, &line, out, &e);
@@ -103,13 +102,11 @@ static json_t *answer_of(struct verifying *v, const json_t *problem, const char 
     if (*code) {
         return NULL;
     }
-    json_t *shown = ctl_call(&v->s->ctl, "show", json_pack("{ss}", "key", a.key), code);
+    json_auto_t *shown = ctl_call(&v->s->ctl, "show", json_pack("{ss}", "key", a.key), code);
     const json_t *bucket = field_value(shown, "best.problem");
     json_t *config = text_to_json(a.config, &e);
-    json_t *out = json_pack("{ss, ss, so, sO*}", "scheme", scheme, "key", a.key, "config", config,
-                            "bucket", bucket);
-    json_decref(shown);
-    return out;
+    return json_pack("{ss, ss, so, sO*}", "scheme", scheme, "key", a.key, "config", config,
+                     "bucket", bucket);
 }
 
 static void add_distinct(json_t *configs, json_t *config)
@@ -126,16 +123,14 @@ static void add_distinct(json_t *configs, json_t *config)
 static json_t *verify_measure_configs(struct verifying *v, const json_t *problem, const json_t *own,
                                       const json_t *answers, int *code)
 {
-    json_t *configs = json_array();
+    json_auto_t *configs = json_array();
     struct gemmd_answer a;
     add_distinct(configs, json_object_get(own, "config"));
     ARRAY_EACH(answer, answers) {
         add_distinct(configs, json_object_get(answer, "config"));
     }
-    char *text = json_dumps(configs, JSON_REAL_PRECISION(17));
+    TEXT_AUTO *text = json_dumps(configs, JSON_REAL_PRECISION(17));
     *code = json_array_size(configs) > 1 ? verify_ask_answer(v, problem, "exact", text, &a) : DONE;
-    free(text);
-    json_decref(configs);
     if (*code) {
         return NULL;
     }
@@ -171,7 +166,7 @@ static int verify_one(struct verifying *v, const json_t *problem, const char *co
                       size_t n)
 {
     int code = DONE;
-    json_t *answers = json_array(), *trials = NULL;
+    json_auto_t *answers = json_array(), *trials = NULL;
     for (size_t i = 0; i < n && code == DONE; i++) {
         json_t *answer = answer_of(v, problem, schemes[i], &code);
         if (answer) {
@@ -183,8 +178,6 @@ static int verify_one(struct verifying *v, const json_t *problem, const char *co
     if (trials) {
         add_rows(v, problem, own, answers, trials);
     }
-    json_decref(trials);
-    json_decref(answers);
     return code;
 }
 
@@ -193,7 +186,7 @@ static int verify_one(struct verifying *v, const json_t *problem, const char *co
 static json_t *summary_of(const struct verifying *v, const char *scheme)
 {
     static const char *const order[] = {"loss_percent", NULL};
-    json_t *keys = json_object(), *losses = json_array();
+    json_auto_t *keys = json_object(), *losses = json_array();
     ARRAY_EACH(row, v->rows) {
         if (strcmp(field_string(row, "scheme"), scheme) == 0) {
             json_object_set_new(keys, field_string(row, "key"), json_true());
@@ -213,8 +206,6 @@ static json_t *summary_of(const struct verifying *v, const char *scheme)
         json_object_set(out, "max_percent",
                         json_object_get(json_array_get(losses, n - 1), "loss_percent"));
     }
-    json_decref(keys);
-    json_decref(losses);
     return out;
 }
 
@@ -250,7 +241,7 @@ static void print_outcome(const struct verifying *v, const json_t *summary)
 
 static int verify_show_rows(struct verifying *v, const char *const *schemes, size_t n)
 {
-    json_t *summary = json_array();
+    json_auto_t *summary = json_array();
     for (size_t i = 0; i < n; i++) {
         json_array_append_new(summary, summary_of(v, schemes[i]));
     }
@@ -261,7 +252,6 @@ static int verify_show_rows(struct verifying *v, const char *const *schemes, siz
     } else if (json_array_size(v->rows) > 0) {
         print_outcome(v, summary);
     }
-    json_decref(summary);
     return v->code ? v->code : r;
 }
 
@@ -278,18 +268,16 @@ static int cannot_spread(const json_t *problem)
 /* Replaces each problem by up to `samples` problems: from just above half to all of its tokens. */
 static int verify_spread_problems(struct problems *p, int samples)
 {
-    json_t *all = json_array();
+    json_auto_t *all = json_array();
     ARRAY_EACH(item, p->all) {
         const json_t *problem = json_object_get(item, "problem");
         json_int_t topk = field_int(problem, "topk");
         topk = topk > 0 ? topk : 1;
         if (!json_is_integer(json_object_get(problem, "M"))) {
-            json_decref(all);
             return cannot_spread(problem);
         }
         json_int_t rows = field_int(problem, "M");
         if (rows <= 0 || rows % topk) {
-            json_decref(all);
             return ctl_usage("M is %lld, which is no multiple of topk %lld above 0: there are no "
                              "tokens to take less of",
                              (long long)rows, (long long)topk);
@@ -307,7 +295,7 @@ static int verify_spread_problems(struct problems *p, int samples)
         }
     }
     json_decref(p->all);
-    p->all = all;
+    p->all = json_incref(all);
     return DONE;
 }
 
@@ -336,11 +324,9 @@ static char *verify_find_schemes(struct subject *s, int *code)
     if (s->given[OWN_BUCKET]) {
         return strdup(s->given[OWN_BUCKET]);
     }
-    json_t *status = ctl_call(&s->ctl, "status", NULL, code);
+    json_auto_t *status = ctl_call(&s->ctl, "status", NULL, code);
     const char *name = field_string(status, "bucket_scheme");
-    char *list = strdup(name ? name : "exact");
-    json_decref(status);
-    return list;
+    return strdup(name ? name : "exact");
 }
 
 static int verify_all(struct verifying *v)
@@ -348,7 +334,7 @@ static int verify_all(struct verifying *v)
     const char *schemes[SCHEMES_MAX];
     size_t n = 0;
     int code = DONE;
-    char *list = verify_find_schemes(v->s, &code);
+    TEXT_AUTO *list = verify_find_schemes(v->s, &code);
     code = code ? code : verify_split_schemes(list, schemes, &n);
     v->rows = json_array();
     size_t kept = 0;
@@ -361,7 +347,6 @@ static int verify_all(struct verifying *v)
         }
     }
     code = code ? code : verify_show_rows(v, schemes, n);
-    free(list);
     stops_end(kept, json_array_size(v->s->problems.all));
     return code;
 }

@@ -172,12 +172,12 @@ static const struct column *rows_find_column(const char *name)
 /* Adds the columns of a list of names to `chosen`. Returns their number. */
 static size_t rows_add_columns(const char *list, struct column chosen[CELLS_COLUMNS_MAX])
 {
-    char *names = strdup(list), *at = names;
+    TEXT_AUTO *names = strdup(list);
+    char *at = names;
     size_t n = 0;
     for (const char *name; (name = strsep(&at, ","));) {
         chosen[n++] = *rows_find_column(name);
     }
-    free(names);
     return n;
 }
 
@@ -194,7 +194,8 @@ static bool views_is_named(const struct column *c, const char *word)
 int columns_choose(const char *list, const struct column all[], size_t n_all,
                    struct column chosen[CELLS_COLUMNS_MAX], size_t *n)
 {
-    char *words = strdup(list), *at = words;
+    TEXT_AUTO *words = strdup(list);
+    char *at = words;
     int code = DONE;
     *n = 0;
     for (const char *word; code == DONE && (word = strsep(&at, ","));) {
@@ -206,14 +207,12 @@ int columns_choose(const char *list, const struct column all[], size_t n_all,
             chosen[(*n)++] = all[i];
             continue;
         }
-        char *known = NULL;
+        TEXT_AUTO *known = NULL;
         for (i = 0; i < n_all; i++) {
             known = text_append(known, "%s%s", i > 0 ? ", " : "", all[i].title);
         }
         code = ctl_usage("--columns: there is no column \"%s\" here: %s", word, known);
-        free(known);
     }
-    free(words);
     return code;
 }
 

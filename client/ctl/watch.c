@@ -124,7 +124,7 @@ static bool watch_ask(struct subject *s, struct followed *f, bool begins, int *c
         c->socket = f->name ? field_string(daemon, "socket") : socket;
         ctl_set_label(field_string(daemon, "device"));
         *code = ctl_connect(c);
-        json_t *rows = *code ? NULL : watch_list(s, f, begins, code);
+        json_auto_t *rows = *code ? NULL : watch_list(s, f, begins, code);
         c->g = gemmd_close(c->g);
         ctl_set_label(NULL);
         answered = rows;
@@ -133,7 +133,6 @@ static bool watch_ask(struct subject *s, struct followed *f, bool begins, int *c
         } else {
             json_array_remove(f->daemons, 0);
         }
-        json_decref(rows);
     }
     c->socket = socket;
     return answered;
@@ -142,7 +141,7 @@ static bool watch_ask(struct subject *s, struct followed *f, bool begins, int *c
 /* Makes a list of the databases to follow: of every daemon with --all. */
 static struct followed *watch_find(struct subject *s, size_t *n, int *code)
 {
-    json_t *all = s->given[OWN_ALL] ? every_rows(s, code) : NULL;
+    json_auto_t *all = s->given[OWN_ALL] ? every_rows(s, code) : NULL;
     *n = s->given[OWN_ALL] ? 0 : 1;
     struct followed *list = calloc(json_array_size(all) + 1, sizeof(*list));
     if (!list) {
@@ -160,7 +159,6 @@ static struct followed *watch_find(struct subject *s, size_t *n, int *code)
         f->daemons = json_pack("[O]", daemon);
         json_array_extend(f->daemons, json_object_get(daemon, "others"));
     }
-    json_decref(all);
     return list;
 }
 

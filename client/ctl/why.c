@@ -21,12 +21,10 @@ static char *why_list_differences(const json_t *list, const char *name, const ch
     size_t i;
     json_t *d;
     json_array_foreach(list, i, d) {
-        char *asked = show_plain(json_object_get(d, "asked"));
-        char *other = show_plain(json_object_get(d, name));
+        TEXT_AUTO *asked = show_plain(json_object_get(d, "asked")),
+                  *other = show_plain(json_object_get(d, name));
         out = text_append(out, "%s%s %s%s%s", i > 0 ? "; " : "", field_text(d, "field"), asked,
                           between, other);
-        free(asked);
-        free(other);
     }
     return out;
 }
@@ -40,7 +38,7 @@ char *why_shorten_problem(const json_t *problem)
                                            {"scale_block", "none"}};
     static const char *const of_quant[] = {"dtype_in", "dtype_acc", "scale_block", "scale_type"};
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
-    json_t *p = json_copy((json_t *)(uintptr_t)problem);
+    json_auto_t *p = json_copy((json_t *)(uintptr_t)problem);
     if (strcmp(field_text(p, "dtype_in"), field_text(p, "dtype_out")) == 0) {
         json_object_del(p, "dtype_out");
     }
@@ -65,9 +63,7 @@ char *why_shorten_problem(const json_t *problem)
             json_object_del(p, flags[i]);
         }
     }
-    char *text = text_of_json(p);
-    json_decref(p);
-    return text;
+    return text_of_json(p);
 }
 
 /* ---- the parts ------------------------------------------------------------------------------ */
@@ -81,7 +77,7 @@ static void print_answer(const json_t *why)
                           : strcmp(tier, "default") == 0
                               ? "chosen by the analytic model, not measured"
                               : "there is none: gemmd cannot tune this op";
-    char *config = notation_of_config(why, field_value(why, "answer.config"));
+    TEXT_AUTO *config = notation_of_config(why, field_value(why, "answer.config"));
     text_print_named("tier", "%s (%s)", *tier ? tier : "none", meaning);
     if (*tier) {
         text_print_named("config", "%s", config);
@@ -108,20 +104,17 @@ static void print_answer(const json_t *why)
         text_print_named("", "%.0f %% of what this device allows at best (%.*f us)",
                          100 * floor / time, show_decimals(floor), floor);
     }
-    free(config);
 }
 
 static void print_key(const json_t *why)
 {
-    char *problem = why_shorten_problem(json_object_get(why, "problem"));
-    char *rounded = why_list_differences(json_object_get(why, "rounded"), "bucket", " -> ");
+    TEXT_AUTO *problem = why_shorten_problem(json_object_get(why, "problem")),
+              *rounded = why_list_differences(json_object_get(why, "rounded"), "bucket", " -> ");
     text_print_named("problem", "%s", problem ? problem : "");
     text_print_named("key", "%s", field_text(why, "key"));
     if (rounded && *rounded) {
         text_print_named("", "bucket scheme %s: %s", field_text(why, "scheme"), rounded);
     }
-    free(problem);
-    free(rounded);
 }
 
 static void print_row(const json_t *why)
@@ -130,7 +123,7 @@ static void print_row(const json_t *why)
     if (!json_is_object(row)) {
         return;
     }
-    char *age = show_age(json_object_get(row, "created_s"));
+    TEXT_AUTO *age = show_age(json_object_get(row, "created_s"));
     bool own = strcmp(field_text(row, "key"), field_text(why, "key")) == 0;
     long long uid = field_int(row, "uid");
     char by[48] = "in no database yet"; /* a row in memory only has no uid */
@@ -140,7 +133,6 @@ static void print_row(const json_t *why)
     text_print_named("row", "generation %lld of %s%.12s, source %s, %s old, %s",
                      field_int(row, "generation"), own ? "this key " : "key ",
                      field_text(row, "key"), field_text(row, "source"), age, by);
-    free(age);
 }
 
 /* Prints the tolerances and the errors of the verification. Omits errors that are not known: the
@@ -219,11 +211,10 @@ static void print_miss(const json_t *why)
 {
     const json_t *close = json_object_get(why, "closest");
     if (json_is_object(close)) {
-        char *what =
+        TEXT_AUTO *what =
             why_list_differences(json_object_get(close, "differs"), "known", ", known is ");
         text_print_named("nearest key", "%.12s differs: %s", field_text(close, "key"),
                          what ? what : "");
-        free(what);
     } else if (strcmp(field_text(why, "verdict"), "unknown") == 0) {
         text_print_named("nearest key",
                          "none: no key of this op has an answer on this class of device");
@@ -253,7 +244,7 @@ static void why_print_fleet(const json_t *why)
 static void print_action(const json_t *why, const struct gemmd_query *q)
 {
     const char *action = field_text(why, "action"), *tuning = field_text(why, "tuning");
-    char *problem = why_shorten_problem(json_object_get(why, "problem"));
+    TEXT_AUTO *problem = why_shorten_problem(json_object_get(why, "problem"));
     char exact[100] = "", atol[NUMBER_TEXT_MAX], rtol[NUMBER_TEXT_MAX];
     if (q->atol > 0 || q->rtol > 0) { /* all digits: rounding up would loosen the tolerances */
         number_text(q->atol > 0 ? q->atol : 1e-2, atol);
@@ -271,7 +262,6 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
     if (strcmp(action, "none") != 0 && strcmp(tuning, "on") != 0) {
         text_print_named("", "but nothing is tuned by this daemon: %s", tuning);
     }
-    free(problem);
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */

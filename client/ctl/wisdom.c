@@ -21,46 +21,40 @@ static char *wisdom_make_key(const json_t *row)
     if (key) {
         return strdup(key);
     }
-    json_t *rest = json_copy(json_object_get(row, "problem"));
+    json_auto_t *rest = json_copy(json_object_get(row, "problem"));
     for (size_t i = 0; i < COUNT(sizes); i++) {
         json_object_del(rest, sizes[i]);
     }
     json_object_set_new(rest, "op", json_string(field_text(row, "op") + strlen("custom:")));
-    char *text = text_of_json(rest);
-    json_decref(rest);
-    return text;
+    return text_of_json(rest);
 }
 
 /* The problem size: [x, y, z] up to the last of these fields that the problem has; NULL: a field is
  * no whole number, or x or y is missing before a later field. */
 static json_t *wisdom_make_size(const json_t *problem)
 {
-    json_t *size = json_array();
+    json_auto_t *size = json_array();
     for (size_t i = 0; i < COUNT(sizes); i++) {
         json_t *v = json_object_get(problem, sizes[i]);
         if (v && (!json_is_integer(v) || json_array_size(size) < i)) {
-            json_decref(size);
             return NULL;
         }
         json_array_append(size, v); /* NULL is not appended */
     }
-    return size;
+    return json_incref(size);
 }
 
 /* The config's values in the order of the header's parameters; NULL: the config has other
  * parameters. */
 static json_t *wisdom_make_config(const json_t *config, const json_t *params)
 {
-    json_t *values = json_array();
+    const size_t n = json_array_size(params);
+    json_auto_t *values = json_array();
     ARRAY_EACH(name, params) {
         json_array_append(values, json_object_get(config, json_string_value(name)));
     }
-    if (json_array_size(values) != json_array_size(params) ||
-        json_object_size(config) != json_array_size(params)) {
-        json_decref(values);
-        return NULL;
-    }
-    return values;
+    const bool is_whole = json_array_size(values) == n && json_object_size(config) == n;
+    return is_whole ? json_incref(values) : NULL;
 }
 
 static json_t *wisdom_make_header(const char *key, const json_t *config)
@@ -81,23 +75,22 @@ static json_t *wisdom_make_line(const struct writing *w, const json_t *header, c
                                         json_object_get(header, "tunable_parameters"));
     const long long capability =
         field_int(w->device, "cc_major") * 10 + field_int(w->device, "cc_minor");
-    char *date = custom_write_time(field_int(trial, "created_s"));
+    TEXT_AUTO *date = custom_write_time(field_int(trial, "created_s"));
     json_t *line =
         values ? json_pack("{so, sO, sf, s{ss, ss, sI}}", "config", values, "problem_size", size,
                            "time", field_number(trial, "time_us") / 1e3, "environment", "date",
                            date ? date : "", "device_name", field_text(w->device, "name"),
                            "compute_capability", (json_int_t)capability)
                : NULL;
-    free(date);
     return line;
 }
 
 /* Adds the lines of a row's trials to `files`, {tuning key: [header, line, ...]}. */
 static void wisdom_add_row(struct writing *w, json_t *files, const json_t *row)
 {
-    json_t *trials = custom_sort_trials(row);
-    json_t *size = wisdom_make_size(json_object_get(row, "problem"));
-    char *key = size && json_array_size(trials) ? wisdom_make_key(row) : NULL;
+    json_auto_t *trials = custom_sort_trials(row),
+                *size = wisdom_make_size(json_object_get(row, "problem"));
+    TEXT_AUTO *key = size && json_array_size(trials) ? wisdom_make_key(row) : NULL;
     size_t others = 0;
     if (!key) {
         writing_skip(w, row,
@@ -118,9 +111,6 @@ static void wisdom_add_row(struct writing *w, json_t *files, const json_t *row)
     if (key && json_array_size(trials) < json_array_size(json_object_get(row, "trials"))) {
         notice_count(w->left_out, "failed configs", 1);
     }
-    free(key);
-    json_decref(size);
-    json_decref(trials);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -144,9 +134,8 @@ static int wisdom_save(struct writing *w, char *path, const json_t *lines)
 {
     char *text = strdup("");
     ARRAY_EACH(line, lines) {
-        char *one = json_dumps(line, JSON_REAL_PRECISION(17));
+        TEXT_AUTO *one = json_dumps(line, JSON_REAL_PRECISION(17));
         text = one ? text_append(text, "%s\n", one) : text;
-        free(one);
     }
     return writing_add_file(w, path, text, json_array_size(lines) - 1);
 }
@@ -154,7 +143,7 @@ static int wisdom_save(struct writing *w, char *path, const json_t *lines)
 static int wisdom_write(struct writing *w)
 {
     int code = DONE;
-    json_t *rows = custom_rows(w, &code), *files = json_object();
+    json_auto_t *rows = custom_rows(w, &code), *files = json_object();
     const char *to = w->to ? w->to : "-";
     const size_t n = strlen(to);
     const bool is_file = strcmp(to, "-") == 0 || (n > 7 && strcmp(to + n - 7, ".wisdom") == 0);
@@ -169,8 +158,6 @@ static int wisdom_write(struct writing *w)
     OBJECT_EACH(key, lines, files) {
         code = code ? code : wisdom_save(w, wisdom_make_path(to, key, is_file), lines);
     }
-    json_decref(rows);
-    json_decref(files);
     return code;
 }
 

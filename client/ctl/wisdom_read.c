@@ -26,20 +26,14 @@ static json_t *wisdom_parse_key(const char *key)
     if (n == 0 || n > 48 || (key[n] && key[n] != ' ')) {
         return NULL;
     }
-    char *text = text_format("custom:%s", key);
-    json_t *problem = text ? text_to_problem(text, &e) : NULL;
-    char *back = problem ? text_of_json(problem) : NULL;
+    TEXT_AUTO *text = text_format("custom:%s", key);
+    json_auto_t *problem = text ? text_to_problem(text, &e) : NULL;
+    TEXT_AUTO *back = problem ? text_of_json(problem) : NULL;
     bool same = back && strcmp(back, text) == 0 && !json_object_get(problem, "tuning_key");
     for (size_t i = 0; i < COUNT(sizes); i++) {
         same = same && !json_object_get(problem, sizes[i]);
     }
-    free(text);
-    free(back);
-    if (!same) {
-        json_decref(problem);
-        return NULL;
-    }
-    return problem;
+    return same ? json_incref(problem) : NULL;
 }
 
 /* Makes the problem of a file with this tuning key, without its size; a new reference. */
@@ -79,14 +73,13 @@ static json_t *wisdom_read_config(const json_t *values, const json_t *params, co
                    json_array_size(params));
         return NULL;
     }
-    json_t *named = json_object(), *name;
+    json_auto_t *named = json_object();
+    json_t *name;
     size_t i;
     json_array_foreach(params, i, name) {
         json_object_set(named, json_string_value(name), json_array_get(values, i));
     }
-    json_t *config = custom_read_config(named, where);
-    json_decref(named);
-    return config;
+    return custom_read_config(named, where);
 }
 
 /* Sets the problem's fields x, y and z from the line's problem size. */
@@ -120,18 +113,17 @@ static void wisdom_count_unused(const json_t *line, json_t *unused)
 /* Adds a trial to the row of its problem and device in `rows`. Takes over `problem`. */
 static void wisdom_add_trial(json_t *rows, json_t *problem, const char *device, json_t *trial)
 {
-    json_t *row = custom_make_row(problem);
+    json_auto_t *row = custom_make_row(problem);
     json_object_set_new(row, "device", device ? json_string(device) : NULL); /* NULL is not set */
     ARRAY_EACH(r, rows) {
         if (json_equal(json_object_get(r, "problem"), json_object_get(row, "problem")) &&
             json_equal(json_object_get(r, "device"), json_object_get(row, "device"))) {
             json_array_append(json_object_get(r, "trials"), trial);
-            json_decref(row);
             return;
         }
     }
     json_object_set_new(row, "trials", json_pack("[O]", trial));
-    json_array_append_new(rows, row);
+    json_array_append(rows, row);
 }
 
 static int wisdom_read_line(const struct custom_file *f, const json_t *header, const json_t *line,
@@ -141,14 +133,14 @@ static int wisdom_read_line(const struct custom_file *f, const json_t *header, c
     if (!(ms > 0 && ms <= DBL_MAX / 1e3)) {
         return ctl_failed("%s: time must be a number above 0", where);
     }
-    json_t *config = wisdom_read_config(json_object_get(line, "config"),
-                                        json_object_get(header, "tunable_parameters"), where);
+    json_auto_t *config = wisdom_read_config(json_object_get(line, "config"),
+                                             json_object_get(header, "tunable_parameters"), where);
     json_t *problem = config ? wisdom_make_problem(f, field_text(header, "key")) : NULL;
     int code =
         problem ? wisdom_set_size(problem, json_object_get(line, "problem_size"), where) : FAILED;
     if (code == DONE) {
         int64_t created_s;
-        json_t *trial =
+        json_auto_t *trial =
             json_pack("{sO, ss, sf}", "config", config, "status", "ok", "time_us", ms * 1e3);
         if (custom_read_time(field_text(line, "environment.date"), &created_s)) {
             json_object_set_new(trial, "created_s", json_integer(created_s));
@@ -156,11 +148,9 @@ static int wisdom_read_line(const struct custom_file *f, const json_t *header, c
         wisdom_add_trial(json_object_get(out, "rows"), problem,
                          field_string(line, "environment.device_name"), trial);
         wisdom_count_unused(line, json_object_get(out, "unused"));
-        json_decref(trial);
     } else {
         json_decref(problem);
     }
-    json_decref(config);
     return code;
 }
 
@@ -168,52 +158,48 @@ static int wisdom_read_line(const struct custom_file *f, const json_t *header, c
 static json_t *wisdom_parse_line(const char *text, const char *where)
 {
     json_error_t why;
-    json_t *line = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    json_auto_t *line = json_loads(text, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(line)) {
         ctl_failed("%s: %s", where, line ? "no JSON object" : why.text);
-        json_decref(line);
         return NULL;
     }
-    return line;
+    return json_incref(line);
 }
 
 /* Gives each row the config of its fastest trial. */
 static void wisdom_choose_best(json_t *rows)
 {
     ARRAY_EACH(row, rows) {
-        json_t *sorted = custom_sort_trials(row), *best = json_array_get(sorted, 0);
+        json_auto_t *sorted = custom_sort_trials(row);
+        json_t *best = json_array_get(sorted, 0);
         json_object_set(row, "config", json_object_get(best, "config"));
         json_object_set(row, "time_us", json_object_get(best, "time_us"));
         json_object_set(row, "created_s", json_object_get(best, "created_s"));
-        json_decref(sorted);
     }
 }
 
 int wisdom_read(const struct custom_file *f, json_t *out)
 {
     struct error e;
-    char *text = text_read_file(f->path, &e), *at = text, *one;
-    json_t *header = NULL;
+    TEXT_AUTO *text = text_read_file(f->path, &e);
+    char *at = text, *one;
+    json_auto_t *header = NULL;
     int code = text ? DONE : ctl_failed("%s", e.text);
     for (int n = 1; code == DONE && (one = strsep(&at, "\n")); n++) {
         one += strspn(one, " \t\r");
         if (!*one || (n > 1 && (*one == '#' || strncmp(one, "//", 2) == 0))) {
             continue;
         }
-        char *where = text_format("%s, line %d", f->path, n);
-        json_t *line = wisdom_parse_line(one, where ? where : "");
+        TEXT_AUTO *where = text_format("%s, line %d", f->path, n);
+        json_auto_t *line = wisdom_parse_line(one, where ? where : "");
         code = !line    ? FAILED
                : header ? wisdom_read_line(f, header, line, where ? where : "", out)
                         : wisdom_check_header(f->path, line);
         header = header ? header : json_incref(line);
-        json_decref(line);
-        free(where);
     }
     if (code == DONE && json_array_size(json_object_get(out, "rows")) == 0) {
         code = ctl_failed("%s has no measured configs", f->path);
     }
     wisdom_choose_best(json_object_get(out, "rows"));
-    json_decref(header);
-    free(text);
     return code;
 }

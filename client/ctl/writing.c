@@ -66,8 +66,8 @@ static int save_there(const char *path, const void *data, size_t size)
 static int save_whole(const char *path, const void *data, size_t size, const struct stat *before)
 {
     const char *slash = strrchr(path, '/');
-    char *part = text_format("%.*s.gemmctl.%d.part", slash ? (int)(slash + 1 - path) : 0, path,
-                             (int)getpid());
+    TEXT_AUTO *part = text_format("%.*s.gemmctl.%d.part", slash ? (int)(slash + 1 - path) : 0, path,
+                                  (int)getpid());
     if (part) {
         unlink(part); /* a file that a dead process of the same pid left, or another user's link */
     }
@@ -79,7 +79,6 @@ static int save_whole(const char *path, const void *data, size_t size, const str
     if (failed && f) {
         unlink(part);
     }
-    free(part);
     return code;
 }
 
@@ -105,10 +104,8 @@ static int save_file(const char *path, const void *data, size_t size)
     if (there && (!S_ISREG(before.st_mode) || is_descriptor(path))) {
         return save_there(path, data, size);
     }
-    char *real = realpath(path, NULL); /* replaces the link's target, not the link */
-    int code = save_whole(real ? real : path, data, size, there ? &before : NULL);
-    free(real);
-    return code;
+    TEXT_AUTO *real = realpath(path, NULL);
+    return save_whole(real ? real : path, data, size, there ? &before : NULL);
 }
 
 int writing_save_bytes(const char *path, const void *data, size_t size)
@@ -116,9 +113,8 @@ int writing_save_bytes(const char *path, const void *data, size_t size)
     if (strcmp(path, "-") == 0) {
         return save_there(path, data, size);
     }
-    char *copy = strdup(path);
+    TEXT_AUTO *copy = strdup(path);
     int code = copy ? make_folders(copy) : ctl_failed("no memory");
-    free(copy);
     return code ? code : save_file(path, data, size);
 }
 
@@ -129,10 +125,9 @@ int writing_save(const char *path, const char *text)
 
 int writing_save_json(const char *path, const json_t *document)
 {
-    char *text = text_append(json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), "\n");
-    int code = text ? writing_save(path, text) : ctl_failed("no memory for %s", path);
-    free(text);
-    return code;
+    TEXT_AUTO *text =
+        text_append(json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), "\n");
+    return text ? writing_save(path, text) : ctl_failed("no memory for %s", path);
 }
 
 int writing_add_file(struct writing *w, char *path, char *text, size_t rows)
@@ -151,14 +146,12 @@ int writing_add_file(struct writing *w, char *path, char *text, size_t rows)
 
 void writing_skip(struct writing *w, const json_t *row, const char *why)
 {
-    char *problem = show_config(json_object_get(row, "problem"));
-    char *what = text_format("%.8s %s %s", field_text(row, "key"), field_text(row, "op"),
-                             problem ? problem : "");
+    TEXT_AUTO *problem = show_config(json_object_get(row, "problem")),
+              *what = text_format("%.8s %s %s", field_text(row, "key"), field_text(row, "op"),
+                                  problem ? problem : "");
     if (what) {
         notice_skip(w->skipped, what, why);
     }
-    free(what);
-    free(problem);
 }
 
 static void print_notices(struct writing *w)
@@ -171,11 +164,10 @@ static void print_notices(struct writing *w)
         }
     }
     notices_print(w->skipped);
-    char *names = quiet ? NULL : notice_names(w->left_out);
+    TEXT_AUTO *names = quiet ? NULL : notice_names(w->left_out);
     if (names && *names) {
         text_remark("left out, since the format has no name for it: %s", names);
     }
-    free(names);
     ARRAY_EACH(x, w->notes) {
         if (!quiet) {
             text_remark("%s", json_string_value(x));
@@ -221,8 +213,8 @@ static int write_rows(struct writing *w)
 {
     int code = DONE;
     struct ctl *c = &w->s->ctl;
-    json_t *status = listing_status(w->s, &code);
-    json_t *rows = status ? ctl_list(c, "best", json_incref(w->s->filter), &code) : NULL;
+    json_auto_t *status = listing_status(w->s, &code),
+                *rows = status ? ctl_list(c, "best", json_incref(w->s->filter), &code) : NULL;
     const char *arch = field_text(status, "device.arch");
     if (rows) {
         rows = only_class(w, rows, field_string(status, "device.class"));
@@ -233,8 +225,6 @@ static int write_rows(struct writing *w)
     }
     w->incomplete =
         code == DONE && unsaved_fail(status, unsaved_there(status), "this export", "export");
-    json_decref(rows);
-    json_decref(status);
     return code;
 }
 
@@ -244,7 +234,8 @@ int export_foreign(struct subject *s, const struct format *format)
     if (s->ctl.json && (!to || strcmp(to, "-") == 0)) {
         return ctl_usage("--json says what was written, and that needs --to: stdout has the file");
     }
-    json_t *report = json_pack("{s[], s[], s{}, s[]}", "files", "skipped", "left_out", "notes");
+    json_auto_t *report =
+        json_pack("{s[], s[], s{}, s[]}", "files", "skipped", "left_out", "notes");
     struct writing w = {.s = s,
                         .format = format,
                         .to = to,
@@ -256,7 +247,5 @@ int export_foreign(struct subject *s, const struct format *format)
     int code = listing_find_key(s);
     code = code ? code : write_rows(&w);
     code = foreign_finish_writing(&w, code);
-    code = code == DONE && w.incomplete ? FAILED : code;
-    json_decref(report);
-    return code;
+    return code == DONE && w.incomplete ? FAILED : code;
 }
