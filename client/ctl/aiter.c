@@ -144,7 +144,7 @@ static void aiter_add_best(struct writing *w, json_t *files, json_t *lines, json
     if (!tile) {
         TEXT_AUTO *of_json = text_format(
             "%s%s", is_fp8 && !cannot ? "only the CSV has it, as " : "", cannot ? cannot : why);
-        writing_skip(w, best, of_json ? of_json : "");
+        writing_skip(w, best, of_json);
         return;
     }
     const json_t *p = json_object_get(best, "problem");
@@ -169,13 +169,13 @@ static json_t *most_common(const json_t *entries)
     json_int_t most = 0;
     TEXT_AUTO *best_text = NULL;
     ARRAY_EACH(e, entries) {
-        TEXT_AUTO *text = json_dumps(e, JSON_COMPACT | JSON_SORT_KEYS);
-        json_int_t n = text ? notice_count(counts, text, 1) : 0;
-        if (text && (n > most || (n == most && strcmp(text, best_text) < 0))) {
+        TEXT_AUTO *text = text_dump(e, JSON_COMPACT | JSON_SORT_KEYS);
+        json_int_t n = notice_count(counts, text, 1);
+        if (n > most || (n == most && strcmp(text, best_text) < 0)) {
             most = n;
             found = e;
             free(best_text);
-            best_text = strdup(text);
+            best_text = text_copy(text);
         }
     }
     return found;
@@ -210,7 +210,7 @@ static int aiter_save_files(struct writing *w, const struct aiter_kernel *kernel
                             const json_t *files)
 {
     json_auto_t *document = document_of(files);
-    char *text = text_append(json_dumps(document, JSON_INDENT(4)), "\n");
+    char *text = text_append(text_dump(document, JSON_INDENT(4)), "\n");
     char *path = text_format("%s%s%s/triton/gemm/%s/%s.json", w->to, writing_slash(w->to), w->arch,
                              kernel->folder, name);
     return writing_add_file(w, path, text, json_object_size(document));
@@ -237,7 +237,8 @@ static int aiter_write(struct writing *w)
     if (!w->to || strcmp(w->to, "-") == 0) {
         return ctl_usage("aiter's files are one for each (N, K): give --to DIR");
     }
-    json_auto_t *files = json_pack("[{}, {}]"), *lines = json_object();
+    json_auto_t *files = json_pack("[{}, {}]"); /* of each kernel: its files */
+    json_auto_t *lines = json_object();
     ARRAY_EACH(best, w->rows) {
         aiter_add_best(w, files, lines, best);
     }

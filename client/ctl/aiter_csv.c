@@ -30,18 +30,16 @@ static char *aiter_csv_make_line(const struct writing *w, const json_t *best, co
     const double m = field_number(p, "M"), n = field_number(p, "N"), k = field_number(p, "K"),
                  us = field_number(best, "time_us");
     TEXT_AUTO *name = text_of_json(config);
-    char *line = NULL;
     long long split = 0;
     while (2LL << split <= field_int(config, "NUM_KSPLIT")) {
         split++;
     }
     *why = us > 0 ? "a value of its config has a comma" : "it has no time";
-    if (name && us > 0 && !strpbrk(name, ",\n\r")) {
-        line = text_format("%s,%lld,%.0f,%.0f,%.0f,gemmd,0,%lld,%.4f,%s,%.2f,%.2f,0.0\n", w->arch,
-                           field_int(w->device, "sm_count"), m, n, k, split, us, name,
-                           2 * m * n * k / us * 1e-6, (m * k + n * k + 2 * m * n) / us * 1e-3);
-    }
-    return line;
+    return us > 0 && !strpbrk(name, ",\n\r")
+               ? text_format("%s,%lld,%.0f,%.0f,%.0f,gemmd,0,%lld,%.4f,%s,%.2f,%.2f,0.0\n", w->arch,
+                             field_int(w->device, "sm_count"), m, n, k, split, us, name,
+                             2 * m * n * k / us * 1e-6, (m * k + n * k + 2 * m * n) / us * 1e-3)
+               : NULL;
 }
 
 void aiter_csv_add(struct writing *w, json_t *lines, json_t *best)
@@ -78,7 +76,7 @@ int aiter_csv_save(struct writing *w, const json_t *lines)
         json_array_append(rows, row);
     }
     rows_sort(rows, order);
-    char *text = strdup(head);
+    char *text = text_copy(head);
     ARRAY_EACH(row, rows) {
         text = text_append(text, "%s", field_text(row, "line"));
     }

@@ -162,7 +162,7 @@ static json_t *tuned_read_config(const struct tuned *t)
 static void tuned_skip(const struct tuned *t, const char *why)
 {
     TEXT_AUTO *what = text_format("%s, line %d", t->csv->path, t->csv->line);
-    notice_skip(t->skipped, what ? what : "", why);
+    notice_skip(t->skipped, what, why);
 }
 
 /* Adds the line's entry, or its reason to t->skipped. */
@@ -319,8 +319,8 @@ static int list_read_line(const struct csv *csv, json_t *rows, json_t *seen, jso
     }
     const char *type = csv_field(csv, "q_dtype_w");
     if (!is_fp8(type)) {
-        notice_skip(skipped, name ? name : "", "its weights are not fp8");
-    } else if (name && !json_object_get(seen, name)) {
+        notice_skip(skipped, name, "its weights are not fp8");
+    } else if (!json_object_get(seen, name)) {
         json_object_set_new(seen, name, json_true());
         json_array_append_new(rows, json_pack("{sO, ss}", "problem", problem, "name", name));
     }

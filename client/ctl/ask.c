@@ -134,7 +134,7 @@ static bool goes_on(const struct asking *a)
 /* Asks with these configs only. `only`: the config as given, when it is alone; or NULL. */
 static void ask_with(struct asking *a, const json_t *item, const json_t *configs, json_t *only)
 {
-    TEXT_AUTO *text = json_dumps(configs, JSON_REAL_PRECISION(17));
+    TEXT_AUTO *text = text_dump(configs, JSON_REAL_PRECISION(17));
     a->s->search.query.configs_json = text;
     if (goes_on(a)) {
         ask_named(a, item, only);

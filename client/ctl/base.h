@@ -4,6 +4,7 @@
 #define GEMMD_CLIENT_CTL_BASE_H
 
 #include <argp.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -104,7 +105,7 @@ json_t *text_to_json(const char *text, struct error *err);
  * the op: "gemm M=1 ...". */
 char *text_of_json(const json_t *object);
 /* Takes over malloc'ed text and returns the text with control characters written as \x1b, so that
- * rows of other users cannot steer the terminal. NULL stays NULL. */
+ * rows of other users cannot steer the terminal. */
 char *text_visible(char *text);
 /* printf for text that the daemon or other users wrote: control characters become visible. To
  * stdout, or as a line to stderr, which is folded between words to the width of a terminal. */
@@ -114,7 +115,11 @@ void text_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * a long text has several lines, unless it is a command, which a person copies. */
 void text_print_named(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* malloc'ed; NULL: no memory. text_append takes over `text`, which may be NULL, and appends. */
+/* malloc'ed. Without memory for a text gemmctl ends, after the error message. text_append takes
+ * over `text`, which may be NULL, and appends. text_dump writes JSON; NULL: there is no `j`. */
+char *text_copy(const char *text);
+char *text_dump(const json_t *j, size_t flags);
+char *text_vformat(const char *format, va_list args) __attribute__((format(printf, 1, 0)));
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *text_append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Reads a problem's text, "grouped_gemm M=1 ..." or "M=1 ...", into {"op": ..., "M": 1, ...}. */

@@ -35,12 +35,8 @@ static void bundle_add(struct making *m, const char *name, const void *data, siz
 
 static void bundle_add_json(struct making *m, const char *name, const json_t *document)
 {
-    TEXT_AUTO *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    if (text) {
-        bundle_add(m, name, text, strlen(text));
-    } else if (m->code == DONE) {
-        m->code = ctl_failed("no memory for %s", name);
-    }
+    TEXT_AUTO *text = text_dump(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    bundle_add(m, name, text, strlen(text));
 }
 
 static void bundle_add_trials(struct making *m, const json_t *rows)
@@ -108,11 +104,11 @@ static int bundle_write(struct making *m, const char *key, const char *path, con
     char signer[SIGNER_HEX], *whole = NULL;
     size_t length;
     struct error e;
-    TEXT_AUTO *text = json_dumps(m->manifest, JSON_INDENT(1));
-    if (text && signing_sign(key, text, strlen(text), signature, signer, &e)) {
+    TEXT_AUTO *text = text_dump(m->manifest, JSON_INDENT(1));
+    if (signing_sign(key, text, strlen(text), signature, signer, &e)) {
         return ctl_failed("%s", e.text);
     }
-    FILE *f = text ? open_memstream(&whole, &length) : NULL;
+    FILE *f = open_memstream(&whole, &length);
     bool made = f != NULL;
     if (f) {
         archive_add(f, "manifest.json", text, strlen(text));

@@ -96,9 +96,9 @@ static void count_drop(json_t *space, const struct compat_rule *rule, const json
     snprintf(name, sizeof(name), "%s_excludes_%s", rule->first, rule->second);
     if (notice_count(dropped, name, 1) == 1) {
         TEXT_AUTO *text = show_config(config);
-        json_object_set_new(json_object_get(space, "reasons"), name,
-                            json_sprintf("%s and %s are both true: %s", rule->first, rule->second,
-                                         text ? text : ""));
+        json_object_set_new(
+            json_object_get(space, "reasons"), name,
+            json_sprintf("%s and %s are both true: %s", rule->first, rule->second, text));
     }
 }
 

@@ -137,12 +137,10 @@ static void ctl_note_failure(const char *name, const char *text)
 __attribute__((format(printf, 2, 0))) static void say(const char *name, const char *format,
                                                       va_list args)
 {
-    char *text;
-    text = text_visible(vasprintf(&text, format, args) < 0 ? NULL : text);
-    ctl_note_failure(name, text ? text : "no memory");
+    TEXT_AUTO *text = text_visible(text_vformat(format, args));
+    ctl_note_failure(name, text);
     text_remark("gemmctl: %s%s%s", outcome.label ? outcome.label : "", outcome.label ? ": " : "",
-                text ? text : "no memory");
-    free(text);
+                text);
 }
 
 int ctl_usage(const char *format, ...)
@@ -381,7 +379,7 @@ int ctl_finish(struct ctl *c, int r, struct gemmd_error *e)
 
 json_t *ctl_try_call(struct ctl *c, const char *method, json_t *params, struct gemmd_error *e)
 {
-    TEXT_AUTO *text = params ? json_dumps(params, JSON_REAL_PRECISION(17)) : NULL;
+    TEXT_AUTO *text = text_dump(params, JSON_REAL_PRECISION(17));
     char *result = NULL;
     int r = ctl_finish(c, gemmd_call(c->g, method, text, 0, &result, NULL, NULL, e), e);
     json_decref(params);
@@ -415,7 +413,7 @@ static int fail_list(const char *what, const struct gemmd_error *e)
 
 json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code)
 {
-    TEXT_AUTO *text = filter ? json_dumps(filter, JSON_REAL_PRECISION(17)) : NULL;
+    TEXT_AUTO *text = text_dump(filter, JSON_REAL_PRECISION(17));
     char *rows = NULL;
     struct gemmd_error e;
     int r = gemmd_list(c->g, what, text, &rows, &e);

@@ -52,7 +52,7 @@ int custom_add_trials(struct ctl *c, const json_t *rows)
 static void custom_add_new_trials(json_t *found, const json_t *trials)
 {
     ARRAY_EACH(t, trials) {
-        TEXT_AUTO *text = json_dumps(json_object_get(t, "config"), JSON_COMPACT | JSON_SORT_KEYS);
+        TEXT_AUTO *text = text_dump(json_object_get(t, "config"), JSON_COMPACT | JSON_SORT_KEYS);
         if (text && !json_object_get(found, text)) {
             json_object_set(found, text, t);
         }
@@ -99,11 +99,11 @@ static void custom_merge_row(json_t *merged, json_t *row)
     json_auto_t *whole = json_copy(problem);
     json_object_set(whole, "op", json_object_get(row, "op"));
     TEXT_AUTO *text = text_of_json(whole);
-    json_t *before = text ? json_object_get(merged, text) : NULL;
+    json_t *before = json_object_get(merged, text);
     json_auto_t *found = before ? json_incref(json_object_get(before, "found")) : json_object();
     custom_add_new_trials(found, json_object_get(row, "trials"));
     custom_add_answer(row, found);
-    if (text && !before) {
+    if (!before) {
         json_object_set(row, "found", found);
         json_object_set(merged, text, row);
     }

@@ -37,10 +37,8 @@ static json_t *custom_find_problem(struct subject *s, int *code)
 static void custom_skip_row(json_t *skipped, const json_t *row, const char *why)
 {
     TEXT_AUTO *problem = text_of_json(json_object_get(row, "problem")),
-              *what = text_format("%s %s", field_text(row, "op"), problem ? problem : "");
-    if (what) {
-        notice_skip(skipped, what, why);
-    }
+              *what = text_format("%s %s", field_text(row, "op"), problem);
+    notice_skip(skipped, what, why);
 }
 
 /* True when the daemon has an answer of the row's problem that the row must not replace. */
@@ -62,7 +60,7 @@ static void custom_take_row(struct ctl *c, const char *device, json_t *row, json
     const char *its = field_string(row, "device");
     if (its && device && strcmp(its, device) != 0) {
         TEXT_AUTO *why = text_format("it was measured on another device, %.100s", its);
-        custom_skip_row(skipped, row, why ? why : "");
+        custom_skip_row(skipped, row, why);
         return;
     }
     json_object_del(row, "device");

@@ -38,8 +38,8 @@ json_t *custom_read_config(const json_t *object, const char *where)
     TEXT_AUTO *text = text_of_json(config);
     if (json_object_size(config) == 0 || json_object_get(config, "op")) {
         ctl_failed("%s: no config of a kernel", where);
-    } else if (!text || record_parse(&r, text, &e)) {
-        ctl_failed("%s: %s", where, text ? e.text : "no memory");
+    } else if (record_parse(&r, text, &e)) {
+        ctl_failed("%s: %s", where, e.text);
     } else {
         return json_incref(config);
     }
@@ -105,10 +105,9 @@ void custom_set(json_t *problem, const char *name, const json_t *value)
         if (!at) {
             continue;
         }
-        TEXT_AUTO *text = json_is_string(value) ? strdup(json_string_value(value))
-                                                : json_dumps(value, JSON_ENCODE_ANY);
-        json_t *changed =
-            json_sprintf("%.*s%s%s", (int)(at - list), list, text ? text : "", at + n);
+        TEXT_AUTO *text = json_is_string(value) ? text_copy(json_string_value(value))
+                                                : text_dump(value, JSON_ENCODE_ANY);
+        json_t *changed = json_sprintf("%.*s%s%s", (int)(at - list), list, text, at + n);
         json_object_set_new(problem, lists[i], changed);
         return;
     }
@@ -123,7 +122,7 @@ char *custom_write_time(int64_t unix_s)
     struct tm tm;
     char text[64];
     return gmtime_r(&t, &tm) && strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S+00:00", &tm)
-               ? strdup(text)
+               ? text_copy(text)
                : NULL;
 }
 

@@ -30,12 +30,12 @@ static char *show_counts(const json_t *v)
                                (long long)json_integer_value(n), name);
         }
     }
-    return text ? text : strdup("none");
+    return text ? text : text_copy("none");
 }
 
 static char *show_limit(const json_t *v)
 {
-    return json_integer_value(v) > 0 ? show_bytes(v) : strdup("none");
+    return json_integer_value(v) > 0 ? show_bytes(v) : text_copy("none");
 }
 
 static void daemon_show_status(struct subject *s, json_t *status)

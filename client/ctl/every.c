@@ -60,7 +60,7 @@ static void every_add_folder(json_t *found, const char *folder)
     const int n = scandir(folder, &entries, every_is_socket, alphasort);
     for (int i = 0; i < n; i++) {
         TEXT_AUTO *path = text_format("%s/%s", folder, entries[i]->d_name);
-        every_add_socket(found, path ? path : "");
+        every_add_socket(found, path);
         free(entries[i]);
     }
     if (n >= 0) {
@@ -174,7 +174,7 @@ static char *every_show_device(const json_t *v)
 {
     const char *name = json_string_value(v);
     const bool gpu = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;
-    return gpu ? strndup(name, strlen("GPU-01234567")) : strdup(name);
+    return gpu ? text_format("%.*s", (int)strlen("GPU-01234567"), name) : text_copy(name);
 }
 
 static char *every_show_name(const json_t *v)
@@ -183,19 +183,20 @@ static char *every_show_name(const json_t *v)
     static const char maker[] = "NVIDIA ";
     const char *name = json_string_value(v);
     const size_t n = sizeof(maker) - 1;
-    return !name ? strdup("-") : strndup(name + (strncmp(name, maker, n) == 0 ? n : 0), NAME_SHOWN);
+    const size_t skipped = name && strncmp(name, maker, n) == 0 ? n : 0;
+    return name ? text_format("%.*s", NAME_SHOWN, name + skipped) : text_copy("-");
 }
 
 static char *every_show_state(const json_t *v)
 {
     const char *tuning = json_string_value(v);
-    return strdup(!tuning ? "no answer" : strcmp(tuning, "on") == 0 ? "on" : "off");
+    return text_copy(!tuning ? "no answer" : strcmp(tuning, "on") == 0 ? "on" : "off");
 }
 
 static char *every_show_hours(const json_t *v)
 {
     const json_int_t s = (json_int_t)json_number_value(v);
-    return json_is_number(v) ? text_format("%lld:%02lld", s / 3600, s / 60 % 60) : strdup("-");
+    return json_is_number(v) ? text_format("%lld:%02lld", s / 3600, s / 60 % 60) : text_copy("-");
 }
 
 static void every_print_status(const struct ctl *c, const json_t *all)
@@ -318,17 +319,15 @@ json_t *every_rows(struct subject *s, int *code)
 static void every_print_heading(const json_t *daemon)
 {
     TEXT_AUTO *name = every_show_device(json_object_get(daemon, "device")),
-              *text = text_format("device %s", name ? name : "");
+              *text = text_format("device %s", name);
     ARRAY_EACH(other, json_object_get(daemon, "others")) {
         free(name);
         name = every_show_device(json_object_get(other, "device"));
-        text = text_append(text, ", %s", name ? name : "");
+        text = text_append(text, ", %s", name);
     }
     text = text_visible(text_append(text, " (%s)", field_text(daemon, "database")));
-    if (text) {
-        fit_fold(text, (size_t)fit_width(STDOUT_FILENO));
-        printf("%s\n", text);
-    }
+    fit_fold(text, (size_t)fit_width(STDOUT_FILENO));
+    printf("%s\n", text);
     fflush(stdout); /* before "no rows" on stderr */
 }
 

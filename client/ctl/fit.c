@@ -78,7 +78,7 @@ static size_t fit_column(struct cells *t, size_t c)
         size_t n = *cell ? fit_measure(*cell) : 0;
         if (column->most && n > column->most) {
             free(*cell);
-            *cell = strdup("...");
+            *cell = text_copy("...");
             n = strlen("...");
             t->is_shortened = true;
         }
@@ -104,7 +104,7 @@ static size_t fit_find_column(const struct cells *t, const char *name)
  * columns that have none. Returns the columns of the terminal that are left. */
 static size_t fit_choose(struct cells *t, const char *order, size_t room)
 {
-    TEXT_AUTO *names = strdup(order);
+    TEXT_AUTO *names = text_copy(order);
     char *at = names;
     bool fits[CELLS_COLUMNS_MAX] = {false};
     size_t shown = 0;

@@ -35,11 +35,11 @@ static int fleet_show_status(struct subject *s)
     if (!row) {
         return ctl_failed("this database belongs to no fleet: no gemmd-fleet has run on it");
     }
-    TEXT_AUTO *text = text_visible(strdup(field_text(row, "text"))),
-              *server = text_visible(strdup(field_text(row, "server")));
-    printf("%-12s %s\n%-12s %s, for %lld s: %s\n%-12s %lld\n", "server", server ? server : "",
-           "state", field_text(row, "state"), (long long)time(NULL) - field_int(row, "since_s"),
-           text ? text : "", "number", field_int(row, "cursor"));
+    TEXT_AUTO *text = text_visible(text_copy(field_text(row, "text"))),
+              *server = text_visible(text_copy(field_text(row, "server")));
+    printf("%-12s %s\n%-12s %s, for %lld s: %s\n%-12s %lld\n", "server", server, "state",
+           field_text(row, "state"), (long long)time(NULL) - field_int(row, "since_s"), text,
+           "number", field_int(row, "cursor"));
     fleet_print_counters(row);
     return DONE;
 }

@@ -29,20 +29,15 @@ struct importing {
 /* Names the place of a notice: "FILE, line N, for PROBLEM" (NULL: all problems); malloc'ed. */
 static char *foreign_name_place(const struct importing *x, long long line, const json_t *problem)
 {
-    TEXT_AUTO *text = problem ? text_of_json(problem) : NULL;
-    char *what =
-        text_format("%s, line %lld%s%s", x->path, line, text ? ", for " : "", text ? text : "");
-    return what;
+    TEXT_AUTO *text = text_of_json(problem); /* "" without a problem */
+    return text_format("%s, line %lld%s%s", x->path, line, problem ? ", for " : "", text);
 }
 
 static void foreign_skip_problem(struct importing *x, long long line, const json_t *problem,
                                  const char *why)
 {
-    char *what = foreign_name_place(x, line, problem);
-    if (what) {
-        notice_skip(x->skipped, what, why);
-        free(what);
-    }
+    TEXT_AUTO *what = foreign_name_place(x, line, problem);
+    notice_skip(x->skipped, what, why);
 }
 
 /* ---- a config for a problem ------------------------------------------------------------------ */
@@ -151,11 +146,11 @@ static json_t *foreign_make_row(const json_t *problem, const json_t *config)
 static json_t *rank_of(const json_t *entry, const json_t *problem, const json_t *config,
                        double predicted_us)
 {
-    TEXT_AUTO *text = json_dumps(config, JSON_COMPACT | JSON_SORT_KEYS);
+    TEXT_AUTO *text = text_dump(config, JSON_COMPACT | JSON_SORT_KEYS);
     return json_pack("{sO*, sO*, sO*, sf, ss}", "M", json_object_get(problem, "M"), "speedup",
                      json_object_get(entry, "speedup"), "triton_time",
                      json_object_get(entry, "triton_time"), "predicted_us", predicted_us, "config",
-                     text ? text : "");
+                     text);
 }
 
 /* Takes over the row and its rank, and keeps the better hint of the key. The larger M is nearer to
@@ -172,16 +167,12 @@ static void offer_row(struct importing *x, const char *key, const json_t *entry,
     const bool better = !before || row_compare(rank, json_object_get(before, "rank"), order) < 0;
     if (before) {
         notice_skip(
-            x->skipped,
-            better ? field_text(before, "what")
-            : what ? what
-                   : "",
+            x->skipped, better ? field_text(before, "what") : what,
             "its key has the hint of a larger M of its bucket, of a faster row, or the same hint");
     }
     if (better) {
-        json_object_set_new(
-            x->keys, key,
-            json_pack("{sO, sO, ss}", "row", row, "rank", rank, "what", what ? what : ""));
+        json_object_set_new(x->keys, key,
+                            json_pack("{sO, sO, ss}", "row", row, "rank", rank, "what", what));
     }
     json_decref(row);
     json_decref(rank);
@@ -325,7 +316,7 @@ static int take_problem(struct importing *x, const json_t *problem, const json_t
 /* The upper bounds of the classes in the form of --m, malloc'ed; skips unbounded classes. */
 static char *bounds_list(struct importing *x)
 {
-    char *list = strdup("");
+    char *list = text_copy("");
     ARRAY_EACH(e, json_object_get(x->file, "entries")) {
         const long long bound = field_int(e, "bound");
         if (bound > 0) {

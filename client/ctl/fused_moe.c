@@ -56,21 +56,21 @@ static char *fused_text(const json_t *problem, const json_t *fields, const char 
     json_auto_t *v = fused_find_field(problem, fields, field);
     const char *text = json_string_value(v);
     const bool ok = text && *text && !strpbrk(text, ",/ ") && strcmp(text, "None") != 0;
-    return ok ? strdup(text) : NULL;
+    return ok ? text_copy(text) : NULL;
 }
 
 /* The device's name in a file's name; vLLM has one name for all variants of the H200. malloc'ed. */
 static char *fused_device(const json_t *device, bool is_sglang)
 {
-    char *name = strdup(field_text(device, "name"));
-    for (char *c = name; c && *c; c++) {
+    char *name = text_copy(field_text(device, "name"));
+    for (char *c = name; *c; c++) {
         *c = *c == ' ' || *c == '/' || *c == ',' ? '_' : *c;
     }
-    const char *h200 = name ? strstr(name, "H200") : NULL;
+    const char *h200 = strstr(name, "H200");
     const bool is_h200 = h200 && (h200 == name || h200[-1] == '_') && (!h200[4] || h200[4] == '_');
     if (is_h200 && !is_sglang) {
         free(name);
-        return strdup("NVIDIA_H200");
+        return text_copy("NVIDIA_H200");
     }
     return name;
 }
@@ -98,7 +98,7 @@ static char *fused_path(const json_t *problem, const json_t *fields, const char 
     } else if (is_down && !is_sglang) {
         *why = "vLLM has no files of the second product";
     } else {
-        path = is_sglang ? text_format("configs/triton_%s/", version) : strdup("");
+        path = is_sglang ? text_format("configs/triton_%s/", version) : text_copy("");
         path = text_append(path, "E=%lld,N=%lld,device_name=%s", e, n, device);
         path = dtype ? text_append(path, ",dtype=%s", dtype) : path;
         path = block_n && block_k ? text_append(path, ",block_shape=[%lld,%s%lld]", block_n,
@@ -108,7 +108,6 @@ static char *fused_path(const json_t *problem, const json_t *fields, const char 
                    ? text_append(path, ",per_channel_quant=True")
                    : path;
         path = text_append(path, "%s.json", is_down ? "_down" : "");
-        *why = path ? NULL : "no memory";
     }
     return path;
 }
@@ -202,7 +201,7 @@ static int fused_save(struct writing *w, const char *name, const json_t *file)
         json_object_set(document, m, json_object_get(e, "entry"));
     }
     char *path = text_format("%s%s%s", w->to, writing_slash(w->to), name);
-    char *text = text_append(json_dumps(document, JSON_INDENT(4)), "\n");
+    char *text = text_append(text_dump(document, JSON_INDENT(4)), "\n");
     return writing_add_file(w, path, text, json_array_size(entries));
 }
 
@@ -214,7 +213,7 @@ static int fused_write(struct writing *w)
     }
     struct error e;
     const char *given = w->s->given[OWN_FIELDS];
-    json_t *fields = given ? text_to_json(given, &e) : NULL;
+    json_auto_t *fields = given ? text_to_json(given, &e) : NULL;
     json_auto_t *files = json_object();
     if (given && !fields) {
         return ctl_usage("--fields: %s", e.text);
@@ -223,12 +222,11 @@ static int fused_write(struct writing *w)
     int code = DONE;
     json_auto_t *rows = custom_rows(w, &code);
     ARRAY_EACH(row, rows) {
-        fused_add_row(w, files, row, fields, device ? device : "", is_sglang);
+        fused_add_row(w, files, row, fields, device, is_sglang);
     }
     OBJECT_EACH(name, file, files) {
         code = code ? code : fused_save(w, name, file);
     }
-    json_decref(fields);
     return code;
 }
 

@@ -86,9 +86,9 @@ static bool fused_take_types(const char **at, json_t *out)
 static json_t *fused_read_name(const char *path)
 {
     const char *slash = strrchr(path, '/'), *at;
-    TEXT_AUTO *name = strdup(slash ? slash + 1 : path);
+    TEXT_AUTO *name = text_copy(slash ? slash + 1 : path);
     char device[TEXT_MAX];
-    size_t n = name ? strlen(name) : 0;
+    size_t n = strlen(name);
     json_t *out = json_object();
     bool ok = n > 5 && strcmp(name + n - 5, ".json") == 0;
     if (ok) {
@@ -117,11 +117,11 @@ static void fused_add_version(const char *path, json_t *named)
         folder--;
     }
     if (folder && strncmp(folder, "triton_", 7) == 0 && slash > folder + 7) {
-        TEXT_AUTO *text = strndup(folder + 7, (size_t)(slash - folder - 7));
-        for (char *c = text; c && *c; c++) {
+        TEXT_AUTO *text = text_format("%.*s", (int)(slash - folder - 7), folder + 7);
+        for (char *c = text; *c; c++) {
             *c = *c == '_' ? '.' : *c;
         }
-        json_object_set_new(named, "triton", json_string(text ? text : ""));
+        json_object_set_new(named, "triton", json_string(text));
     }
 }
 
@@ -174,12 +174,12 @@ static bool fused_is_count(const char *text)
 static json_t *fused_read_config(const struct custom_file *f, const char *m, const json_t *entry)
 {
     TEXT_AUTO *where = text_format("%s: \"%.20s\"", f->path, m);
-    json_t *config = json_is_object(entry) ? custom_read_config(entry, where ? where : "") : NULL;
+    json_t *config = json_is_object(entry) ? custom_read_config(entry, where) : NULL;
     if (!json_is_object(entry)) {
-        ctl_failed("%s: no config of a kernel", where ? where : f->path);
+        ctl_failed("%s: no config of a kernel", where);
     }
     if (config && field_int(config, "BLOCK_SIZE_M") < 1) {
-        ctl_failed("%s: BLOCK_SIZE_M must be a number from 1 on", where ? where : f->path);
+        ctl_failed("%s: BLOCK_SIZE_M must be a number from 1 on", where);
         json_decref(config);
         config = NULL;
     }

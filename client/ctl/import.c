@@ -24,7 +24,7 @@ static size_t import_count_bytes(const json_t *j)
 {
     struct error e;
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    TEXT_AUTO *text = json_dumps(j, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    TEXT_AUTO *text = text_dump(j, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     const int failed = text ? wire_from_json(&packed, text, &e) : -1;
     return failed ? SIZE_MAX : packed.len;
 }

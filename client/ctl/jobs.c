@@ -103,18 +103,18 @@ static char *jobs_explain(const json_t *row)
 {
     const double lost = field_number(row, "lost_us");
     if (!*field_text(row, "key")) {
-        return strdup("products beyond the limit of a job");
+        return text_copy("products beyond the limit of a job");
     }
     if (!json_is_number(json_object_get(row, "best_us"))) {
-        return strdup("no evidence: never measured");
+        return text_copy("no evidence: never measured");
     }
     if (!json_is_number(json_object_get(row, "lost_us"))) {
-        return strdup("no evidence for its config");
+        return text_copy("no evidence for its config");
     }
     TEXT_AUTO *age = show_age(json_object_get(row, "best_s"));
     return lost > 0 ? text_format("%.0f %% lost; best is %s old",
                                   100 * lost / field_number(row, "served_us"), age)
-                    : strdup("nothing lost");
+                    : text_copy("nothing lost");
 }
 
 static void jobs_print_sums(const json_t *job)
@@ -182,7 +182,7 @@ static void jobs_print_actions(const json_t *products)
         json_auto_t *problem = json_copy(json_object_get(row, "problem"));
         json_object_set(problem, "op", json_object_get(row, "op"));
         TEXT_AUTO *text = why_shorten_problem(problem);
-        text_print_named(json_object_size(seen) ? "" : "do", "gemmctl tune '%s'", text ? text : "");
+        text_print_named(json_object_size(seen) ? "" : "do", "gemmctl tune '%s'", text);
         json_object_set_new(seen, key, json_true());
     }
     if (json_object_size(seen) == 0 && json_array_size(products) > 0) {

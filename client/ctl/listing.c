@@ -30,11 +30,11 @@ static const struct argp_option filter_options[] = {
 static void set_where(struct subject *s, const char *arg, struct argp_state *state)
 {
     size_t n = strcspn(arg, "=");
-    TEXT_AUTO *name = strndup(arg, n), *text = NULL;
     struct error e;
-    if (n == 0 || !arg[n] || asprintf(&text, "v=%s", arg + n + 1) < 0) {
+    if (n == 0 || !arg[n]) {
         argp_error(state, "--where takes COLUMN=VALUE, not \"%s\"", arg);
     }
+    TEXT_AUTO *name = text_format("%.*s", (int)n, arg), *text = text_format("v=%s", arg + n + 1);
     if (json_object_get(s->filter, name)) {
         argp_error(state, "--where says twice what %s is to be: a column has one value", name);
     }

@@ -11,73 +11,43 @@
 #include <sys/stat.h>
 
 #include "client/ctl/formats.h"
+#include "proto/text.h"
 
 enum { PATIENCE_MS = 2000 };
 
-struct family {
-    char *name;
-    char *head;    /* owned: lines # TYPE, # HELP, # UNIT */
-    char *samples; /* owned; NULL: none yet */
-};
-
 struct gathered {
     bool openmetrics;
-    struct family *all; /* owned */
-    size_t n;
+    json_t *families;         /* owned: {name: {"head": lines # TYPE, # HELP, # UNIT; "samples"}} */
     size_t daemons, answered; /* sockets that were asked; daemons that gave their metrics */
-    bool failed;              /* no memory */
 };
 
 /* ---- families -------------------------------------------------------------------------------- */
 
-/* Finds the family of a line "# TYPE name counter", or adds a family. */
-static struct family *metrics_find_family(struct gathered *x, const char *line, bool *is_new)
+static void metrics_add_line(json_t *family, const char *part, const char *line)
 {
-    char name[128] = "";
-    if (sscanf(line, "# %*s %127s", name) != 1) {
-        return NULL;
-    }
-    *is_new = false;
-    for (size_t i = 0; i < x->n; i++) {
-        if (strcmp(x->all[i].name, name) == 0) {
-            return &x->all[i];
-        }
-    }
-    struct family *all = realloc(x->all, (x->n + 1) * sizeof(*all));
-    char *copy = strdup(name);
-    if (!all || !copy) {
-        x->all = all ? all : x->all;
-        free(copy);
-        x->failed = true;
-        return NULL;
-    }
-    x->all = all;
-    x->all[x->n] = (struct family){.name = copy};
-    *is_new = true;
-    return &x->all[x->n++];
-}
-
-static void metrics_add_line(struct gathered *x, char **text, const char *line)
-{
-    *text = text_append(*text, "%s\n", line);
-    x->failed = x->failed || !*text;
+    json_object_set_new(family, part, json_sprintf("%s%s\n", field_text(family, part), line));
 }
 
 /* Adds a daemon's text, which is cut into lines. A family's lines that begin with # are those of
  * the first daemon that has the family. */
 static void metrics_add_text(struct gathered *x, char *text)
 {
-    struct family *f = NULL;
+    json_t *family = NULL;
     bool is_new = false;
-    char *rest = NULL;
-    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        if (strncmp(line, "# TYPE ", 7) == 0) {
-            f = metrics_find_family(x, line, &is_new);
+    for (char *line, *rest = text; (line = strsep(&rest, "\n"));) {
+        char name[128];
+        if (sscanf(line, "# TYPE %127s", name) == 1) {
+            family = json_object_get(x->families, name);
+            is_new = !family;
         }
-        if (f && line[0] != '#') {
-            metrics_add_line(x, &f->samples, line);
-        } else if (f && is_new && strcmp(line, "# EOF") != 0) {
-            metrics_add_line(x, &f->head, line);
+        if (is_new && !family) {
+            family = json_object();
+            json_object_set_new(x->families, name, family);
+        }
+        if (family && *line && *line != '#') {
+            metrics_add_line(family, "samples", line);
+        } else if (family && is_new && *line && strcmp(line, "# EOF") != 0) {
+            metrics_add_line(family, "head", line);
         }
     }
 }
@@ -85,11 +55,12 @@ static void metrics_add_text(struct gathered *x, char *text)
 /* The socket's path as a label's value: \, " and the end of a line have escapes. malloc'ed. */
 static char *metrics_escape_label(const char *value)
 {
-    char *out = strdup("");
-    for (; out && *value; value++) {
+    char *out = text_copy("");
+    for (; *value; value++) {
         const bool special = strchr("\\\"\n", *value) != NULL;
         out = text_append(out, "%s%c", special ? "\\" : "", *value == '\n' ? 'n' : *value);
     }
+    text_utf8_clean(out, strlen(out));
     return out;
 }
 
@@ -99,11 +70,8 @@ static void metrics_add_up(struct gathered *x, const char *socket, bool up)
               *text = text_format("# TYPE gemmd_up gauge\n"
                                   "# HELP gemmd_up 1 when the daemon of this socket answers.\n"
                                   "gemmd_up{socket=\"%s\"} %d",
-                                  label ? label : "", up);
-    x->failed = x->failed || !text || !label;
-    if (text) {
-        metrics_add_text(x, text);
-    }
+                                  label, up);
+    metrics_add_text(x, text);
 }
 
 /* ---- daemons --------------------------------------------------------------------------------- */
@@ -123,9 +91,9 @@ static bool metrics_has_device(const struct gathered *x, const char *text)
     const char *at = strstr(text, "\ngemmd_build_info{");
     const char *end = at ? strstr(at, ",version=") : NULL;
     bool has = false;
-    for (size_t i = 0; i < x->n && end && !has; i++) {
-        const char *samples = x->all[i].samples ? x->all[i].samples : "";
-        has = memmem(samples, strlen(samples), at + 1, (size_t)(end - at - 1)) != NULL;
+    OBJECT_EACH(name, family, end ? x->families : NULL) {
+        const char *samples = field_text(family, "samples");
+        has = has || memmem(samples, strlen(samples), at + 1, (size_t)(end - at - 1));
     }
     return has;
 }
@@ -140,7 +108,7 @@ static void metrics_ask_daemon(struct gathered *x, const struct ctl *c, const ch
     json_auto_t *result =
         up ? ctl_try_call(&own, "metrics", json_pack("{sb}", "openmetrics", x->openmetrics), &e)
            : NULL;
-    TEXT_AUTO *text = result ? strdup(field_text(result, "text")) : NULL;
+    TEXT_AUTO *text = result ? text_copy(field_text(result, "text")) : NULL;
     if (!result) {
         /* an older gemmd refuses the method, and is up */
         up = up && e.code != GEMMD_DISCONNECTED && e.code != GEMMD_DEADLINE;
@@ -182,22 +150,18 @@ static int metrics_ask_all(struct gathered *x, const struct ctl *c)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static char *metrics_join(struct gathered *x)
+static char *metrics_join(const struct gathered *x)
 {
-    char *text = strdup("");
-    for (size_t i = 0; i < x->n && text; i++) {
-        const struct family *f = &x->all[i];
-        text = text_append(text, "%s%s", f->head ? f->head : "", f->samples ? f->samples : "");
+    char *text = text_copy("");
+    OBJECT_EACH(name, family, x->families) {
+        text = text_append(text, "%s%s", field_text(family, "head"), field_text(family, "samples"));
     }
-    return text && x->openmetrics ? text_append(text, "# EOF\n") : text;
+    return x->openmetrics ? text_append(text, "# EOF\n") : text;
 }
 
 static int metrics_write(struct subject *s, const struct gathered *x, const char *text)
 {
     const char *path = s->given[OWN_TO];
-    if (!text || x->failed) {
-        return ctl_failed("no memory for the metrics");
-    }
     if (s->ctl.json) {
         return ctl_print_json(json_pack("{ss, sI, sI}", "text", text, "daemons",
                                         (json_int_t)x->daemons, "answered",
@@ -209,7 +173,7 @@ static int metrics_write(struct subject *s, const struct gathered *x, const char
 
 static int metrics_run(struct subject *s)
 {
-    struct gathered x = {.openmetrics = !s->given[OWN_TO]};
+    struct gathered x = {.openmetrics = !s->given[OWN_TO], .families = json_object()};
     int code = metrics_ask_all(&x, &s->ctl);
     TEXT_AUTO *text = metrics_join(&x);
     /* The file is written also when no daemon answers, so that alerts see it. */
@@ -221,12 +185,7 @@ static int metrics_run(struct subject *s)
         ctl_failed("no daemon gave its metrics");
         code = UNREACHABLE;
     }
-    for (size_t i = 0; i < x.n; i++) {
-        free(x.all[i].name);
-        free(x.all[i].head);
-        free(x.all[i].samples);
-    }
-    free(x.all);
+    json_decref(x.families);
     return code;
 }
 

@@ -48,16 +48,16 @@ static int take_word(struct moe *m, char *word)
 
 static int read_words(struct moe *m, const char *spec)
 {
-    TEXT_AUTO *copy = strdup(spec);
+    TEXT_AUTO *copy = text_copy(spec);
     char *at = copy;
-    int code = copy ? DONE : USAGE;
+    int code = DONE;
     for (char *word; code == DONE && (word = strsep(&at, ","));) {
         code = take_word(m, word);
     }
     for (int i = 0; i < NUMBERS && code == DONE; i++) {
         code = m->v[i] ? DONE : ctl_usage("--moe: %s is missing in \"%s\"", names[i], spec);
     }
-    m->name = strdup("moe");
+    m->name = text_copy("moe");
     return code;
 }
 
@@ -83,7 +83,7 @@ static bool moe_read_line(struct moe *m, char *line)
     for (int i = 0; i < NUMBERS && good; i++) {
         good = text_read_number(fields[1 + i], 1, NUMBER_MAX, &m->v[i]);
     }
-    m->name = good ? strdup(fields[0]) : NULL;
+    m->name = good ? text_copy(fields[0]) : NULL;
     return good;
 }
 
@@ -131,7 +131,7 @@ static int find_model(struct moe *m, const char *model)
         json_object_set_new(known, one.name, json_true());
         if (!m->name && strcmp(one.name, model) == 0) {
             *m = one;
-            m->name = strdup(one.name);
+            m->name = text_copy(one.name);
         }
     }
     TEXT_AUTO *all = notice_names(known);
@@ -152,12 +152,10 @@ static void moe_add_layer(json_t *layers, const struct moe *m, bool first)
         text_format("%lld/%lld/%lld/%lld", (long long)m->v[EXPERTS], (long long)m->v[TOPK],
                     (long long)(first ? 2 * m->v[INTER] : m->v[HIDDEN]),
                     (long long)(first ? m->v[HIDDEN] : m->v[INTER]));
-    const char *known = id ? field_string(layers, id) : NULL;
-    if (id) {
-        json_object_set_new(layers, id,
-                            json_sprintf("%s%s%s %s", known ? known : "", known ? ", " : "",
-                                         m->name, first ? "gate_up" : "down"));
-    }
+    const char *known = field_string(layers, id);
+    json_object_set_new(layers, id,
+                        json_sprintf("%s%s%s %s", known ? known : "", known ? ", " : "", m->name,
+                                     first ? "gate_up" : "down"));
 }
 
 json_t *moe_list_layers(void)
@@ -242,7 +240,7 @@ static void add_layer(json_t *rows, const struct moe *m, const struct problems *
 
 static int add_tokens(json_t *rows, const struct moe *m, const struct problems *p)
 {
-    TEXT_AUTO *copy = strdup(p->given[PROBLEM_TOKENS] ? p->given[PROBLEM_TOKENS] : "");
+    TEXT_AUTO *copy = text_copy(p->given[PROBLEM_TOKENS] ? p->given[PROBLEM_TOKENS] : "");
     char *at = copy;
     int code = DONE;
     for (char *word; code == DONE && (word = strsep(&at, ","));) {

@@ -33,7 +33,7 @@ char *notation_of_config(const json_t *row, const json_t *config)
     }
     if (text) { /* gemmd_free is for libgemmd's memory, free for the tables' */
         free(fields);
-        fields = strdup(text);
+        fields = text_copy(text);
         gemmd_free(text);
     }
     return fields;

@@ -37,7 +37,7 @@ json_int_t notice_count(json_t *counts, const char *name, json_int_t more)
 
 char *notice_names(const json_t *object)
 {
-    char *text = strdup("");
+    char *text = text_copy("");
     OBJECT_EACH(name, v, object) {
         text = text_append(text, "%s%s", text && *text ? ", " : "", name);
     }

@@ -288,7 +288,7 @@ static int problems_combine(struct problems *p, const json_t *row, const enum pr
     if (!p->given[*lists]) {
         return problems_combine(p, row, lists + 1);
     }
-    TEXT_AUTO *words = strdup(p->given[*lists]);
+    TEXT_AUTO *words = text_copy(p->given[*lists]);
     char *at = words;
     int code = DONE;
     for (char *word; code == DONE && (word = strsep(&at, ","));) {

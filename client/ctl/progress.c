@@ -115,10 +115,10 @@ void progress_show(void *ctx, const struct gemmd_progress *report)
     }
     p->last_ms = now;
     TEXT_AUTO *line = progress_compose_line(p, report);
-    if (line && p->terminal) {
+    if (p->terminal) {
         p->drawn = true;
         progress_draw_line(line, report);
-    } else if (line) {
+    } else {
         fprintf(stderr, "%s\n", line);
     }
 }

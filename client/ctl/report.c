@@ -14,7 +14,7 @@ static int report_print(struct report *r, int64_t from, int64_t to)
     TEXT_AUTO *title = text_format("gemmd on %s", field_text(r->status, "device.name"));
     json_auto_t *quarantine = report_fetch(r, "quarantine", "-id", ROWS_SHOWN, &total, &code),
                 *stale = report_list_stale(r);
-    code = code ? code : page_open(&r->page, title ? title : "gemmd");
+    code = code ? code : page_open(&r->page, title);
     if (code == DONE) {
         report_print_head(r, total);
         report_print_layers(r);

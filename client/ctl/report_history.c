@@ -48,7 +48,7 @@ static json_t *changes_find_row(const json_t *history, int64_t generation)
 /* Lists the parameters that differ, as "num_stages 3 to 4, GROUP_SIZE_M 8 to 16"; malloc'ed. */
 static char *changes_list_differences(const json_t *before, const json_t *after)
 {
-    char *text = strdup("");
+    char *text = text_copy("");
     OBJECT_EACH(name, v, after) {
         const json_t *old = json_object_get(before, name);
         if (!old || !json_equal((json_t *)(uintptr_t)old, v)) {

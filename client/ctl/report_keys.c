@@ -103,7 +103,7 @@ static void keys_draw(struct report *r, const json_t *best, const json_t *trials
             json_object_set_new(tiles, tile, json_true());
             json_object_set_new(trial, "tile", json_string(tile));
         }
-        json_object_set_new(trial, "shown", json_string(shown ? shown : ""));
+        json_object_set_new(trial, "shown", json_string(shown));
         json_object_set_new(
             trial, "failure",
             json_sprintf("%s: %s", field_text(trial, "status"), field_text(trial, "reason")));
@@ -210,7 +210,7 @@ static bool keys_is_new_layer(json_t *seen, const json_t *row)
     TEXT_AUTO *id = text_format("%s %s %lld %lld %lld %s", field_text(row, "op"),
                                 field_text(row, "mode"), field_int(p, "experts"), field_int(p, "N"),
                                 field_int(p, "K"), field_text(row, "class"));
-    const bool is_new = id && !json_object_get(seen, id);
+    const bool is_new = !json_object_get(seen, id);
     if (is_new) {
         json_object_set_new(seen, id, json_true());
     }

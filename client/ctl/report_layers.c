@@ -77,15 +77,15 @@ static struct layer *layers_find(struct layers *l, const struct layer *like)
     TEXT_AUTO *id =
         text_format("%s/%s/%s/%lld/%lld/%lld/%lld/%s", like->class, like->op, like->mode,
                     like->experts, like->topk, like->N, like->K, like->flags);
-    const json_t *at = id ? json_object_get(l->index, id) : NULL;
+    const json_t *at = json_object_get(l->index, id);
     struct layer *found = at ? &l->all[json_integer_value(at)] : NULL;
-    if (id && !found && l->n == l->room) {
+    if (!found && l->n == l->room) {
         const size_t room = l->room ? 2 * l->room : 64;
         struct layer *more = realloc(l->all, room * sizeof(*more));
         l->all = more ? more : l->all;
         l->room = more ? room : l->room;
     }
-    if (id && !found && l->n < l->room) {
+    if (!found && l->n < l->room) {
         json_object_set_new(l->index, id, json_integer((json_int_t)l->n));
         found = &l->all[l->n++];
         *found = (struct layer){.class = layers_keep_text(l, like->class),
@@ -142,8 +142,7 @@ bool layers_add_row(struct layers *l, const json_t *row)
 static const char *layers_find_model(const json_t *models, const struct layer *l)
 {
     TEXT_AUTO *id = text_format("%lld/%lld/%lld/%lld", l->experts, l->topk, l->N, l->K);
-    const json_t *name = id ? json_object_get(models, id) : NULL;
-    return json_string_value(name);
+    return json_string_value(json_object_get(models, id));
 }
 
 static json_t *layers_make_name(const json_t *models, const struct layer *l)

@@ -13,7 +13,7 @@
 
 static void page_escape(FILE *out, const char *text)
 {
-    TEXT_AUTO *visible = text_visible(strdup(text ? text : ""));
+    TEXT_AUTO *visible = text_visible(text_copy(text ? text : ""));
     for (const char *at = visible; at && *at; at++) {
         switch (*at) {
         case '<':

@@ -66,19 +66,19 @@ static void report_count_stamp(struct report *r, const json_t *row)
     const char *stamp = field_text(row, "stamp");
     TEXT_AUTO *target = text_format("%s %s %s", field_text(row, "family"), field_text(row, "class"),
                                     field_text(row, "target")),
-              *id = target ? text_format("%s %s", target, stamp) : NULL;
-    const json_t *newest = target ? json_object_get(r->newest, target) : NULL;
+              *id = text_format("%s %s", target, stamp);
+    const json_t *newest = json_object_get(r->newest, target);
     const char *source = field_text(row, "source");
     const bool is_measured = strcmp(source, "imported") != 0 &&
                              (strcmp(source, "fleet") != 0 || field_int(row, "trial") > 0);
-    if (id && is_measured &&
+    if (is_measured &&
         (!newest || field_int(row, "generation") > field_int(newest, "generation"))) {
         json_object_set_new(r->newest, target,
                             json_pack("{sO, sO}", "generation", json_object_get(row, "generation"),
                                       "stamp", json_object_get(row, "stamp")));
     }
-    json_t *known = id ? json_object_get(r->stamps, id) : NULL;
-    if (id && !known) {
+    json_t *known = json_object_get(r->stamps, id);
+    if (!known) {
         known =
             json_pack("{sO, sO, ss, sO, ss, si}", "family", json_object_get(row, "family"), "class",
                       json_object_get(row, "class"), "target", field_text(row, "target"), "stamp",

@@ -21,7 +21,7 @@ static void report_print_count(struct page *p, const char *name, long long n)
 
 static void report_print_rate(struct page *p, const char *name, double v, const char *unit)
 {
-    TEXT_AUTO *text = v > 0 ? text_format("%.*f%s", *unit == ' ' ? 1 : 2, v, unit) : strdup("-");
+    TEXT_AUTO *text = v > 0 ? text_format("%.*f%s", *unit == ' ' ? 1 : 2, v, unit) : text_copy("-");
     report_print_tile(p, name, text);
 }
 

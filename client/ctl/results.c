@@ -62,8 +62,8 @@ static json_t *fields_of(const char *op, const json_t *problem)
             json_object_del(fields, name);
         }
     }
-    TEXT_AUTO *text = fields ? text_of_json(fields) : NULL;
-    return json_string(text ? text : "");
+    TEXT_AUTO *text = text_of_json(fields);
+    return json_string(text);
 }
 
 /* The column FLAGS: fields of the problem that do not have their default, in short words. */
@@ -77,7 +77,7 @@ static json_t *results_list_flags(const json_t *problem)
                                     {"routing", "uniform"}};
     const char *in = scaled ? "" : field_text(problem, "dtype_in");
     const char *to = field_text(problem, "dtype_out");
-    TEXT_AUTO *out = strdup("");
+    TEXT_AUTO *out = text_copy("");
     for (size_t i = 0; i < COUNT(flags); i++) {
         if (field_is_true(problem, flags[i])) {
             out = text_append(out, " %s", flags[i]);
@@ -92,7 +92,7 @@ static json_t *results_list_flags(const json_t *problem)
     if (*to && strcmp(to, "same") != 0 && strcmp(to, *in ? in : "bf16") != 0) {
         out = text_append(out, " -> %s", to);
     }
-    return json_string(out ? out + (*out == ' ') : "");
+    return json_string(out + (*out == ' '));
 }
 
 static void set_ratio(json_t *row, const char *name, const char *above, double scale)

@@ -64,7 +64,7 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
 {
     struct error e;
     const bool list = *arg && strspn(arg, "0123456789,") == strlen(arg);
-    TEXT_AUTO *text = list ? strdup(arg) : text_read_file(arg, &e);
+    TEXT_AUTO *text = list ? text_copy(arg) : text_read_file(arg, &e);
     *experts = *sum = 0;
     if (!text) {
         return ctl_usage(

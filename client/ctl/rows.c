@@ -63,7 +63,7 @@ static const char *device_find_part(const char *class, int n, size_t *length)
 static json_t *device_describe(const char *class, const json_t *classes)
 {
     json_auto_t *name = device_name_of(class);
-    TEXT_AUTO *text = strdup(json_string_value(name));
+    TEXT_AUTO *text = text_copy(json_string_value(name));
     size_t length, other_length;
     for (int i = 1; *device_find_part(class, i, &length); i++) {
         const char *part = device_find_part(class, i, &length);
@@ -117,7 +117,7 @@ static void rows_add_problems(struct ctl *c, json_t *rows)
         json_object_clear(filter);
     }
     struct gemmd_error e;
-    TEXT_AUTO *text = json_dumps(filter, 0);
+    TEXT_AUTO *text = text_dump(filter, 0);
     char *found = NULL;
     if (n > 0 && gemmd_list(c->g, "best", text, &found, &e) == 0) {
         json_auto_t *all = json_loads(found, JSON_ALLOW_NUL, NULL);

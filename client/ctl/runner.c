@@ -105,7 +105,7 @@ static int give_problems(const json_t *problems)
     }
     ARRAY_EACH(row, problems) {
         TEXT_AUTO *text = text_of_json(json_object_get(row, "problem"));
-        fprintf(f, "%s\n", text ? text : "");
+        fprintf(f, "%s\n", text);
     }
     bool failed =
         fflush(f) || ferror(f) || lseek(fd, 0, SEEK_SET) < 0 || dup2(fd, STDIN_FILENO) < 0;
@@ -188,9 +188,6 @@ static int runner_run_landscape(struct subject *s)
         return USAGE;
     }
     TEXT_AUTO *text = text_of_json(problem);
-    if (!text) {
-        return ctl_failed("no memory for the problem");
-    }
     device = device ? device : s->ctl.device;
     runner_add_option(&call, "--device", device ? device : "cuda:0");
     runner_add(&call,

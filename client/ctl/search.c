@@ -191,20 +191,18 @@ static void add_restriction(struct search *s, const char *arg, struct argp_state
     if (n == 0 || !arg[n] || !arg[n + 1]) {
         argp_error(state, "--restrict takes NAME=VALUE,VALUE; not \"%s\"", arg);
     }
-    TEXT_AUTO *name = strndup(arg, n);
+    TEXT_AUTO *name = text_format("%.*s", (int)n, arg);
     json_t *values = json_array();
     const char *at = arg + n;
     do {
         size_t length = strcspn(++at, ",");
-        struct error e = {.text = "no memory"};
-        char *text;
-        bool made = name && asprintf(&text, "%s=%.*s", name, (int)length, at) >= 0;
-        json_auto_t *one = made ? text_to_json(text, &e) : NULL;
+        struct error e;
+        TEXT_AUTO *text = text_format("%s=%.*s", name, (int)length, at);
+        json_auto_t *one = text_to_json(text, &e);
         if (!one) {
             argp_error(state, "--restrict: %s", e.text);
         }
         json_array_append(values, json_object_get(one, name));
-        free(text);
         at += length;
     } while (*at);
     restrict_to(s, name, values, state);
@@ -333,7 +331,7 @@ void search_options_init(struct search *s)
 void search_finish(struct search *s)
 {
     if (json_object_size(s->restrict_) > 0) {
-        s->restrict_text = json_dumps(s->restrict_, JSON_REAL_PRECISION(17));
+        s->restrict_text = text_dump(s->restrict_, JSON_REAL_PRECISION(17));
         s->query.restrict_json = s->restrict_text;
     }
 }

@@ -11,7 +11,7 @@
 
 static char *show_when(const json_t *run_time)
 {
-    return strdup(json_is_true(run_time) ? "run" : "compile");
+    return text_copy(json_is_true(run_time) ? "run" : "compile");
 }
 
 /* Makes rows of the member `which` of a space, {rule: number of configs}: each with the rule's

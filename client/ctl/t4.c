@@ -57,7 +57,7 @@ static int t4_save(struct writing *w, const json_t *row, char *path)
         json_pack("{so, ss, s{sO, sO, sO*}}", "results", results, "schema_version", "1.0.0",
                   "gemmd", "op", json_object_get(row, "op"), "problem",
                   json_object_get(row, "problem"), "class", json_object_get(row, "class"));
-    char *text = text_append(json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), "\n");
+    char *text = text_append(text_dump(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), "\n");
     return writing_add_file(w, path, text, json_array_size(results));
 }
 
@@ -74,7 +74,7 @@ static int t4_write(struct writing *w)
                          json_array_size(rows));
     }
     ARRAY_EACH(row, code ? NULL : rows) {
-        char *path = is_file ? strdup(to)
+        char *path = is_file ? text_copy(to)
                              : text_format("%s%s%s-%.8s.json", to, writing_slash(to),
                                            field_text(row, "op") + strlen("custom:"),
                                            field_text(row, "key"));

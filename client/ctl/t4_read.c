@@ -169,9 +169,7 @@ int t4_read(const struct custom_file *f, json_t *out)
     size_t i;
     json_array_foreach(results, i, result) {
         TEXT_AUTO *where = text_format("%s, result %zu", f->path, i + 1);
-        code = code ? code
-                    : t4_read_result(result, where ? where : "", trials,
-                                     json_object_get(out, "unused"));
+        code = code ? code : t4_read_result(result, where, trials, json_object_get(out, "unused"));
     }
     if (code == DONE && json_array_size(trials) == 0) {
         code = ctl_failed("%s has no results", f->path);

@@ -25,43 +25,43 @@ int show_decimals(double v)
 char *show_plain(const json_t *v)
 {
     if (json_is_string(v)) {
-        return strdup(*json_string_value(v) ? json_string_value(v) : "-");
+        return text_copy(*json_string_value(v) ? json_string_value(v) : "-");
     }
     if (!v || json_is_null(v)) {
-        return strdup("-");
+        return text_copy("-");
     }
     if (json_is_boolean(v)) {
-        return strdup(json_is_true(v) ? "yes" : "no");
+        return text_copy(json_is_true(v) ? "yes" : "no");
     }
-    return json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+    return text_dump(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
 }
 
 char *show_time(const json_t *v)
 {
     double d = json_number_value(v);
-    return json_is_number(v) ? text_format("%.*f", show_decimals(d), d) : strdup("-");
+    return json_is_number(v) ? text_format("%.*f", show_decimals(d), d) : text_copy("-");
 }
 
 char *show_percent(const json_t *v)
 {
-    return json_is_number(v) ? text_format("%.1f", json_number_value(v)) : strdup("-");
+    return json_is_number(v) ? text_format("%.1f", json_number_value(v)) : text_copy("-");
 }
 
 char *show_floor(const json_t *v)
 {
-    return json_number_value(v) > 100 ? strdup(">100") : show_percent(v);
+    return json_number_value(v) > 100 ? text_copy(">100") : show_percent(v);
 }
 
 char *show_ratio(const json_t *v)
 {
-    return json_is_number(v) ? text_format("%.2fx", json_number_value(v)) : strdup("-");
+    return json_is_number(v) ? text_format("%.2fx", json_number_value(v)) : text_copy("-");
 }
 
 char *show_age(const json_t *v)
 {
     double s = difftime(time(NULL), (time_t)json_number_value(v));
     if (!json_is_number(v) || json_number_value(v) <= 0) {
-        return strdup("-");
+        return text_copy("-");
     }
     if (s < 100) {
         return text_format("%.0fs", s > 0 ? s : 0);
@@ -74,14 +74,14 @@ char *show_age(const json_t *v)
 char *show_id(const json_t *v)
 {
     const char *s = json_string_value(v);
-    return s && *s ? strndup(s, 8) : show_plain(v);
+    return s && *s ? text_format("%.8s", s) : show_plain(v);
 }
 
 char *show_bytes(const json_t *v)
 {
     double d = json_number_value(v);
     if (!json_is_number(v)) {
-        return strdup("-");
+        return text_copy("-");
     }
     static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
     size_t unit = 0;
@@ -93,19 +93,18 @@ char *show_bytes(const json_t *v)
 
 char *show_known(const json_t *v)
 {
-    return json_is_number(v) && json_number_value(v) < 0 ? strdup("-") : show_plain(v);
+    return json_is_number(v) && json_number_value(v) < 0 ? text_copy("-") : show_plain(v);
 }
 
 char *show_values(const json_t *values)
 {
-    char *text = strdup("");
+    char *text = text_copy("");
     size_t i;
     const json_t *v;
     json_array_foreach(values, i, v) {
-        TEXT_AUTO *one = json_is_string(v)
-                             ? strdup(json_string_value(v))
-                             : json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-        text = text_append(text, "%s%s", i > 0 ? "," : "", one ? one : "");
+        TEXT_AUTO *one = json_is_string(v) ? text_copy(json_string_value(v))
+                                           : text_dump(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        text = text_append(text, "%s%s", i > 0 ? "," : "", one);
     }
     return text;
 }
@@ -126,7 +125,7 @@ static char *table_show_value(const struct column *column, const json_t *row)
 void table_print_line(const struct column *column, const json_t *row)
 {
     TEXT_AUTO *text = table_show_value(column, row);
-    text_print("%-14s %s", column->title, text ? text : "");
+    text_print("%-14s %s", column->title, text);
     putchar('\n');
 }
 
@@ -136,10 +135,10 @@ void table_print_folded(const struct column *column, const json_t *row)
     TEXT_AUTO *text = text_visible(table_show_value(column, row));
     char *at = text;
     const int room = fit_width(STDOUT_FILENO) - indent;
-    if (text && room > 0) {
+    if (room > 0) {
         fit_fold(text, (size_t)room);
     }
-    printf("%-14s %s\n", column->title, at ? strsep(&at, "\n") : "");
+    printf("%-14s %s\n", column->title, strsep(&at, "\n"));
     for (const char *line; (line = strsep(&at, "\n"));) {
         printf("%*s%s\n", indent, "", line);
     }

@@ -15,6 +15,52 @@
 #include "client/ctl/ctl.h"
 #include "proto/record.h"
 
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* Ends the process when there is no memory for a text. */
+static char *text_need(char *text)
+{
+    if (!text) {
+        fputs("gemmctl: no memory\n", stderr);
+        exit(FAILED);
+    }
+    return text;
+}
+
+char *text_copy(const char *text)
+{
+    return text_need(strdup(text));
+}
+
+char *text_dump(const json_t *j, size_t flags)
+{
+    return j ? text_need(json_dumps(j, flags)) : NULL;
+}
+
+char *text_vformat(const char *format, va_list args)
+{
+    char *text;
+    return text_need(vasprintf(&text, format, args) < 0 ? NULL : text);
+}
+
+char *text_format(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *text = text_vformat(format, args);
+    va_end(args);
+    return text;
+}
+
+char *text_append(char *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    TEXT_AUTO *before = text, *more = text_vformat(format, args);
+    va_end(args);
+    return text_format("%s%s", before ? before : "", more);
+}
+
 /* ---- reading -------------------------------------------------------------------------------- */
 
 static const char separators[] = " \t\r\n,";
@@ -73,12 +119,12 @@ json_t *text_to_problem(const char *text, struct error *err)
 static char *text_of_value(const json_t *v)
 {
     if (!json_is_string(v)) {
-        return json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17) | JSON_COMPACT);
+        return text_dump(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17) | JSON_COMPACT);
     }
     const char *s = json_string_value(v);
     const size_t size = 4 * strlen(s) + 3; /* each byte as \xNN, and two quotes */
-    char *text = malloc(size), *to = text;
-    if (!text || (value_format(&VALUE_OF_TEXT(s), text, size) && strcmp(text, s) == 0)) {
+    char *text = text_need(malloc(size)), *to = text;
+    if (value_format(&VALUE_OF_TEXT(s), text, size) && strcmp(text, s) == 0) {
         return text; /* needs no quotes */
     }
     *to++ = '"';
@@ -95,15 +141,15 @@ static char *text_of_value(const json_t *v)
 char *text_of_json(const json_t *object)
 {
     const char *op = field_string(object, "op"), *between = op ? " " : "";
-    TEXT_AUTO *json = json_dumps(object, JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    TEXT_AUTO *json = text_dump(object, JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     json_auto_t *sorted = json ? json_loads(json, 0, NULL) : NULL;
-    char *text = strdup(op ? op : "");
+    char *text = text_copy(op ? op : "");
     OBJECT_EACH(name, v, sorted) {
         if ((op && strcmp(name, "op") == 0) || json_is_null(v)) {
             continue;
         }
         TEXT_AUTO *value = text_of_value(v);
-        text = text_append(text, "%s%s=%s", between, name, value ? value : "");
+        text = text_append(text, "%s%s=%s", between, name, value);
         between = " ";
     }
     return text;
@@ -122,11 +168,7 @@ static size_t control_at(const unsigned char *s)
 
 char *text_visible(char *text)
 {
-    char *out = text ? malloc(4 * strlen(text) + 1) : NULL, *to = out;
-    if (!out) {
-        free(text);
-        return NULL;
-    }
+    char *out = text_need(malloc(4 * strlen(text) + 1)), *to = out;
     for (const unsigned char *s = (const unsigned char *)text; *s;) {
         size_t n = control_at(s);
         if (n == 0) {
@@ -141,55 +183,25 @@ char *text_visible(char *text)
     return out;
 }
 
-char *text_format(const char *format, ...)
-{
-    char *text;
-    va_list args;
-    va_start(args, format);
-    int n = vasprintf(&text, format, args);
-    va_end(args);
-    return n < 0 ? NULL : text;
-}
-
-char *text_append(char *text, const char *format, ...)
-{
-    char *more, *whole;
-    va_list args;
-    va_start(args, format);
-    int n = vasprintf(&more, format, args);
-    va_end(args);
-    whole = n < 0 ? NULL : text_format("%s%s", text ? text : "", more);
-    free(n < 0 ? NULL : more);
-    free(text);
-    return whole;
-}
-
-__attribute__((format(printf, 1, 0))) static char *text_compose(const char *format, va_list args)
-{
-    char *line;
-    int n = vasprintf(&line, format, args);
-    return text_visible(n < 0 ? NULL : line);
-}
-
 void text_print(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    TEXT_AUTO *line = text_compose(format, args);
+    TEXT_AUTO *line = text_visible(text_vformat(format, args));
     va_end(args);
-    fputs(line ? line : "", stdout);
+    fputs(line, stdout);
 }
 
 void text_remark(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    TEXT_AUTO *line = text_compose(format, args);
+    TEXT_AUTO *line = text_visible(text_vformat(format, args));
     va_end(args);
-    if (line && isatty(STDERR_FILENO)) {
+    if (isatty(STDERR_FILENO)) {
         fit_fold(line, (size_t)fit_width(STDERR_FILENO));
     }
-    fprintf(stderr, "%s\n", line ? line : "");
+    fprintf(stderr, "%s\n", line);
 }
 
 void text_print_named(const char *name, const char *format, ...)
@@ -197,11 +209,11 @@ void text_print_named(const char *name, const char *format, ...)
     enum { INDENT = 13 };
     va_list args;
     va_start(args, format);
-    TEXT_AUTO *text = text_compose(format, args);
+    TEXT_AUTO *text = text_visible(text_vformat(format, args));
     char *at = text;
     va_end(args);
     const int room = fit_width(STDOUT_FILENO) - INDENT;
-    if (text && room > 0 && isatty(STDOUT_FILENO) && strncmp(text, "gemmctl ", 8) != 0) {
+    if (room > 0 && isatty(STDOUT_FILENO) && strncmp(text, "gemmctl ", 8) != 0) {
         fit_fold(text, (size_t)room);
     }
     for (const char *part; (part = strsep(&at, "\n")); name = "") {

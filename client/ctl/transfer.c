@@ -148,8 +148,8 @@ static json_t *read_export(const char *path)
  * differ from row to row, although the reason is the same. malloc'ed. */
 static char *reason_of(const char *message)
 {
-    char *out = strdup(message), *to = out;
-    for (const char *at = message; out && *at;) {
+    char *out = text_copy(message), *to = out;
+    for (const char *at = message; *at;) {
         const size_t n = strcspn(at, " "), more = at[n] == ' ';
         if (strcspn(at, "0123456789") >= n) {
             memcpy(to, at, n + more);
@@ -157,9 +157,7 @@ static char *reason_of(const char *message)
         }
         at += n + more;
     }
-    if (out) {
-        *to = '\0';
-    }
+    *to = '\0';
     return out;
 }
 
@@ -169,10 +167,10 @@ static json_t *count_reasons(const json_t *skipped)
     json_t *reasons = json_object();
     ARRAY_EACH(s, skipped) {
         TEXT_AUTO *reason = reason_of(field_text(s, "message"));
-        json_t *known = reason ? json_object_get(reasons, reason) : NULL;
+        json_t *known = json_object_get(reasons, reason);
         if (known) {
             notice_count(known, "n", 1);
-        } else if (reason) {
+        } else {
             json_object_set_new(reasons, reason, json_pack("{si, sO}", "n", 1, "first", s));
         }
     }

@@ -161,24 +161,23 @@ static char *tunable_make_line(const json_t *row, const char **why)
 
 static int tunable_write(struct writing *w)
 {
-    char *text = strdup("");
+    char *text = text_copy("");
     size_t n = 0;
     ARRAY_EACH(row, w->rows) {
         const char *why;
         TEXT_AUTO *line = tunable_make_line(row, &why);
         if (!line) {
             writing_skip(w, row, why);
-        } else {
-            n +=
-                !strstr(text ? text : "", line); /* buckets of several routings have equal shapes */
-            text = strstr(text ? text : "", line) ? text : text_append(text, "%s", line);
+        } else if (!strstr(text, line)) { /* buckets of several routings have equal shapes */
+            n++;
+            text = text_append(text, "%s", line);
         }
     }
     if (n == 0) {
         free(text);
         return DONE;
     }
-    return writing_add_file(w, strdup(w->to ? w->to : "-"), text, n);
+    return writing_add_file(w, text_copy(w->to ? w->to : "-"), text, n);
 }
 
 const struct format format_tunableop = {.name = "tunableop", .write = tunable_write};

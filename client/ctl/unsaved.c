@@ -47,7 +47,7 @@ static char *unsaved_sentence(const json_t *status, const char *where)
     TEXT_AUTO *what = name_them(status);
     return text_format("%s only in the daemon's memory and not in %s: %s %s%s gemmd writes "
                        "what is missing by itself",
-                       what ? what : "answers are", where,
+                       what, where,
                        full     ? "make room on the disk of"
                        : locked ? "end the program that has locked"
                                 : "once",
@@ -89,8 +89,8 @@ void unsaved_remark(struct ctl *c, const json_t *rows)
     if (all_saved) {
         return;
     }
-    TEXT_AUTO *which =
-        json_array_size(rows) == 1 ? strdup("this answer") : text_format("%zu of these answers", n);
+    TEXT_AUTO *which = json_array_size(rows) == 1 ? text_copy("this answer")
+                                                  : text_format("%zu of these answers", n);
     text_remark("%s could not be saved and %s only in the daemon's memory: gemmd saves what it can "
                 "by itself; `gemmctl status` says whether its disk is full, or its database locked",
                 which, n == 1 ? "is" : "are");

@@ -103,8 +103,8 @@ static json_t *unsloth_pick_trials(const json_t *trials)
             continue;
         }
         TEXT_AUTO *config = show_config(json_object_get(trial, "config"));
-        const json_t *old = json_object_get(last, config ? config : "");
-        if (config && (!old || unsloth_is_better(trial, old))) {
+        const json_t *old = json_object_get(last, config);
+        if (!old || unsloth_is_better(trial, old)) {
             json_object_set(last, config, trial);
         }
     }
@@ -132,10 +132,10 @@ static void take_trial(struct writing *w, json_t *rows, const json_t *best, cons
     }
     TEXT_AUTO *text =
         tile && !split ? unsloth_make_head(problem, config, tile) : show_config(config);
-    if (tile && !split && text) {
+    if (tile && !split) {
         unsloth_add_row(rows, text, us, ratio);
     } else {
-        notice_skip(w->skipped, text ? text : "", why);
+        notice_skip(w->skipped, text, why);
     }
     if (!split && field_int(tile, "GROUP_SIZE_M") > 0) {
         json_object_set_new(w->left_out, "GROUP_SIZE_M", json_true());
@@ -180,7 +180,7 @@ static char *path_of(const char *folder, const json_t *best)
 static int unsloth_save_table(struct writing *w, const json_t *rows, const json_t *best,
                               bool folder)
 {
-    char *path = folder ? path_of(w->to, best) : strdup(w->to ? w->to : "-");
+    char *path = folder ? path_of(w->to, best) : text_copy(w->to ? w->to : "-");
     char *text = unsloth_make_text(rows, unsloth_find_mode(json_object_get(best, "problem")));
     int code = writing_add_file(w, path, text, json_object_size(rows));
     if (code == DONE) {

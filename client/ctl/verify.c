@@ -38,7 +38,7 @@ static int verify_ask_answer(struct verifying *v, const json_t *problem, const c
     TEXT_AUTO *label =
         text_format("[%zu/%zu] M=%lld %s", v->done + 1, json_array_size(v->s->problems.all),
                     field_int(problem, "M"), configs_json ? "compare" : scheme);
-    progress_begin(&line, v->s->ctl.quiet, label ? label : "");
+    progress_begin(&line, v->s->ctl.quiet, label);
     q.bucket = scheme;
     q.configs_json = configs_json;
     int r = ask_for_answer(v->s, problem, q, configs_json != NULL, &line, out, &e);
@@ -129,7 +129,7 @@ static json_t *verify_measure_configs(struct verifying *v, const json_t *problem
     ARRAY_EACH(answer, answers) {
         add_distinct(configs, json_object_get(answer, "config"));
     }
-    TEXT_AUTO *text = json_dumps(configs, JSON_REAL_PRECISION(17));
+    TEXT_AUTO *text = text_dump(configs, JSON_REAL_PRECISION(17));
     *code = json_array_size(configs) > 1 ? verify_ask_answer(v, problem, "exact", text, &a) : DONE;
     if (*code) {
         return NULL;
@@ -211,7 +211,7 @@ static json_t *summary_of(const struct verifying *v, const char *scheme)
 
 static char *show_loss(const json_t *v)
 {
-    return json_is_number(v) ? text_format("%.2f", json_number_value(v)) : strdup("-");
+    return json_is_number(v) ? text_format("%.2f", json_number_value(v)) : text_copy("-");
 }
 
 static void print_outcome(const struct verifying *v, const json_t *summary)
@@ -322,11 +322,11 @@ static int verify_split_schemes(char *list, const char *schemes[SCHEMES_MAX], si
 static char *verify_find_schemes(struct subject *s, int *code)
 {
     if (s->given[OWN_BUCKET]) {
-        return strdup(s->given[OWN_BUCKET]);
+        return text_copy(s->given[OWN_BUCKET]);
     }
     json_auto_t *status = ctl_call(&s->ctl, "status", NULL, code);
     const char *name = field_string(status, "bucket_scheme");
-    return strdup(name ? name : "exact");
+    return text_copy(name ? name : "exact");
 }
 
 static int verify_all(struct verifying *v)

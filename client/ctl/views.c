@@ -172,7 +172,7 @@ static const struct column *rows_find_column(const char *name)
 /* Adds the columns of a list of names to `chosen`. Returns their number. */
 static size_t rows_add_columns(const char *list, struct column chosen[CELLS_COLUMNS_MAX])
 {
-    TEXT_AUTO *names = strdup(list);
+    TEXT_AUTO *names = text_copy(list);
     char *at = names;
     size_t n = 0;
     for (const char *name; (name = strsep(&at, ","));) {
@@ -194,7 +194,7 @@ static bool views_is_named(const struct column *c, const char *word)
 int columns_choose(const char *list, const struct column all[], size_t n_all,
                    struct column chosen[CELLS_COLUMNS_MAX], size_t *n)
 {
-    TEXT_AUTO *words = strdup(list);
+    TEXT_AUTO *words = text_copy(list);
     char *at = words;
     int code = DONE;
     *n = 0;

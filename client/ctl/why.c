@@ -17,7 +17,7 @@ static double why_get_number(const json_t *object, const char *path)
  * uniform". malloc'ed. */
 static char *why_list_differences(const json_t *list, const char *name, const char *between)
 {
-    char *out = strdup("");
+    char *out = text_copy("");
     size_t i;
     json_t *d;
     json_array_foreach(list, i, d) {
@@ -110,7 +110,7 @@ static void print_key(const json_t *why)
 {
     TEXT_AUTO *problem = why_shorten_problem(json_object_get(why, "problem")),
               *rounded = why_list_differences(json_object_get(why, "rounded"), "bucket", " -> ");
-    text_print_named("problem", "%s", problem ? problem : "");
+    text_print_named("problem", "%s", problem);
     text_print_named("key", "%s", field_text(why, "key"));
     if (rounded && *rounded) {
         text_print_named("", "bucket scheme %s: %s", field_text(why, "scheme"), rounded);
@@ -213,8 +213,7 @@ static void print_miss(const json_t *why)
     if (json_is_object(close)) {
         TEXT_AUTO *what =
             why_list_differences(json_object_get(close, "differs"), "known", ", known is ");
-        text_print_named("nearest key", "%.12s differs: %s", field_text(close, "key"),
-                         what ? what : "");
+        text_print_named("nearest key", "%.12s differs: %s", field_text(close, "key"), what);
     } else if (strcmp(field_text(why, "verdict"), "unknown") == 0) {
         text_print_named("nearest key",
                          "none: no key of this op has an answer on this class of device");
@@ -256,7 +255,7 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
     } else if (strcmp(action, "put") == 0) {
         text_print_named("do", "put a result of your own (gemmd_put)");
     } else {
-        text_print_named("do", "gemmctl %s '%s'%s%s%s", action, problem ? problem : "",
+        text_print_named("do", "gemmctl %s '%s'%s%s%s", action, problem,
                          q->target ? " --target " : "", q->target ? q->target : "", exact);
     }
     if (strcmp(action, "none") != 0 && strcmp(tuning, "on") != 0) {

@@ -19,7 +19,7 @@ static char *wisdom_make_key(const json_t *row)
 {
     const char *key = field_string(json_object_get(row, "problem"), "tuning_key");
     if (key) {
-        return strdup(key);
+        return text_copy(key);
     }
     json_auto_t *rest = json_copy(json_object_get(row, "problem"));
     for (size_t i = 0; i < COUNT(sizes); i++) {
@@ -118,9 +118,9 @@ static void wisdom_add_row(struct writing *w, json_t *files, const json_t *row)
 /* The file that Kernel Launcher opens for the key, malloc'ed. */
 static char *wisdom_make_path(const char *to, const char *key, bool is_file)
 {
-    char *path = is_file ? strdup(to) : text_format("%s%s%s.wisdom", to, writing_slash(to), key);
-    const size_t n = path ? strlen(path) : 0, tail = strlen(".wisdom");
-    for (size_t i = n - strlen(key) - tail; path && !is_file && i < n - tail; i++) {
+    char *path = is_file ? text_copy(to) : text_format("%s%s%s.wisdom", to, writing_slash(to), key);
+    const size_t n = strlen(path), tail = strlen(".wisdom");
+    for (size_t i = n - strlen(key) - tail; !is_file && i < n - tail; i++) {
         const char c = path[i];
         const bool keeps = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
                            (c >= 'A' && c <= 'Z') || c == '_' || c == '-' || c == '.';
@@ -132,10 +132,10 @@ static char *wisdom_make_path(const char *to, const char *key, bool is_file)
 /* Takes over `path`. */
 static int wisdom_save(struct writing *w, char *path, const json_t *lines)
 {
-    char *text = strdup("");
+    char *text = text_copy("");
     ARRAY_EACH(line, lines) {
-        TEXT_AUTO *one = json_dumps(line, JSON_REAL_PRECISION(17));
-        text = one ? text_append(text, "%s\n", one) : text;
+        TEXT_AUTO *one = text_dump(line, JSON_REAL_PRECISION(17));
+        text = text_append(text, "%s\n", one);
     }
     return writing_add_file(w, path, text, json_array_size(lines) - 1);
 }

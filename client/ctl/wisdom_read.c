@@ -27,7 +27,7 @@ static json_t *wisdom_parse_key(const char *key)
         return NULL;
     }
     TEXT_AUTO *text = text_format("custom:%s", key);
-    json_auto_t *problem = text ? text_to_problem(text, &e) : NULL;
+    json_auto_t *problem = text_to_problem(text, &e);
     TEXT_AUTO *back = problem ? text_of_json(problem) : NULL;
     bool same = back && strcmp(back, text) == 0 && !json_object_get(problem, "tuning_key");
     for (size_t i = 0; i < COUNT(sizes); i++) {
@@ -191,9 +191,9 @@ int wisdom_read(const struct custom_file *f, json_t *out)
             continue;
         }
         TEXT_AUTO *where = text_format("%s, line %d", f->path, n);
-        json_auto_t *line = wisdom_parse_line(one, where ? where : "");
+        json_auto_t *line = wisdom_parse_line(one, where);
         code = !line    ? FAILED
-               : header ? wisdom_read_line(f, header, line, where ? where : "", out)
+               : header ? wisdom_read_line(f, header, line, where, out)
                         : wisdom_check_header(f->path, line);
         header = header ? header : json_incref(line);
     }

@@ -104,7 +104,7 @@ static int save_file(const char *path, const void *data, size_t size)
     if (there && (!S_ISREG(before.st_mode) || is_descriptor(path))) {
         return save_there(path, data, size);
     }
-    TEXT_AUTO *real = realpath(path, NULL);
+    TEXT_AUTO *real = realpath(path, NULL); /* replaces the link's target, not the link */
     return save_whole(real ? real : path, data, size, there ? &before : NULL);
 }
 
@@ -113,9 +113,8 @@ int writing_save_bytes(const char *path, const void *data, size_t size)
     if (strcmp(path, "-") == 0) {
         return save_there(path, data, size);
     }
-    TEXT_AUTO *copy = strdup(path);
-    int code = copy ? make_folders(copy) : ctl_failed("no memory");
-    return code ? code : save_file(path, data, size);
+    TEXT_AUTO *copy = text_copy(path);
+    return make_folders(copy) ? FAILED : save_file(path, data, size);
 }
 
 int writing_save(const char *path, const char *text)
@@ -126,13 +125,13 @@ int writing_save(const char *path, const char *text)
 int writing_save_json(const char *path, const json_t *document)
 {
     TEXT_AUTO *text =
-        text_append(json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), "\n");
-    return text ? writing_save(path, text) : ctl_failed("no memory for %s", path);
+        text_append(text_dump(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), "\n");
+    return writing_save(path, text);
 }
 
 int writing_add_file(struct writing *w, char *path, char *text, size_t rows)
 {
-    int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
+    int code = writing_save(path, text);
     if (code == DONE) {
         json_array_append_new(w->files,
                               json_pack("{ss, sI}", "path", path, "rows", (json_int_t)rows));
@@ -147,11 +146,9 @@ int writing_add_file(struct writing *w, char *path, char *text, size_t rows)
 void writing_skip(struct writing *w, const json_t *row, const char *why)
 {
     TEXT_AUTO *problem = show_config(json_object_get(row, "problem")),
-              *what = text_format("%.8s %s %s", field_text(row, "key"), field_text(row, "op"),
-                                  problem ? problem : "");
-    if (what) {
-        notice_skip(w->skipped, what, why);
-    }
+              *what =
+                  text_format("%.8s %s %s", field_text(row, "key"), field_text(row, "op"), problem);
+    notice_skip(w->skipped, what, why);
 }
 
 static void print_notices(struct writing *w)
