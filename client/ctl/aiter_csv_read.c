@@ -320,8 +320,7 @@ static int list_read_line(const struct csv *csv, json_t *rows, json_t *seen, jso
     const char *type = csv_field(csv, "q_dtype_w");
     if (!is_fp8(type)) {
         notice_skip(skipped, name, "its weights are not fp8");
-    } else if (!json_object_get(seen, name)) {
-        json_object_set_new(seen, name, json_true());
+    } else if (notice_count(seen, name, 1) == 1) {
         json_array_append_new(rows, json_pack("{sO, ss}", "problem", problem, "name", name));
     }
     return DONE;

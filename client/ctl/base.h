@@ -179,4 +179,17 @@ int csv_find(const struct csv *csv, const char *name);
 const char *csv_field(const struct csv *csv, const char *name);
 void csv_close(struct csv *csv);
 
+/* ---- notices.c ------------------------------------------------------------------------------ */
+
+/* Counts a row `what` that was skipped for the reason `why` in `skipped`, [{"what", "why", "n"}]:
+ * an entry for each reason, with the first row that was skipped for it. */
+void notice_skip(json_t *skipped, const char *what, const char *why);
+void notices_print(const json_t *skipped);
+/* "a, b, c" of an object's names; malloc'ed. */
+char *notice_names(const json_t *object);
+/* Adds `more` to the name's count in {name: count}, and returns the sum. The count of a name that
+ * is met the first time is 0, so counts serve as sets, too. */
+json_int_t notice_count(json_t *counts, const char *name, json_int_t more);
+void notices_add(json_t *to, const json_t *counts);
+
 #endif

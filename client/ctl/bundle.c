@@ -76,8 +76,7 @@ static void bundle_add_modules(struct making *m, const json_t *rows)
     json_auto_t *done = json_object();
     ARRAY_EACH(row, rows) {
         const char *id = field_text(row, "module");
-        if (m->code == DONE && hash_is_hex(id) && !json_object_get(done, id)) {
-            json_object_set_new(done, id, json_true());
+        if (m->code == DONE && hash_is_hex(id) && notice_count(done, id, 1) == 1) {
             bundle_add_module(m, id);
         }
     }

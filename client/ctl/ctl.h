@@ -11,7 +11,7 @@
  * else to stderr. A failure ends in one error message, "gemmctl: ..."; "after the error message"
  * below means that the function printed the message.
  *
- *   base.h      the connection and its errors, texts, JSON fields
+ *   base.h      the connection and its errors, texts, JSON fields, notices about skipped rows
  *   problems.h  options: which problems, and how to search
  *   subject.h   a command and its input; the commands
  *   table.h     tables

@@ -28,7 +28,7 @@ int custom_add_trials(struct ctl *c, const json_t *rows)
 {
     int code = DONE;
     ARRAY_EACH(row, rows) {
-        if (strncmp(field_text(row, "op"), "custom:", 7) != 0) {
+        if (!result_is_custom(field_string(row, "op"))) {
             continue;
         }
         json_auto_t *list = ctl_list(
@@ -117,7 +117,7 @@ json_t *custom_rows(struct writing *w, int *code)
     json_auto_t *ours = json_array(), *merged = json_object();
     json_t *rows = json_array();
     ARRAY_EACH(row, w->rows) {
-        if (strncmp(field_text(row, "op"), "custom:", 7) == 0) {
+        if (result_is_custom(field_string(row, "op"))) {
             json_array_append(ours, row);
         } else {
             writing_skip(w, row, "the format is of custom ops");

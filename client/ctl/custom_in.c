@@ -28,7 +28,7 @@ static json_t *custom_find_problem(struct subject *s, int *code)
         problem = text_to_problem(text, &e);
         *code = problem ? DONE : ctl_usage("--problem: %s", e.text);
     }
-    if (*code == DONE && strncmp(field_text(problem, "op"), "custom:", 7) != 0) {
+    if (*code == DONE && !result_is_custom(field_string(problem, "op"))) {
         *code = ctl_usage("--problem: this format is of custom ops, as in \"custom:axpy n=1024\"");
     }
     return *code ? NULL : json_incref(problem);
@@ -163,9 +163,7 @@ int import_custom(struct subject *s, const struct format *format)
     code = code ? code : custom_read_files(s, format, files);
     json_auto_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
     ARRAY_EACH(file, files) {
-        OBJECT_EACH(name, n, json_object_get(file, "unused")) {
-            notice_count(json_object_get(total, "unknown"), name, json_integer_value(n));
-        }
+        notices_add(json_object_get(total, "unknown"), json_object_get(file, "unused"));
         ARRAY_EACH(row, json_object_get(file, "rows")) {
             if (code == DONE) {
                 custom_take_row(c, field_string(status, "device.name"), row, rows,

@@ -143,8 +143,11 @@ static int every_connect(struct subject *s, json_t *daemon)
     return code;
 }
 
-json_t *every_ask(struct subject *s, int (*ask)(struct subject *s, json_t *all, json_t *daemon),
-                  int *code)
+/* Connects to every daemon of the host and calls `ask` (or NULL), which adds to `daemon`, an
+ * element of `all`: [{"device", "socket", "status"}], or "error" in place of "status" after the
+ * error message. *code is of the first failure. NULL: no daemon was asked. */
+static json_t *every_ask(struct subject *s,
+                         int (*ask)(struct subject *s, json_t *all, json_t *daemon), int *code)
 {
     json_t *all = every_find(&s->ctl, code), *filter = s->filter;
     ARRAY_EACH(daemon, all) {

@@ -178,13 +178,6 @@ static void offer_row(struct importing *x, const char *key, const json_t *entry,
     json_decref(rank);
 }
 
-static void add_counts(json_t *to, const json_t *counts)
-{
-    OBJECT_EACH(name, n, counts) {
-        notice_count(to, name, json_integer_value(n));
-    }
-}
-
 /* Offers the entry's config as the hint of the key of `answer`. False: no kernel of the device
  * resembles the config. */
 static bool foreign_offer_entry(struct importing *x, const json_t *entry, const json_t *problem,
@@ -208,7 +201,7 @@ static bool foreign_offer_entry(struct importing *x, const json_t *entry, const 
     if (config) {
         offer_row(x, field_text(answer, "key"), entry, foreign_make_row(problem, config),
                   rank_of(entry, problem, config, predicted_us));
-        add_counts(x->changed, changed);
+        notices_add(x->changed, changed);
     } else if (*code == DONE) {
         foreign_skip_problem(x, field_int(entry, "line"), problem, cannot ? cannot : why);
     }
@@ -505,7 +498,7 @@ int import_foreign(struct subject *s, const struct format *format)
         x.path = s->paths[i];
         x.file = json_array_get(files, i);
         code = take_problems(&x, &s->problems);
-        add_counts(x.unused, json_object_get(x.file, "unused"));
+        notices_add(x.unused, json_object_get(x.file, "unused"));
     }
     code = code ? code : send_rows(&x, s->given[OWN_DRY_RUN]);
     json_decref(x.keys);

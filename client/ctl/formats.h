@@ -17,7 +17,7 @@
  *   custom.c        custom ops: their rows and trials for writers, and problems for readers
  *   custom_in.c     `import --format` of custom ops' rows
  *   portfolio.c     `export --format portfolio`: few configs for all known shapes
- *   notices.c       skipped rows and their reasons
+
  */
 #ifndef GEMMD_CLIENT_CTL_FORMATS_H
 #define GEMMD_CLIENT_CTL_FORMATS_H
@@ -51,16 +51,6 @@ json_t *tile_of_config(const json_t *config, json_t *left_out, char why[WHY_MAX]
  * first: a JSON array; empty when the target has no such tile. A value that the kernels lack
  * becomes the nearest value that they have, and `changed` (name: count) counts the name. */
 json_t *tile_configs(const json_t *tile, const char *target, const char *mode, json_t *changed);
-
-/* ---- notices.c ------------------------------------------------------------------------------ */
-
-/* Counts a row `what` that was skipped for the reason `why` in `skipped`, [{"what", "why", "n"}]:
- * an entry for each reason, with the first row that was skipped for it. */
-void notice_skip(json_t *skipped, const char *what, const char *why);
-void notices_print(const json_t *skipped);
-/* "a, b, c" of an object's names; malloc'ed. */
-char *notice_names(const json_t *object);
-json_int_t notice_count(json_t *counts, const char *name, json_int_t more);
 
 /* ---- formats -------------------------------------------------------------------------------- */
 

@@ -40,11 +40,6 @@ static bool jobs_is_named(const char *job, const char *id)
     return strcmp(job, id) == 0 || (colon && strcmp(colon + 1, id) == 0);
 }
 
-static void jobs_add(json_t *job, const char *name, long long n)
-{
-    json_object_set_new(job, name, json_integer(field_int(job, name) + n));
-}
-
 /* Returns the row's job in `jobs`, which it adds when it is new. */
 static json_t *jobs_find(json_t *jobs, const json_t *row)
 {
@@ -66,7 +61,7 @@ static json_t *jobs_find(json_t *jobs, const json_t *row)
 static void jobs_add_row(json_t *jobs, json_t *row)
 {
     json_t *job = jobs_find(jobs, row);
-    jobs_add(job, field_text(row, "tier"), field_int(row, "answers"));
+    notice_count(job, field_text(row, "tier"), field_int(row, "answers"));
     if (field_int(row, "first_s") < field_int(job, "first_s")) {
         json_object_set(job, "first_s", json_object_get(row, "first_s"));
     }

@@ -51,8 +51,7 @@ static void lock_add_row(struct locking *l, const json_t *shown)
     const char *key = field_text(shown, "key");
     TEXT_AUTO *problem = text_of_json(json_object_get(shown, "problem")),
               *config = text_of_json(json_object_get(best, "config"));
-    if (!json_object_get(l->keys, key)) {
-        json_object_set_new(l->keys, key, json_true());
+    if (notice_count(l->keys, key, 1) == 1) {
         lock_add_line(l, text_format("%s | %s | %s | %s | %s", key, field_text(best, "module"),
                                      problem, config, field_text(best, "stamp")));
         json_array_append_new(l->rows, json_pack("{ss, ss, sO, sO, ss}", "key", key, "module",

@@ -35,11 +35,18 @@ json_int_t notice_count(json_t *counts, const char *name, json_int_t more)
     return n;
 }
 
+void notices_add(json_t *to, const json_t *counts)
+{
+    OBJECT_EACH(name, n, counts) {
+        notice_count(to, name, json_integer_value(n));
+    }
+}
+
 char *notice_names(const json_t *object)
 {
     char *text = text_copy("");
     OBJECT_EACH(name, v, object) {
-        text = text_append(text, "%s%s", text && *text ? ", " : "", name);
+        text = text_append(text, "%s%s", *text ? ", " : "", name);
     }
     return text;
 }

@@ -38,6 +38,8 @@ char *page_close(struct page *p);
  * every %s is escaped, so texts of other users cannot become markup. */
 void page_print(struct page *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Prints `before`, then "2 tuned, 1 manual" of {name: count}; nothing without counts. */
+void page_print_counts(struct page *p, const char *before, const json_t *counts);
 void page_begin_section(struct page *p, const char *id, const char *title);
 void page_end_section(struct page *p);
 /* A table of JSON rows, with table.c's columns: optional columns without a value are left out. The

@@ -13,7 +13,7 @@ enum { CHANGES_SHOWN = 60 };
 struct changes {
     int64_t from, to;
     long long rows;
-    json_t *keys;    /* owned: {key: true} */
+    json_t *keys;    /* owned: {key: number of rows} */
     json_t *sources; /* owned: {source: number of rows} */
     json_t *last;    /* owned: the newest rows, the oldest first */
 };
@@ -21,13 +21,12 @@ struct changes {
 static bool changes_add_row(struct report *r, void *ctx, json_t *row)
 {
     struct changes *c = ctx;
-    const char *source = field_text(row, "source");
     if (field_int(row, "generation") > c->to) {
         return false;
     }
     c->rows++;
-    json_object_set_new(c->keys, field_text(row, "key"), json_true());
-    json_object_set_new(c->sources, source, json_integer(field_int(c->sources, source) + 1));
+    notice_count(c->keys, field_text(row, "key"), 1);
+    notice_count(c->sources, field_text(row, "source"), 1);
     json_array_append(c->last, row);
     if (json_array_size(c->last) > CHANGES_SHOWN) {
         json_array_remove(c->last, 0);
@@ -99,8 +98,7 @@ static json_t *changes_list(struct report *r, const struct changes *c, int *code
     json_auto_t *seen = json_object();
     for (size_t i = json_array_size(c->last); i-- > 0 && *code == DONE;) {
         json_t *key = json_object_get(json_array_get(c->last, i), "key");
-        if (!json_object_get(seen, json_string_value(key))) {
-            json_object_set_new(seen, json_string_value(key), json_true());
+        if (notice_count(seen, json_string_value(key), 1) == 1) {
             json_t *row = changes_make_row(r, c, key, code);
             if (row) {
                 json_array_append_new(rows, row);
@@ -127,12 +125,9 @@ static void changes_print(struct report *r, const struct changes *c, const json_
         {"KEY", "key", show_id},
         {"CHANGE", "difference"},
     };
-    size_t n = 0;
     page_print(&r->page, "<p>From generation %lld to %lld: %lld rows of %zu keys",
                (long long)c->from, (long long)c->to, c->rows, json_object_size(c->keys));
-    OBJECT_EACH(source, count, c->sources) {
-        page_print(&r->page, "%s%lld %s", n++ > 0 ? ", " : ": ", json_integer_value(count), source);
-    }
+    page_print_counts(&r->page, ": ", c->sources);
     page_print(&r->page, ". %s</p>\n",
                json_array_size(rows) < json_object_size(c->keys)
                    ? "The table has the newest; all other rows are only counted."

@@ -156,18 +156,11 @@ static void keys_print_confidence(struct report *r, const json_t *key)
 static void keys_print_counts(struct report *r, const json_t *trials, size_t older)
 {
     json_auto_t *counts = json_object();
-    json_t *count;
-    const char *status;
-    size_t at = 0;
     ARRAY_EACH(trial, trials) {
-        status = field_text(trial, "status");
-        json_object_set_new(counts, status, json_integer(field_int(counts, status) + 1));
+        notice_count(counts, field_text(trial, "status"), 1);
     }
     page_print(&r->page, "<p class=\"dim\">%zu trials", json_array_size(trials));
-    json_object_foreach(counts, status, count) {
-        page_print(&r->page, "%s%lld %s", at++ > 0 ? ", " : ": ", json_integer_value(count),
-                   status);
-    }
+    page_print_counts(&r->page, ": ", counts);
     page_print(&r->page, ".");
     if (older > 0) {
         page_print(&r->page, " %zu older trials are not drawn.", older);
@@ -210,11 +203,7 @@ static bool keys_is_new_layer(json_t *seen, const json_t *row)
     TEXT_AUTO *id = text_format("%s %s %lld %lld %lld %s", field_text(row, "op"),
                                 field_text(row, "mode"), field_int(p, "experts"), field_int(p, "N"),
                                 field_int(p, "K"), field_text(row, "class"));
-    const bool is_new = !json_object_get(seen, id);
-    if (is_new) {
-        json_object_set_new(seen, id, json_true());
-    }
-    return is_new;
+    return notice_count(seen, id, 1) == 1;
 }
 
 int report_print_keys(struct report *r)

@@ -148,6 +148,14 @@ char *page_close(struct page *p)
     return p->text;
 }
 
+void page_print_counts(struct page *p, const char *before, const json_t *counts)
+{
+    OBJECT_EACH(name, n, counts) {
+        page_print(p, "%s%lld %s", before, json_integer_value(n), name);
+        before = ", ";
+    }
+}
+
 void page_begin_section(struct page *p, const char *id, const char *title)
 {
     page_print(p, "<section id=\"%s\">\n<h2>%s</h2>\n", id, title);
@@ -160,18 +168,6 @@ void page_end_section(struct page *p)
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-static bool page_needs_column(const struct column *column, const json_t *rows)
-{
-    const json_t *v;
-    ARRAY_EACH(row, rows) {
-        v = field_value(row, column->key);
-        if (v && !json_is_null(v) && !(json_is_string(v) && !*json_string_value(v))) {
-            return true;
-        }
-    }
-    return !column->optional;
-}
-
 /* Sentences wrap; everything else stays on a line, in a table that scrolls. */
 static const char *page_class(const struct column *column)
 {
@@ -183,7 +179,7 @@ static const char *page_class(const struct column *column)
 static void page_print_cell(struct page *p, const struct column *column, const json_t *row)
 {
     const json_t *v = field_value(row, column->key);
-    TEXT_AUTO *text = column->show ? column->show(v) : show_plain(v);
+    TEXT_AUTO *text = table_show_value(column, row);
     page_print(p, "<td class=\"%s\">", page_class(column));
     if (strcmp(column->key, "floor_percent") == 0 && json_is_number(v)) {
         svg_print_bar(p, json_number_value(v));
@@ -199,7 +195,7 @@ void page_print_table(struct page *p, const struct column *columns, size_t n, co
     }
     page_print(p, "<div class=\"scroll\"><table><thead><tr>");
     for (size_t c = 0; c < n; c++) {
-        shown[c] = page_needs_column(&columns[c], rows);
+        shown[c] = table_needs_column(&columns[c], rows);
         if (shown[c]) {
             page_print(p, "<th class=\"%s\">%s</th>", page_class(&columns[c]), columns[c].title);
         }

@@ -85,9 +85,7 @@ static void report_count_stamp(struct report *r, const json_t *row)
                       json_object_get(row, "stamp"), "of", target, "keys", 0);
         json_object_set_new(r->stamps, id, known);
     }
-    if (known) {
-        json_integer_set(json_object_get(known, "keys"), field_int(known, "keys") + 1);
-    }
+    notice_count(known, "keys", 1);
 }
 
 json_t *report_list_stale(struct report *r)
@@ -104,16 +102,6 @@ json_t *report_list_stale(struct report *r)
         }
     }
     return rows;
-}
-
-static void report_count(json_t *counts, const char *name)
-{
-    json_t *known = json_object_get(counts, name);
-    if (known) {
-        json_integer_set(known, json_integer_value(known) + 1);
-    } else {
-        json_object_set_new(counts, name, json_integer(1));
-    }
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -148,8 +136,8 @@ static bool report_add_row(struct report *r, void *ctx, json_t *row)
     sums_add_row(&r->sums, row);
     report_count_speed(r, row);
     report_count_stamp(r, row);
-    report_count(r->classes, field_text(row, "class"));
-    report_count(r->sources, field_text(row, "source"));
+    notice_count(r->classes, field_text(row, "class"), 1);
+    notice_count(r->sources, field_text(row, "source"), 1);
     r->low += strcmp(field_text(row, "confidence"), "low") == 0;
     report_keep_lossy(r->lossy, row);
     if (json_is_integer(json_object_get(row, "trial")) ||
@@ -172,8 +160,7 @@ static void report_add_shown(struct report *r, const json_t *named, json_t *show
     const char *key = field_text(shown, "key");
     if (!json_is_object(best)) {
         json_array_append(r->missing, (json_t *)(uintptr_t)named);
-    } else if (!json_object_get(seen, key)) {
-        json_object_set_new(seen, key, json_true());
+    } else if (notice_count(seen, key, 1) == 1) {
         if (name) {
             json_object_set(best, "name", name);
         }

@@ -183,16 +183,12 @@ void report_print_trust(struct report *r, const json_t *stale)
         {"FAMILY", "family"},         {"DEVICE CLASS", "class"}, {"TARGET", "target"},
         {"KEYS", "keys", NULL, true}, {"STAMP", "stamp"},        {"NEWEST STAMP", "newest"},
     };
-    size_t n = 0;
     page_begin_section(&r->page, "trust", "Confidence, disturbed and stale rows");
     page_print(&r->page, "<p>%zu of %zu answers have a doubt, %zu of these with low confidence. ",
                r->sums.doubted, r->sums.keys, r->low);
-    OBJECT_EACH(source, count, r->sources) {
-        page_print(&r->page, "%s%lld %s", n++ > 0 ? ", " : "Sources: ", json_integer_value(count),
-                   source);
-    }
+    page_print_counts(&r->page, "Sources: ", r->sources);
     page_print(&r->page, "%s<code>gemmctl why KEY</code> has the evidence of a key.</p>\n",
-               n > 0 ? ". " : "");
+               json_object_size(r->sources) ? ". " : "");
     if (json_array_size(r->doubted) < r->sums.doubted) {
         page_print(&r->page, "<p>The table has %zu of them.</p>\n", json_array_size(r->doubted));
     }

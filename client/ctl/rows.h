@@ -65,11 +65,7 @@ json_t *every_list_sockets(int *code);
 /* Says that every_list_sockets() is empty, also when the system's folder is closed to this user.
  * Returns the exit code. */
 int every_say_none(void);
-/* --all. Connects to every daemon of the host and calls `ask` (or NULL), which adds to `daemon`, an
- * element of `all`: [{"device", "socket", "status"}], or "error" in place of "status" after the
- * error message. *code is of the first failure. NULL: no daemon was asked. */
-json_t *every_ask(struct subject *s, int (*ask)(struct subject *s, json_t *all, json_t *daemon),
-                  int *code);
+
 /* The rows of each database: [{"device", "socket", "database", "rows", "others"}]. `others` are the
  * further daemons of the database. */
 json_t *every_rows(struct subject *s, int *code);

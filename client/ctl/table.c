@@ -116,7 +116,7 @@ char *show_config(const json_t *v)
 
 /* ---- tables --------------------------------------------------------------------------------- */
 
-static char *table_show_value(const struct column *column, const json_t *row)
+char *table_show_value(const struct column *column, const json_t *row)
 {
     const json_t *v = field_value(row, column->key);
     return column->show ? column->show(v) : show_plain(v);
@@ -144,7 +144,7 @@ void table_print_folded(const struct column *column, const json_t *row)
     }
 }
 
-static bool table_needs_column(const struct column *column, const json_t *rows)
+bool table_needs_column(const struct column *column, const json_t *rows)
 {
     ARRAY_EACH(row, rows) {
         const json_t *v = field_value(row, column->key);

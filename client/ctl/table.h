@@ -22,6 +22,10 @@ void table_print(const struct column *columns, size_t n, const json_t *rows);
  * terminal. True: some value was too long, and is "...". */
 bool table_print_fitted(const struct column *columns, size_t n, const char *order,
                         const json_t *rows);
+/* A row's value as its column shows it; malloc'ed. */
+char *table_show_value(const struct column *column, const json_t *row);
+/* False for an optional column without a value in any row. */
+bool table_needs_column(const struct column *column, const json_t *rows);
 /* Prints "title value"; folded: in lines that fit the terminal. */
 void table_print_line(const struct column *column, const json_t *row);
 void table_print_folded(const struct column *column, const json_t *row);
