@@ -42,7 +42,7 @@ static const char *no_counterpart(const json_t *best)
 {
     const json_t *p = json_object_get(best, "problem");
     const char *source = field_text(best, "source"), *in = field_text(p, "dtype_in");
-    if (strcmp(field_text(p, "mode"), "forward") != 0) {
+    if (!field_is(p, "mode", "forward")) {
         return "the format is of forward GEMMs only";
     }
     if (field_int(p, "experts") > 1) {
@@ -91,7 +91,7 @@ static void aiter_rank(const json_t *problem, json_int_t out[3])
 {
     const char *routing = field_text(problem, "routing");
     out[0] = field_int(problem, "M");
-    out[1] = strcmp(field_text(problem, "dtype_in"), "bf16") == 0;
+    out[1] = field_is(problem, "dtype_in", "bf16");
     out[2] = !*routing || strcmp(routing, "uniform") == 0;
 }
 

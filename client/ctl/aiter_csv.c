@@ -19,7 +19,7 @@ static const char head[] = "gfx,cu_num,M,N,K,libtype,kernelId,splitK,us,kernelNa
 
 bool aiter_csv_takes(const json_t *best)
 {
-    return strcmp(field_text(json_object_get(best, "problem"), "quant"), "fp8_block") == 0;
+    return field_is(json_object_get(best, "problem"), "quant", "fp8_block");
 }
 
 /* The line of a row, malloc'ed. NULL, and the reason *why: the config has a text with a comma, or

@@ -118,7 +118,7 @@ static int64_t aiter_bound(const char *class)
 static const json_t *aiter_find_named(const json_t *entries, const char *class)
 {
     ARRAY_EACH(e, entries) {
-        if (strcmp(field_text(e, "class"), class) == 0) {
+        if (field_is(e, "class", class)) {
             return e;
         }
     }

@@ -149,6 +149,7 @@ double field_number(const json_t *row, const char *path);
 bool field_is_true(const json_t *row, const char *path);
 const char *field_string(const json_t *row, const char *path);
 const char *field_text(const json_t *row, const char *path);
+bool field_is(const json_t *row, const char *path, const char *text); /* field_text equals it */
 
 /* Compares rows by fields, "-name" from the largest down: numbers, of which an absent field is 0,
  * and texts. `order` ends with NULL. Below 0: a comes first. rows_sort keeps the order of equal
@@ -191,5 +192,7 @@ char *notice_names(const json_t *object);
  * is met the first time is 0, so counts serve as sets, too. */
 json_int_t notice_count(json_t *counts, const char *name, json_int_t more);
 void notices_add(json_t *to, const json_t *counts);
+/* Counts the members of an object that the comma list `known` lacks. */
+void notices_add_unknown(json_t *counts, const json_t *object, const char *known);
 
 #endif

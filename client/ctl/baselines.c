@@ -28,7 +28,7 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     json_auto_t *rows = ctl_list(c, "trials", filter, code);
     ARRAY_EACH(row, rows) {
         const json_t *ratio = json_object_get(row, "ratio");
-        if (strcmp(field_text(row, "stage"), "baseline") == 0 && json_number_value(ratio) > 0) {
+        if (field_is(row, "stage", "baseline") && json_number_value(ratio) > 0) {
             /* rows come oldest first, so the newest baseline of a key stays */
             json_object_set_new(
                 found, field_text(row, "key"),
@@ -88,8 +88,8 @@ json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **base
 {
     const json_t *key = json_object_get(filter, "key");
     *baselines = baselines_fetch(c, key, code);
-    const bool ranked = !key && json_object_size(*baselines) > 0 &&
-                        strcmp(field_text(filter, "sort"), "-speedup") == 0;
+    const bool ranked =
+        !key && json_object_size(*baselines) > 0 && field_is(filter, "sort", "-speedup");
     if (*code || (!ranked && !failed)) {
         return *code ? NULL : ctl_list(c, "trials", json_incref(filter), code);
     }
@@ -106,8 +106,7 @@ json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **base
 /* True for a row of grouped_gemm on a GPU, for which gemmd may have measured cuBLAS. */
 static bool cublas_can(const json_t *row)
 {
-    return strcmp(field_text(row, "family"), "grouped_gemm") == 0 &&
-           strcmp(field_text(row, "target"), "cpu") != 0;
+    return field_is(row, "family", "grouped_gemm") && !field_is(row, "target", "cpu");
 }
 
 void baselines_say(const json_t *rows)
@@ -116,7 +115,7 @@ void baselines_say(const json_t *rows)
     const json_t *last = NULL;
     bool can = false;
     ARRAY_EACH(row, rows) {
-        bool library = strcmp(field_text(row, "baseline"), "analytic default") != 0;
+        bool library = !field_is(row, "baseline", "analytic default");
         with += library;
         last = library ? row : last;
         can = can || cublas_can(row);

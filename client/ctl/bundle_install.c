@@ -71,7 +71,7 @@ static bool bundle_module_fits(struct subject *s, const char *id)
                                           json_pack("{sO}", "key", json_object_get(row, "key")), &e)
                            : NULL;
     return why && field_is_true(why, "stamp.fits") &&
-           strcmp(field_text(why, "stamp.row"), field_text(row, "stamp")) == 0;
+           field_is(why, "stamp.row", field_text(row, "stamp"));
 }
 
 /* Writes an image into the folder, unless it is there. The file belongs to the folder's owner, as

@@ -82,7 +82,7 @@ static int custom_read_files(struct subject *s, const struct format *format, jso
     struct error e;
     int code = DONE;
     const char *given = s->given[OWN_FIELDS];
-    json_t *fields = given ? text_to_json(given, &e) : NULL;
+    json_auto_t *fields = given ? text_to_json(given, &e) : NULL;
     if (given && !fields) {
         return ctl_usage("--fields: %s", e.text);
     }
@@ -95,7 +95,6 @@ static int custom_read_files(struct subject *s, const struct format *format, jso
                    ? ctl_usage("these formats are read from named files, not from stdin")
                    : format->read_rows(&f, file);
     }
-    json_decref(fields);
     return code;
 }
 

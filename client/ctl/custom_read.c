@@ -59,6 +59,15 @@ json_t *custom_sort_trials(const json_t *row)
     return sorted;
 }
 
+void custom_choose_best(json_t *row)
+{
+    static const char *const fields[] = {"config", "time_us", "created_s"};
+    json_auto_t *sorted = custom_sort_trials(row);
+    for (size_t i = 0; i < COUNT(fields); i++) {
+        json_object_set(row, fields[i], json_object_get(json_array_get(sorted, 0), fields[i]));
+    }
+}
+
 /* ---- fields of problems ---------------------------------------------------------------------- */
 
 /* Fields of gemmd.triton's problems whose text is a list of further fields, "N=4096,x.dtype=...".

@@ -46,6 +46,11 @@ const char *field_text(const json_t *row, const char *path)
     return text ? text : "";
 }
 
+bool field_is(const json_t *row, const char *path, const char *text)
+{
+    return strcmp(field_text(row, path), text) == 0;
+}
+
 int row_compare(const json_t *a, const json_t *b, const char *const order[])
 {
     int c = 0;

@@ -292,10 +292,10 @@ static int take_problem(struct importing *x, const json_t *problem, const json_t
     json_auto_t *answer =
         ctl_call(x->ctl, "get", json_pack("{sO, ss}", "problem", problem, "wait", "cached"), &code);
     code = answer ? foreign_find_target(x, problem, answer) : code;
-    if (code == DONE && strcmp(field_text(answer, "tier"), "exact") == 0) {
+    if (code == DONE && field_is(answer, "tier", "exact")) {
         foreign_skip_problem(
             x, line, problem,
-            strcmp(field_text(answer, "source"), "trusted") == 0
+            field_is(answer, "source", "trusted")
                 ? "it has an answer that gemmd's owner trusts, which a hint does not replace"
                 : "it has an answer that was measured here, which a hint does not replace");
     } else if (code == DONE) {

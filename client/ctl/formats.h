@@ -171,6 +171,8 @@ int custom_add_trials(struct ctl *c, const json_t *rows);
 json_t *custom_rows(struct writing *w, int *code);
 /* The trials of a row with status ok, fastest first, as a new array. */
 json_t *custom_sort_trials(const json_t *row);
+/* Gives a row the config and the time of its fastest trial; nothing when no trial is ok. */
+void custom_choose_best(json_t *row);
 /* True when the answer of `row` is to replace the answer of `before`, another user's for the same
  * problem: it is faster. */
 bool custom_is_faster(const json_t *row, const json_t *before);

@@ -149,7 +149,7 @@ static void fused_put(struct writing *w, json_t *files, const char *path, json_t
         file = json_pack("{s[], ss}", "entries", "version", version ? version : "");
         json_object_set_new(files, path, file);
     }
-    if (strcmp(field_text(file, "version"), version ? version : "") != 0) {
+    if (!field_is(file, "version", version ? version : "")) {
         writing_skip(w, row, "the file's newest row is of another version of Triton");
         return;
     }

@@ -183,7 +183,7 @@ static json_t *fused_read_config(const struct custom_file *f, const char *m, con
         json_decref(config);
         config = NULL;
     }
-    if (config && strcmp(field_text(f->problem, "op"), "custom:triton") == 0 &&
+    if (config && field_is(f->problem, "op", "custom:triton") &&
         !json_object_get(config, "num_ctas")) {
         json_object_set_new(config, "num_ctas", json_integer(1));
     }

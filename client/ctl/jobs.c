@@ -45,7 +45,7 @@ static json_t *jobs_find(json_t *jobs, const json_t *row)
 {
     ARRAY_EACH(known, jobs) {
         if (field_int(known, "uid") == field_int(row, "uid") &&
-            strcmp(field_text(known, "job"), field_text(row, "job")) == 0) {
+            field_is(known, "job", field_text(row, "job"))) {
             return known;
         }
     }
@@ -68,7 +68,7 @@ static void jobs_add_row(json_t *jobs, json_t *row)
     if (field_int(row, "last_s") > field_int(job, "last_s")) {
         json_object_set(job, "last_s", json_object_get(row, "last_s"));
     }
-    if (strcmp(field_text(row, "tier"), "exact") != 0) {
+    if (!field_is(row, "tier", "exact")) {
         json_array_append(json_object_get(job, "products"), row);
     }
 }

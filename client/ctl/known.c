@@ -146,5 +146,5 @@ bool known_set_query(struct subject *s, const json_t *item)
     q->bucket = "exact"; /* the row's problem is a bucket: the key stays the same */
     q->atol = field_number(row, "atol");
     q->rtol = field_number(row, "rtol");
-    return strcmp(field_text(row, "source"), "manual") != 0;
+    return !field_is(row, "source", "manual");
 }

@@ -70,8 +70,7 @@ static int lock_add_problem(struct locking *l, json_t *problem)
     if (!shown && e.code != GEMMD_NOT_FOUND) {
         return ctl_fail(&e);
     }
-    if (strcmp(field_text(shown, "answer.tier"), "exact") == 0 &&
-        field_string(shown, "best.module")) {
+    if (field_is(shown, "answer.tier", "exact") && field_string(shown, "best.module")) {
         lock_add_row(l, shown);
     } else if (l->missing++ == 0) {
         l->first = text_of_json(problem);

@@ -9,7 +9,7 @@
 void notice_skip(json_t *skipped, const char *what, const char *why)
 {
     ARRAY_EACH(row, skipped) {
-        if (strcmp(field_string(row, "why"), why) == 0) {
+        if (field_is(row, "why", why)) {
             notice_count(row, "n", 1);
             json_array_append_new(json_object_get(row, "all"), json_string(what));
             return;
@@ -39,6 +39,15 @@ void notices_add(json_t *to, const json_t *counts)
 {
     OBJECT_EACH(name, n, counts) {
         notice_count(to, name, json_integer_value(n));
+    }
+}
+
+void notices_add_unknown(json_t *counts, const json_t *object, const char *known)
+{
+    OBJECT_EACH(name, v, object) {
+        if (!list_has(known, name)) {
+            notice_count(counts, name, 1);
+        }
     }
 }
 

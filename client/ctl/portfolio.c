@@ -85,7 +85,7 @@ static bool portfolio_is_old(const json_t *group, const json_t *hello)
     char word[64];
     snprintf(word, sizeof(word), "target=%s ", target ? target : "");
     if (!now || !stamp || !strstr(now, word) ||
-        strcmp(field_text(group, "op"), field_text(hello, "stamp_op")) != 0) {
+        !field_is(group, "op", field_text(hello, "stamp_op"))) {
         return false;
     }
     const char *tolerances = strstr(stamp, " atol=");

@@ -271,7 +271,7 @@ static int tokens_to_rows(json_t *problem)
 /* A table has the products of all modes, and no dW is batch-invariant. */
 static void problems_exempt_dw(json_t *problem)
 {
-    if (strcmp(field_text(problem, "mode"), "dW") == 0) {
+    if (field_is(problem, "mode", "dW")) {
         json_object_del(problem, places[PROBLEM_BATCH_INVARIANT].field);
     }
 }

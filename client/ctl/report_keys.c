@@ -18,7 +18,7 @@ static json_t *keys_read_trials(struct report *r, json_t *key, size_t *older, in
     json_auto_t *all = ctl_list(&r->s->ctl, "trials", json_pack("{sO}", "key", key), code);
     json_t *trials = json_array();
     ARRAY_EACH(row, all) {
-        if (strcmp(field_text(row, "stage"), "baseline") != 0) {
+        if (!field_is(row, "stage", "baseline")) {
             json_array_append(trials, row);
         }
     }
@@ -83,7 +83,7 @@ static struct dot keys_make_dot(const json_t *trial, const json_t *best, const j
                                                             : field_number(trial, "time_us"),
                         .tile = tile ? (int)field_int(tiles, tile) : -1,
                         .is_ok = strcmp(status, "ok") == 0,
-                        .is_final = strcmp(field_text(trial, "stage"), "final") == 0,
+                        .is_final = field_is(trial, "stage", "final"),
                         .is_winner = id && json_equal(id, json_object_get(best, "trial")),
                         .config = field_text(trial, "shown"),
                         .failure = field_text(trial, "failure")};

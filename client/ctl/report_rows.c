@@ -138,7 +138,7 @@ static bool report_add_row(struct report *r, void *ctx, json_t *row)
     report_count_stamp(r, row);
     notice_count(r->classes, field_text(row, "class"), 1);
     notice_count(r->sources, field_text(row, "source"), 1);
-    r->low += strcmp(field_text(row, "confidence"), "low") == 0;
+    r->low += field_is(row, "confidence", "low");
     report_keep_lossy(r->lossy, row);
     if (json_is_integer(json_object_get(row, "trial")) ||
         result_is_custom(field_string(row, "op"))) {

@@ -15,7 +15,7 @@ const struct t4_outcome t4_outcomes[T4_OUTCOMES] = {{"ok", "correct"},
 static const json_t *t4_find_measurement(const json_t *result, const char *name)
 {
     ARRAY_EACH(m, json_object_get(result, "measurements")) {
-        if (strcmp(field_text(m, "name"), name) == 0) {
+        if (field_is(m, "name", name)) {
             return m;
         }
     }
@@ -31,7 +31,7 @@ static double t4_time_us(const json_t *result)
     } units[] = {{"ms", 1e3}, {"", 1e3}, {"us", 1}, {"s", 1e6}, {"ns", 1e-3}};
     const json_t *m = t4_find_measurement(result, "time");
     for (size_t i = 0; m && i < COUNT(units); i++) {
-        if (strcmp(field_text(m, "unit"), units[i].name) == 0) {
+        if (field_is(m, "unit", units[i].name)) {
             return field_number(m, "value") * units[i].us;
         }
     }
@@ -47,18 +47,10 @@ static double t4_time_us(const json_t *result)
 /* Counts members of a result that a trial has no field for. */
 static void t4_count_unused(const json_t *result, json_t *unused)
 {
-    OBJECT_EACH(name, v, result) {
-        if (!list_has("timestamp,configuration,objectives,times,invalidity,correctness,"
-                      "measurements",
-                      name)) {
-            notice_count(unused, name, 1);
-        }
-    }
-    OBJECT_EACH(name, v, json_object_get(result, "times")) {
-        if (strcmp(name, "runtimes") != 0) {
-            notice_count(unused, name, 1);
-        }
-    }
+    static const char known[] =
+        "timestamp,configuration,objectives,times,invalidity,correctness,measurements";
+    notices_add_unknown(unused, result, known);
+    notices_add_unknown(unused, json_object_get(result, "times"), "runtimes");
     ARRAY_EACH(v, json_object_get(result, "measurements")) {
         if (!list_has("time,reason", field_text(v, "name"))) {
             notice_count(unused, field_text(v, "name"), 1);
@@ -145,11 +137,7 @@ static json_t *t4_make_row(json_t *problem, const json_t *document, json_t *tria
     json_t *row = custom_make_row(problem);
     json_object_set(row, "trials", trials);
     json_object_set(row, "class", json_object_get(json_object_get(document, "gemmd"), "class"));
-    json_auto_t *ok = custom_sort_trials(row);
-    json_t *best = json_array_get(ok, 0);
-    json_object_set(row, "config", json_object_get(best, "config"));
-    json_object_set(row, "time_us", json_object_get(best, "time_us"));
-    json_object_set(row, "created_s", json_object_get(best, "created_s"));
+    custom_choose_best(row);
     return row;
 }
 

@@ -68,11 +68,7 @@ json_t *tile_of_config(const json_t *config, json_t *left_out, char why[WHY_MAX]
     }
     json_t *tile = json_object();
     const char *schedule = field_string(config, "schedule");
-    OBJECT_EACH(name, v, config) {
-        if (!list_has(told, name)) {
-            notice_count(left_out, name, 1);
-        }
-    }
+    notices_add_unknown(left_out, config, told);
     for (int i = 0; i < PARAMS; i++) {
         json_object_set_new(tile, names[i], json_integer(field_int(config, names[i])));
     }

@@ -145,7 +145,7 @@ static char *tunable_make_line(const json_t *row, const char **why)
     if (l == COUNT(layouts) || t == COUNT(types) || field_int(p, "experts") > 1 ||
         field_is_true(p, "permute_x") || field_is_true(p, "permute_y") ||
         field_is_true(p, "fuse_mul_post") || field_is_true(p, "accumulate") ||
-        field_is_true(p, "batch_invariant") || strcmp(field_text(p, "dtype_out"), dtype) != 0) {
+        field_is_true(p, "batch_invariant") || !field_is(p, "dtype_out", dtype)) {
         return NULL;
     }
     long long s[3];

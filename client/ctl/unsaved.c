@@ -73,8 +73,7 @@ int unsaved_fail(const json_t *status, bool there, const char *where, const char
  * computes them for each query. */
 static bool may_be_unsaved(const json_t *row)
 {
-    return strcmp(field_text(row, "tier"), "exact") == 0 &&
-           json_is_false(json_object_get(row, "saved"));
+    return field_is(row, "tier", "exact") && json_is_false(json_object_get(row, "saved"));
 }
 
 void unsaved_remark(struct ctl *c, const json_t *rows)

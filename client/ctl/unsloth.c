@@ -79,7 +79,7 @@ static void unsloth_add_row(json_t *rows, const char *head, double us, double ra
 
 static bool is_ok(const json_t *trial)
 {
-    return strcmp(field_text(trial, "status"), "ok") == 0;
+    return field_is(trial, "status", "ok");
 }
 
 /* True when the file gets trial a, not trial b, of the same config: a time rather than a failure, a
@@ -89,8 +89,8 @@ static bool unsloth_is_better(const json_t *a, const json_t *b)
     if (is_ok(a) != is_ok(b)) {
         return is_ok(a);
     }
-    bool first_a = strcmp(field_text(a, "stage"), "measure") == 0;
-    bool first_b = strcmp(field_text(b, "stage"), "measure") == 0;
+    bool first_a = field_is(a, "stage", "measure");
+    bool first_b = field_is(b, "stage", "measure");
     return first_a != first_b ? first_b : field_int(a, "id") > field_int(b, "id");
 }
 
@@ -99,7 +99,7 @@ static json_t *unsloth_pick_trials(const json_t *trials)
 {
     json_t *last = json_object();
     ARRAY_EACH(trial, trials) {
-        if (strcmp(field_text(trial, "stage"), "baseline") == 0) {
+        if (field_is(trial, "stage", "baseline")) {
             continue;
         }
         TEXT_AUTO *config = show_config(json_object_get(trial, "config"));

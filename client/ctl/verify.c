@@ -49,8 +49,7 @@ static int verify_ask_answer(struct verifying *v, const json_t *problem, const c
 
 static bool verify_is_trial_of(const json_t *trial, const json_t *config, const char *stage)
 {
-    return json_equal(json_object_get(trial, "config"), config) &&
-           strcmp(field_text(trial, "stage"), stage) == 0;
+    return json_equal(json_object_get(trial, "config"), config) && field_is(trial, "stage", stage);
 }
 
 /* Time of config a over time of b, by the newest ok trials of both in the same run and `stage`; NAN
@@ -188,7 +187,7 @@ static json_t *summary_of(const struct verifying *v, const char *scheme)
     static const char *const order[] = {"loss_percent", NULL};
     json_auto_t *keys = json_object(), *losses = json_array();
     ARRAY_EACH(row, v->rows) {
-        if (strcmp(field_string(row, "scheme"), scheme) == 0) {
+        if (field_is(row, "scheme", scheme)) {
             json_object_set_new(keys, field_string(row, "key"), json_true());
             if (json_is_number(json_object_get(row, "loss_percent"))) {
                 json_array_append(losses, row);

@@ -39,22 +39,22 @@ char *why_shorten_problem(const json_t *problem)
     static const char *const of_quant[] = {"dtype_in", "dtype_acc", "scale_block", "scale_type"};
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
     json_auto_t *p = json_copy((json_t *)(uintptr_t)problem);
-    if (strcmp(field_text(p, "dtype_in"), field_text(p, "dtype_out")) == 0) {
+    if (field_is(p, "dtype_in", field_text(p, "dtype_out"))) {
         json_object_del(p, "dtype_out");
     }
     if (json_object_get(p, "scale_type")) { /* quant and the mode say these */
         for (size_t i = 0; i < COUNT(of_quant); i++) {
             json_object_del(p, of_quant[i]);
         }
-        if (strcmp(field_text(p, "dtype_out"), "bf16") == 0) {
+        if (field_is(p, "dtype_out", "bf16")) {
             json_object_del(p, "dtype_out");
         }
     }
-    if (strcmp(field_text(p, "family"), field_text(p, "op")) == 0) {
+    if (field_is(p, "family", field_text(p, "op"))) {
         json_object_del(p, "family"); /* an op's first family has its name */
     }
     for (size_t i = 0; i < COUNT(usual); i++) {
-        if (strcmp(field_text(p, usual[i][0]), usual[i][1]) == 0) {
+        if (field_is(p, usual[i][0], usual[i][1])) {
             json_object_del(p, usual[i][0]);
         }
     }
@@ -124,7 +124,7 @@ static void print_row(const json_t *why)
         return;
     }
     TEXT_AUTO *age = show_age(json_object_get(row, "created_s"));
-    bool own = strcmp(field_text(row, "key"), field_text(why, "key")) == 0;
+    bool own = field_is(row, "key", field_text(why, "key"));
     long long uid = field_int(row, "uid");
     char by[48] = "in no database yet"; /* a row in memory only has no uid */
     if (uid >= 0) {
@@ -214,7 +214,7 @@ static void print_miss(const json_t *why)
         TEXT_AUTO *what =
             why_list_differences(json_object_get(close, "differs"), "known", ", known is ");
         text_print_named("nearest key", "%.12s differs: %s", field_text(close, "key"), what);
-    } else if (strcmp(field_text(why, "verdict"), "unknown") == 0) {
+    } else if (field_is(why, "verdict", "unknown")) {
         text_print_named("nearest key",
                          "none: no key of this op has an answer on this class of device");
     }

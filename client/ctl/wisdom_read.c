@@ -47,10 +47,10 @@ static json_t *wisdom_make_problem(const struct custom_file *f, const char *key)
 static int wisdom_check_header(const char *path, const json_t *header)
 {
     const json_t *params = json_object_get(header, "tunable_parameters");
-    if (strcmp(field_text(header, "version"), "1.0") != 0) {
+    if (!field_is(header, "version", "1.0")) {
         return ctl_failed("%s, line 1: version must be \"1.0\", as in wisdom files", path);
     }
-    if (strcmp(field_text(header, "objective"), "time") != 0) {
+    if (!field_is(header, "objective", "time")) {
         return ctl_failed("%s, line 1: the objective must be \"time\"", path);
     }
     if (!*field_text(header, "key")) {
@@ -96,20 +96,6 @@ static int wisdom_set_size(json_t *problem, const json_t *size, const char *wher
     return json_is_array(size) ? DONE : ctl_failed("%s: no problem_size", where);
 }
 
-static void wisdom_count_unused(const json_t *line, json_t *unused)
-{
-    OBJECT_EACH(name, v, line) {
-        if (!list_has("config,problem_size,time,environment", name)) {
-            notice_count(unused, name, 1);
-        }
-    }
-    OBJECT_EACH(name, v, json_object_get(line, "environment")) {
-        if (!list_has("date,device_name,compute_capability", name)) {
-            notice_count(unused, name, 1);
-        }
-    }
-}
-
 /* Adds a trial to the row of its problem and device in `rows`. Takes over `problem`. */
 static void wisdom_add_trial(json_t *rows, json_t *problem, const char *device, json_t *trial)
 {
@@ -147,7 +133,10 @@ static int wisdom_read_line(const struct custom_file *f, const json_t *header, c
         }
         wisdom_add_trial(json_object_get(out, "rows"), problem,
                          field_string(line, "environment.device_name"), trial);
-        wisdom_count_unused(line, json_object_get(out, "unused"));
+        notices_add_unknown(json_object_get(out, "unused"), line,
+                            "config,problem_size,time,environment");
+        notices_add_unknown(json_object_get(out, "unused"), json_object_get(line, "environment"),
+                            "date,device_name,compute_capability");
     } else {
         json_decref(problem);
     }
@@ -164,18 +153,6 @@ static json_t *wisdom_parse_line(const char *text, const char *where)
         return NULL;
     }
     return json_incref(line);
-}
-
-/* Gives each row the config of its fastest trial. */
-static void wisdom_choose_best(json_t *rows)
-{
-    ARRAY_EACH(row, rows) {
-        json_auto_t *sorted = custom_sort_trials(row);
-        json_t *best = json_array_get(sorted, 0);
-        json_object_set(row, "config", json_object_get(best, "config"));
-        json_object_set(row, "time_us", json_object_get(best, "time_us"));
-        json_object_set(row, "created_s", json_object_get(best, "created_s"));
-    }
 }
 
 int wisdom_read(const struct custom_file *f, json_t *out)
@@ -200,6 +177,8 @@ int wisdom_read(const struct custom_file *f, json_t *out)
     if (code == DONE && json_array_size(json_object_get(out, "rows")) == 0) {
         code = ctl_failed("%s has no measured configs", f->path);
     }
-    wisdom_choose_best(json_object_get(out, "rows"));
+    ARRAY_EACH(row, json_object_get(out, "rows")) {
+        custom_choose_best(row);
+    }
     return code;
 }

@@ -155,7 +155,7 @@ static void print_notices(struct writing *w)
 {
     const bool quiet = w->s->ctl.quiet;
     ARRAY_EACH(x, w->files) {
-        if (!quiet && strcmp(field_text(x, "path"), "-") != 0) {
+        if (!quiet && !field_is(x, "path", "-")) {
             fprintf(stderr, "%lld rows written to %s\n", field_int(x, "rows"),
                     field_text(x, "path"));
         }
