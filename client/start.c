@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -236,28 +235,11 @@ static int start_launch_daemon(struct start *s, struct error *err)
     return 0;
 }
 
-/* True when the process has ended. A zombie has ended, too: in a container without init nobody
- * reaps the zombie. */
-static bool start_has_ended(pid_t pid)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return kill(pid, 0) < 0 && errno == ESRCH;
-    }
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *state = strrchr(text, ')');
-    return n <= 0 || (state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X'));
-}
-
 static int wait_until_it_listens(const struct start *s, int64_t until, struct error *err)
 {
     char words[LAST_WORDS_MAX];
     while (!link_listens(s->socket)) {
-        if (start_has_ended(s->pid)) {
+        if (lockfile_has_ended(s->pid)) {
             start_read_last_words(s, words);
             return error_set(err, ERROR_UNREACHABLE, "gemmd ended at once%s%s (its log is %s)",
                              words[0] ? ": " : "", words, s->log);

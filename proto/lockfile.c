@@ -49,6 +49,21 @@ struct lockfile_holder lockfile_of(long pid)
     return (struct lockfile_holder){.pid = pid, .lives = lives};
 }
 
+bool lockfile_has_ended(long pid)
+{
+    char path[40], text[512];
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    const char *state = strrchr(text, ')'); /* behind the program's name, which may hold any byte */
+    return state && state[1] ? state[2] == 'Z' || state[2] == 'X'
+                             : kill((pid_t)pid, 0) < 0 && errno == ESRCH;
+}
+
 static struct lockfile_holder lockfile_read_holder(const char *path)
 {
     char text[32] = "";

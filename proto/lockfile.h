@@ -37,6 +37,9 @@ struct lockfile_holder {
 struct lockfile_holder lockfile_holder(const char *path, unsigned patience_ms);
 
 struct lockfile_holder lockfile_of(long pid);
+/* True when the process has ended. A zombie has ended, too: its parent has not waited yet, and in a
+ * container without init nobody reaps the zombie. */
+bool lockfile_has_ended(long pid);
 
 enum { LOCKFILE_NAME_MAX = 160 };
 /* "pid 12"; for a pid that is not visible here, adds how to find the holder. Returns out. */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* status, start, stop, version: the daemon itself. */
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/ctl/ctl.h"
+#include "proto/lockfile.h"
 
 enum { START_DEADLINE_MS = 30 * 1000, STOP_DEADLINE_MS = 30 * 1000, POLL_MS = 20 };
 
@@ -222,27 +221,13 @@ static bool is_gone(const char *socket)
     return r == GEMMD_UNREACHABLE;
 }
 
-/* True when the process has ended. A zombie has ended, too: the parent has not waited yet. */
-static bool daemon_has_ended(pid_t pid)
-{
-    char path[40], text[256] = {0};
-    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
-    FILE *f = fopen(path, "re");
-    if (f) {
-        fread(text, 1, sizeof(text) - 1, f);
-        fclose(f);
-    }
-    const char *state = strrchr(text, ')');
-    return state && state[1] ? state[2] == 'Z' : kill(pid, 0) != 0 && errno == ESRCH;
-}
-
 /* Waits until the process `pid` has ended. pid 0: the daemon's process is not visible here, so
  * waits until nothing listens on the socket. With a pid, makes no connection: systemd may own the
  * socket, and would start a gemmd on a connection. */
 static int wait_until_gone(const char *socket, pid_t pid)
 {
     double began = ctl_now_ms();
-    while (pid ? !daemon_has_ended(pid) : !is_gone(socket)) {
+    while (pid ? !lockfile_has_ended(pid) : !is_gone(socket)) {
         if (ctl_now_ms() - began > STOP_DEADLINE_MS) {
             return ctl_failed("gemmd has been asked to stop, but is still there after %d s",
                               STOP_DEADLINE_MS / 1000);
@@ -271,7 +256,7 @@ static int daemon_run_stop(struct subject *s)
     int code = connect_to_stop(c);
     json_auto_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
     pid_t pid = (pid_t)field_int(status, "pid");
-    bool seen = pid > 0 && !daemon_has_ended(pid);
+    bool seen = pid > 0 && !lockfile_has_ended(pid);
     json_auto_t *stopping = status ? ctl_call(c, "shutdown", NULL, &code) : NULL;
     if (stopping) {
         code = wait_until_gone(field_string(status, "socket"), seen ? pid : 0);
