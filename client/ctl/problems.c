@@ -276,36 +276,32 @@ static void problems_exempt_dw(json_t *problem)
     }
 }
 
-/* Adds the row to p->all once for each combination of values of the options in `lists`, which ends
- * with PROBLEM_LISTS. */
-static int problems_combine(struct problems *p, const json_t *row, const enum problem_option *lists)
+/* Adds the row to p->all once for each combination of values of the options from `list` up to, but
+ * not including, `end`. */
+static int problems_combine(struct problems *p, const json_t *row, enum problem_option list,
+                            enum problem_option end)
 {
-    if (*lists == PROBLEM_LISTS) {
+    if (list == end) {
         json_t *one = json_deep_copy(row);
         json_array_append_new(p->all, one);
         return tokens_to_rows(json_object_get(one, "problem"));
     }
-    if (!p->given[*lists]) {
-        return problems_combine(p, row, lists + 1);
+    if (!p->given[list]) {
+        return problems_combine(p, row, list + 1, end);
     }
-    TEXT_AUTO *words = text_copy(p->given[*lists]);
+    TEXT_AUTO *words = text_copy(p->given[list]);
     char *at = words;
     int code = DONE;
     for (char *word; code == DONE && (word = strsep(&at, ","));) {
-        json_t *one = json_deep_copy(row);
-        code = problems_set_field(json_object_get(one, "problem"), *lists, word);
-        code = code ? code : problems_combine(p, one, lists + 1);
-        json_decref(one);
+        json_auto_t *one = json_deep_copy(row);
+        code = problems_set_field(json_object_get(one, "problem"), list, word);
+        code = code ? code : problems_combine(p, one, list + 1, end);
     }
     return code;
 }
 
 static int add_combinations(struct problems *p)
 {
-    static const enum problem_option lists[] = {PROBLEM_MODE,   PROBLEM_DTYPE,   PROBLEM_OUT_DTYPE,
-                                                PROBLEM_QUANT,  PROBLEM_EXPERTS, PROBLEM_TOPK,
-                                                PROBLEM_TOKENS, PROBLEM_M,       PROBLEM_N,
-                                                PROBLEM_K,      PROBLEM_LISTS};
     size_t total = 1;
     for (size_t i = 0; i < PROBLEM_LISTS; i++) {
         total *= list_length(p->given[i]);
@@ -314,7 +310,7 @@ static int add_combinations(struct problems *p)
         }
     }
     json_auto_t *row = json_pack("{so}", "problem", common_fields(p));
-    return problems_combine(p, row, lists);
+    return problems_combine(p, row, PROBLEM_MODE, PROBLEM_LISTS);
 }
 
 /* Matrix products need M, N and K, and have a default mode. The fields of other ops are for gemmd
@@ -364,14 +360,13 @@ static int add_text(struct problems *p)
 /* Adds each row of a table for each combination of types, with the fields that the options set. */
 static int add_table(struct problems *p)
 {
-    static const enum problem_option types[] = {PROBLEM_DTYPE, PROBLEM_OUT_DTYPE, PROBLEM_QUANT,
-                                                PROBLEM_LISTS};
+
     json_auto_t *rows = json_array(), *common = common_fields(p);
     int code = p->given[PROBLEM_MOE] ? moe_problems(p, rows) : shapes_read(p, rows);
     ARRAY_EACH(row, rows) {
         json_object_update(json_object_get(row, "problem"), common);
         problems_exempt_dw(json_object_get(row, "problem"));
-        code = code ? code : problems_combine(p, row, types);
+        code = code ? code : problems_combine(p, row, PROBLEM_DTYPE, PROBLEM_TYPES_END);
     }
     return code;
 }

@@ -7,13 +7,15 @@
 
 /* ---- problems.c, shapes.c, moe.c, routing.c -------------------------------------------------- */
 
-/* Options that name problems. Options before PROBLEM_LISTS take lists; the first varies slowest. */
+/* Options that name problems. Options before PROBLEM_LISTS take lists; the first varies slowest.
+ * The options from PROBLEM_DTYPE up to PROBLEM_TYPES_END are types. */
 enum problem_option {
     PROBLEM_MODE,
     PROBLEM_DTYPE,
     PROBLEM_OUT_DTYPE,
     PROBLEM_QUANT,
-    PROBLEM_EXPERTS,
+    PROBLEM_TYPES_END,
+    PROBLEM_EXPERTS = PROBLEM_TYPES_END,
     PROBLEM_TOPK,
     PROBLEM_TOKENS,
     PROBLEM_M,
