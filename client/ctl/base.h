@@ -124,8 +124,10 @@ char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)))
 char *text_append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Reads a problem's text, "grouped_gemm M=1 ..." or "M=1 ...", into {"op": ..., "M": 1, ...}. */
 json_t *text_to_problem(const char *text, struct error *err);
-/* A whole file ("-": stdin), malloc'ed; NULL and `err` on failure. */
+/* A whole file ("-": stdin), malloc'ed; NULL and `err` on failure. text_read_bytes takes any bytes;
+ * *size: their number. */
 char *text_read_file(const char *path, struct error *err);
+char *text_read_bytes(const char *path, size_t *size, struct error *err);
 json_t *text_read_json(const char *path, struct error *err);
 
 /* ---- fields.c ------------------------------------------------------------------------------- */

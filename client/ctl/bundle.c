@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemmctl bundle: create and verify (bundle.h has the form of a bundle). */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,27 +182,6 @@ static int bundle_create(struct subject *s, const char *path)
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-static int bundle_read_file(struct bundle *b, const char *path)
-{
-    enum { CHUNK = 1 << 16 };
-    char buffer[CHUNK], *data = NULL;
-    size_t n;
-    FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-    FILE *out = in ? open_memstream(&data, &b->size) : NULL;
-    errno = in ? 0 : errno;
-    while (out && (n = fread(buffer, 1, sizeof(buffer), in)) > 0) {
-        fwrite(buffer, 1, n, out);
-    }
-    bool failed = !out || ferror(in);
-    int why = errno;
-    failed = (out && fclose(out)) || failed;
-    if (in && in != stdin) {
-        fclose(in);
-    }
-    b->data = (unsigned char *)data;
-    return failed ? ctl_failed("cannot read %s: %s", path, strerror(why ? why : ENOMEM)) : DONE;
-}
-
 bool bundle_next(const struct bundle *b, struct archive *a, struct archive_file *out)
 {
     *a = (struct archive){b->data, b->size, a->at};
@@ -296,11 +274,11 @@ int bundle_open(struct bundle *b, const char *path, const char *public_key)
 {
     struct error e;
     *b = (struct bundle){.data = NULL};
-    int code = bundle_read_file(b, path);
-    if (code == DONE && bundle_check(b, public_key, &e)) {
-        code = ctl_failed("%s: %s", path, e.text);
+    b->data = (unsigned char *)text_read_bytes(path, &b->size, &e);
+    if (!b->data) {
+        return ctl_failed("%s", e.text);
     }
-    return code;
+    return bundle_check(b, public_key, &e) ? ctl_failed("%s: %s", path, e.text) : DONE;
 }
 
 void bundle_close(struct bundle *b)

@@ -4,7 +4,6 @@
  * or dark scheme of the browser. Times have a logarithmic scale: equal distances are equal ratios.
  */
 #include <math.h>
-#include <string.h>
 
 #include "client/ctl/report.h"
 
@@ -12,6 +11,14 @@
  * readable. */
 enum { WIDTH = 380, HEIGHT = 250, LEFT = 52, RIGHT = 8, TOP = 14, TILE_NAMES = 58, BOTTOM = 24 };
 enum { FAILED_BAND = 16 }; /* above the times: trials without a time */
+
+static void svg_begin(struct page *p, const char *title, int height)
+{
+    page_print(p,
+               "<figure><figcaption>%s</figcaption><svg class=\"plot\" viewBox=\"0 0 %d %d\" "
+               "role=\"img\" aria-label=\"%s\">",
+               title, WIDTH, height, title);
+}
 
 /* ---- bars ------------------------------------------------------------------------------------ */
 
@@ -33,10 +40,7 @@ void svg_print_histogram(struct page *p, const char *title, const char *const la
     for (size_t i = 0; i < n; i++) {
         most = counts[i] > most ? counts[i] : most;
     }
-    page_print(p,
-               "<figure><figcaption>%s</figcaption><svg class=\"plot\" viewBox=\"0 0 %d %d\" "
-               "role=\"img\" aria-label=\"%s\">",
-               title, WIDTH, TALL, title);
+    svg_begin(p, title, TALL);
     const double step = (double)WIDTH / (double)n;
     for (size_t i = 0; i < n; i++) {
         const double height = HIGHEST * (double)counts[i] / (double)most, x = step * (double)i;
@@ -157,14 +161,6 @@ static void svg_print_dot(struct page *p, const struct dot *dot, double x, doubl
     }
 }
 
-static void svg_begin(struct page *p, const char *title)
-{
-    page_print(p,
-               "<figure><figcaption>%s</figcaption><svg class=\"plot\" viewBox=\"0 0 %d %d\" "
-               "role=\"img\" aria-label=\"%s\">",
-               title, WIDTH, HEIGHT, title);
-}
-
 static void svg_end(struct page *p, const struct scale *s, const struct drawing *d)
 {
     svg_print_level(p, s, d->floor_us, "floor", "floor");
@@ -191,7 +187,7 @@ void svg_print_landscape(struct page *p, const struct drawing *d)
 {
     const struct scale s = scale_make(d, HEIGHT - TILE_NAMES);
     const double step = (double)(WIDTH - LEFT - RIGHT) / (double)(d->n_tiles ? d->n_tiles : 1);
-    svg_begin(p, "Time against tile (rows x columns of a block)");
+    svg_begin(p, "Time against tile (rows x columns of a block)", HEIGHT);
     scale_print(p, &s);
     for (size_t i = 0; i < d->n_tiles; i++) {
         svg_print_tile_name(p, d, i, LEFT + step * ((double)i + 0.5));
@@ -234,7 +230,7 @@ void svg_print_path(struct page *p, const struct drawing *d)
 {
     const struct scale s = scale_make(d, HEIGHT - BOTTOM);
     const double step = (double)(WIDTH - LEFT - RIGHT) / (double)(d->n ? d->n : 1);
-    svg_begin(p, "The search's path: trials in their order");
+    svg_begin(p, "The search's path: trials in their order", HEIGHT);
     scale_print(p, &s);
     for (size_t i = 0; i < d->n; i++) {
         const struct dot *dot = &d->dots[i];

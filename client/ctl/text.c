@@ -238,21 +238,21 @@ bool text_read_number(const char *text, int64_t min, int64_t max, int64_t *out)
 
 enum { FILE_MAX = 1 << 29 };
 
-/* Copies a file, and fails at a zero byte and above the size limit: a device file may never end. 0,
- * or the error in `err`. */
-static int text_copy_stream(const char *path, FILE *in, FILE *out, struct error *err)
+/* Copies a file. A text fails at a zero byte and above the size limit: a device file may never end.
+ * 0, or the error in `err`. */
+static int text_copy_stream(const char *path, bool is_text, FILE *in, FILE *out, struct error *err)
 {
     char buffer[16 * 1024];
     size_t n, length = 0;
     for (; (n = fread(buffer, 1, sizeof(buffer), in)) > 0; length += n) {
-        const char *zero = memchr(buffer, '\0', n);
+        const char *zero = is_text ? memchr(buffer, '\0', n) : NULL;
         if (zero) {
             return error_set(err, ERROR_INVALID,
                              "%s has a zero byte at %zu, which no text has: it is no text, "
                              "or it was cut off by a crash",
                              path, length + (size_t)(zero - buffer));
         }
-        if (length + n > FILE_MAX) {
+        if (is_text && length + n > FILE_MAX) {
             return error_set(
                 err, ERROR_INVALID,
                 "%s is larger than %d MiB, the most that gemmctl reads: give it in parts", path,
@@ -265,13 +265,12 @@ static int text_copy_stream(const char *path, FILE *in, FILE *out, struct error 
                : 0;
 }
 
-char *text_read_file(const char *path, struct error *err)
+static char *text_read(const char *path, bool is_text, size_t *size, struct error *err)
 {
     char *text = NULL;
-    size_t length;
     FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-    FILE *out = in ? open_memstream(&text, &length) : NULL;
-    int code = out ? text_copy_stream(path, in, out, err)
+    FILE *out = in ? open_memstream(&text, size) : NULL;
+    int code = out ? text_copy_stream(path, is_text, in, out, err)
                    : error_set(err, ERROR_INVALID, "cannot read %s: %s", path, strerror(errno));
     if (out && fclose(out) && code == 0) {
         code = error_set(err, ERROR_INVALID, "cannot read %s: %s", path, strerror(errno));
@@ -284,6 +283,17 @@ char *text_read_file(const char *path, struct error *err)
         return NULL;
     }
     return text;
+}
+
+char *text_read_file(const char *path, struct error *err)
+{
+    size_t size;
+    return text_read(path, true, &size, err);
+}
+
+char *text_read_bytes(const char *path, size_t *size, struct error *err)
+{
+    return text_read(path, false, size, err);
 }
 
 json_t *text_read_json(const char *path, struct error *err)
