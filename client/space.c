@@ -3,8 +3,6 @@
  * The search space of a problem, without daemon and device: a user who plans a tuning on a laptop
  * sees the space that the GPU's gemmd would search.
  */
-#include <string.h>
-
 #include "client/ask.h"
 #include "client/find.h"
 #include "client/handle.h"

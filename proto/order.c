@@ -2,7 +2,6 @@
 /* The order that gemmd gives its runner: a request, and earlier results. With the largest counts of
  * trials, hints and quarantined variants, an order still fits into RUNNER_MESSAGE_BYTES_MAX. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "proto/request.h"
 #include "proto/wire.h"

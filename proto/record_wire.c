@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records as MessagePack: a record is written as its canonical bytes, and read from any map. */
-#include <string.h>
-
 #include "proto/record.h"
 #include "proto/text.h"
 #include "proto/wire_inner.h"

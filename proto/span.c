@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "proto/span.h"
 
 #define FOUR(x)    (x), (x), (x), (x)

@@ -10,9 +10,7 @@
 #include <grp.h>
 #include <pthread.h>
 #include <pwd.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>

@@ -4,7 +4,6 @@
  * of ordinary messages costs no malloc. A `struct wire_obj` is a msgpack_object under another name,
  * and a `struct wire_doc` a msgpack_zone, which hides msgpack from users of proto/.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "proto/text.h"

@@ -9,7 +9,6 @@
  *   us, tflops, bw (GB/s of each operand once), errRatio: 0, as gemmd serves no wrong kernel
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"

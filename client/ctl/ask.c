@@ -2,8 +2,6 @@
 /* get, tune, bench: query problems one after the other, and show the answers. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "client/ctl/ctl.h"
 

@@ -4,9 +4,6 @@
  * the key; else the run's reference kernel. Both are compared by their ratio to the reference
  * kernel of their own runs, so that a baseline of another run serves too.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "client/ctl/ctl.h"
 
 /* Makes a baseline's name, as "cublas 13.0.1 over the experts". */

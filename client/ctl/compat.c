@@ -9,7 +9,6 @@
  * separately, so --compat is a separate option.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"

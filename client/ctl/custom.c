@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of custom ops for writers of other tuners' files: all trials, and one row for each problem.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/ctl/formats.h"
 
 /* ---- trials ---------------------------------------------------------------------------------- */

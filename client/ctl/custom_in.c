@@ -5,7 +5,6 @@
  * row that is slower than the daemon's answer, only the trials are imported.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"

@@ -5,7 +5,6 @@
  * that tunes.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -4,8 +4,6 @@
  * may be longer in MessagePack than in JSON, and a control character is shorter.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "client/ctl/formats.h"
 #include "proto/limits.h"

@@ -4,7 +4,6 @@
  * a lower tier, and the time that this cost by today's measurements.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/ctl.h"

@@ -5,8 +5,6 @@
  * A stamp names its target, so a single `why` judges all rows with the same stamp.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "client/ctl/ctl.h"
 

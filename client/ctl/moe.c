@@ -5,7 +5,6 @@
  * permutes Y. The numbers stand in the option, or in the table of known models, a file with a line
  * for each model.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

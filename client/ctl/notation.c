@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What configs mean: the short notation, in tables and in what a person types; the exactness. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "client/ctl/ctl.h"
 

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of rows skipped while reading or writing files of other tuners: each reason once. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/ctl/formats.h"
 
 void notice_skip(json_t *skipped, const char *what, const char *why)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pin, unpin, promote, cancel: commands that change the answer of one problem. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "client/ctl/ctl.h"
 

@@ -6,7 +6,6 @@
  * of each config with their losses.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"

@@ -3,9 +3,6 @@
  * What changed between two generations. Every published row has a generation of its own, so the
  * rows behind the first generation, up to the second, are the changes.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/ctl/report.h"
 
 enum { CHANGES_SHOWN = 60 };

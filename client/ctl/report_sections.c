@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sections of a report that are tables of rows and sums. */
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of the database, with the derived columns. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/ctl.h"

@@ -6,7 +6,6 @@
  * about searches, not an answer.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

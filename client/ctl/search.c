@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options for the search and for given configs, into a gemmd_query. */
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>

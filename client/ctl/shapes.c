@@ -5,7 +5,6 @@
  * ignored. Lists of TunableOp (tunable.c) and of aiter (aiter_csv_read.c) are read in the same
  * place.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"

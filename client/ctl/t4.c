@@ -14,7 +14,6 @@
  * A trial's reason is a measurement with a text. Results of `timeout` may work next time: an import
  * skips them, as it skips trials that hung.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads Kernel Tuner's T4 JSON (t4.c) into one row with a trial for each result. */
 #include <float.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"

@@ -4,7 +4,6 @@
  * without it each value is printed whole and on one line. libsmartcols itself writes control
  * characters as \x1b.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
  * the same rows. With --format export and import use files of other tuners (formats.h).
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

@@ -4,10 +4,6 @@
  * disk is full, another program has locked the database, or the writer does not answer. Readers of
  * the database lack these rows, and the rows end with the daemon, so gemmctl warns.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/ctl/ctl.h"
 
 json_t *unsaved_status(struct ctl *c)

@@ -11,7 +11,6 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/ctl.h"

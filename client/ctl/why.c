@@ -2,7 +2,6 @@
 /* why: the tier that answers, its row and evidence, and how to get a better answer. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/ctl.h"

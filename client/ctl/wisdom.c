@@ -7,7 +7,6 @@
  * `tuning_key`; a problem without that field has the name of the op and all other fields as the
  * key: custom:axpy dtype=float x=1024 is the size [1024] of the key "axpy dtype=float".
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"

@@ -6,8 +6,6 @@
  * field `tuning_key` of custom:kernel_launcher.
  */
 #include <float.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"
