@@ -298,23 +298,23 @@ int aiter_read(const char *path, json_t *out)
 {
     struct error e;
     json_error_t why;
-    json_t *document = NULL;
     const size_t n = strlen(path);
     json_object_set_new(out, "mode", json_string("forward"));
     if (n > 4 && strcmp(path + n - 4, ".csv") == 0) {
         return aiter_csv_read(path, out);
     }
-    int code = read_name(path, out);
-    TEXT_AUTO *text = code ? NULL : text_read_file(path, &e);
-    if (code == DONE && !text) {
-        code = ctl_failed("%s", e.text);
-    } else if (text && !(document = json_loads(text, JSON_REJECT_DUPLICATES, &why))) {
-        code = ctl_failed("%s, line %d: %s", path, why.line, why.text);
-    } else if (text && !json_is_object(document)) {
-        code = ctl_failed("%s, line 1: an object with classes of M is wanted", path);
+    if (read_name(path, out)) {
+        return FAILED;
+    }
+    TEXT_AUTO *text = text_read_file(path, &e);
+    json_auto_t *document = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
+    if (!document) {
+        return text ? ctl_failed("%s, line %d: %s", path, why.line, why.text)
+                    : ctl_failed("%s", e.text);
+    }
+    if (!json_is_object(document)) {
+        return ctl_failed("%s, line 1: an object with classes of M is wanted", path);
     }
     const struct reading r = {.path = path, .text = text, .out = out};
-    code = code ? code : aiter_read_document(&r, document);
-    json_decref(document);
-    return code;
+    return aiter_read_document(&r, document);
 }

@@ -86,10 +86,9 @@ static json_t *bundle_list_stamps(const json_t *rows)
     json_auto_t *found = json_object();
     json_t *stamps = json_array();
     ARRAY_EACH(row, rows) {
-        json_object_set_new(found, field_text(row, "stamp"), json_true());
-    }
-    OBJECT_EACH(stamp, row, found) {
-        json_array_append_new(stamps, json_string(stamp));
+        if (notice_count(found, field_text(row, "stamp"), 1) == 1) {
+            json_array_append_new(stamps, json_string(field_text(row, "stamp")));
+        }
     }
     return stamps;
 }
@@ -99,10 +98,10 @@ static int bundle_write(struct making *m, const char *key, const char *path, con
                         size_t size)
 {
     unsigned char signature[SIGNATURE_BYTES];
-    char signer[SIGNER_HEX], *whole = NULL;
+    char signer[SIGNER_HEX];
     size_t length;
     struct error e;
-    TEXT_AUTO *text = text_dump(m->manifest, JSON_INDENT(1));
+    TEXT_AUTO *whole = NULL, *text = text_dump(m->manifest, JSON_INDENT(1));
     if (signing_sign(key, text, strlen(text), signature, signer, &e)) {
         return ctl_failed("%s", e.text);
     }
@@ -122,7 +121,6 @@ static int bundle_write(struct making *m, const char *key, const char *path, con
         fprintf(stderr, "generation %lld of signer %s, %lld rows written to %s\n",
                 field_int(m->manifest, "generation"), signer, field_int(m->manifest, "rows"), path);
     }
-    free(whole);
     return code;
 }
 

@@ -111,8 +111,7 @@ static void custom_merge_row(json_t *merged, json_t *row)
 
 json_t *custom_rows(struct writing *w, int *code)
 {
-    json_auto_t *ours = json_array(), *merged = json_object();
-    json_t *rows = json_array();
+    json_auto_t *ours = json_array(), *merged = json_object(), *rows = json_array();
     ARRAY_EACH(row, w->rows) {
         if (result_is_custom(field_string(row, "op"))) {
             json_array_append(ours, row);
@@ -130,9 +129,5 @@ json_t *custom_rows(struct writing *w, int *code)
         json_object_set_new(row, "trials", custom_list_trials(json_object_get(row, "found")));
         json_array_append(rows, row);
     }
-    if (*code) {
-        json_decref(rows);
-        return NULL;
-    }
-    return rows;
+    return *code ? NULL : json_incref(rows);
 }

@@ -290,15 +290,12 @@ static int daemon_show_version(struct subject *s)
 {
     struct ctl *c = &s->ctl;
     struct gemmd_error e;
-    json_t *hello = NULL;
     int r = ctl_try(c, &e), code = r ? DONE : ctl_check_device(c);
     if (code) {
         return code;
     }
-    if (r == 0) {
-        hello =
-            ctl_call(c, "hello", json_pack("{si, ss}", "version", 1, "client", "gemmctl"), &code);
-    }
+    json_t *params = r ? NULL : json_pack("{si, ss}", "version", 1, "client", "gemmctl");
+    json_auto_t *hello = r ? NULL : ctl_call(c, "hello", params, &code);
     const json_t *build = json_object_get(hello, "build");
     code = r && r != GEMMD_UNREACHABLE ? ctl_fail_waiting(&e, 0) : code;
     if (c->json) {
@@ -310,7 +307,6 @@ static int daemon_show_version(struct subject *s)
                : r == GEMMD_UNREACHABLE ? "not running"
                                         : "unknown");
     }
-    json_decref(hello);
     return code;
 }
 

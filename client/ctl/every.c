@@ -265,7 +265,8 @@ static json_t *every_find_like(const struct subject *s, const char *what, const 
 static int every_ask_rows(struct subject *s, json_t *all, json_t *daemon)
 {
     const char *what = listing_name(s);
-    json_t *like = every_find_like(s, what, all, daemon), *baselines = NULL;
+    json_t *like = every_find_like(s, what, all, daemon);
+    json_auto_t *baselines = NULL;
     /* a daemon adds the counts that only it has before it lists them, so the last list has all */
     const bool has_counts = list_has("jobs,served", what);
     int code = DONE;
@@ -291,7 +292,6 @@ static int every_ask_rows(struct subject *s, json_t *all, json_t *daemon)
     if (rows && !like) {
         json_object_set_new(daemon, "others", json_array());
     }
-    json_decref(baselines);
     return code;
 }
 

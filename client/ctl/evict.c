@@ -25,9 +25,10 @@ static int evict_read_age(const char *arg, int64_t *out)
     return DONE;
 }
 
-/* Removes rows that are not older than --older-than. Takes over `rows`. */
-static json_t *evict_keep_old(json_t *rows, int64_t age_s)
+/* Removes rows that are not older than --older-than. Takes over `all`. */
+static json_t *evict_keep_old(json_t *all, int64_t age_s)
 {
+    json_auto_t *rows = all;
     json_t *kept = json_array();
     const double before = (double)time(NULL) - (double)age_s;
     ARRAY_EACH(row, rows) {
@@ -35,7 +36,6 @@ static json_t *evict_keep_old(json_t *rows, int64_t age_s)
             json_array_append(kept, row);
         }
     }
-    json_decref(rows);
     return kept;
 }
 
@@ -67,13 +67,12 @@ static int evict_rows(struct subject *s, const json_t *rows)
     int code = DONE;
     ARRAY_EACH(row, rows) {
         json_t *params = json_pack("{sO}", "key", json_object_get(row, "key"));
-        json_t *result = code ? NULL : ctl_call(&s->ctl, "evict", params, &code);
+        json_auto_t *result = ctl_call(&s->ctl, "evict", params, &code);
         if (code) {
             break;
         }
         keys++;
         removed += field_int(result, "removed");
-        json_decref(result);
     }
     if (s->ctl.json) {
         int r = ctl_print_json(json_pack("{sI, sI, so*}", "keys", keys, "removed", removed, "error",

@@ -113,7 +113,7 @@ static json_t *first_valid(struct importing *x, const json_t *configs, const jso
     size_t i;
     json_t *config;
     json_array_foreach(configs, i, config) {
-        json_t *whole = json_copy(json_object_get(answer, "config"));
+        json_auto_t *whole = json_copy(json_object_get(answer, "config"));
         json_object_update(whole, config);
         int valid = foreign_judge_config(x, problem, whole, target, NULL, predicted_us, code);
         if (valid == 0) {
@@ -122,12 +122,8 @@ static json_t *first_valid(struct importing *x, const json_t *configs, const jso
             valid = foreign_judge_config(x, problem, whole, target, i == 0 ? why : NULL,
                                          predicted_us, code);
         }
-        if (valid > 0) {
-            return whole;
-        }
-        json_decref(whole);
-        if (valid < 0) {
-            return NULL;
+        if (valid != 0) {
+            return valid > 0 ? json_incref(whole) : NULL;
         }
     }
     return NULL;

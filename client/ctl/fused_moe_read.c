@@ -89,7 +89,7 @@ static json_t *fused_read_name(const char *path)
     TEXT_AUTO *name = text_copy(slash ? slash + 1 : path);
     char device[TEXT_MAX];
     size_t n = strlen(name);
-    json_t *out = json_object();
+    json_auto_t *out = json_object();
     bool ok = n > 5 && strcmp(name + n - 5, ".json") == 0;
     if (ok) {
         name[n -= 5] = '\0';
@@ -101,11 +101,7 @@ static json_t *fused_read_name(const char *path)
         ok = fused_take_number(&at, "E", out) && fused_take_number(&at, "N", out) &&
              fused_take(&at, "device_name", device) && fused_take_types(&at, out);
     }
-    if (!ok) {
-        json_decref(out);
-        return NULL;
-    }
-    return out;
+    return ok ? json_incref(out) : NULL;
 }
 
 /* Adds the version of Triton that the folder of sglang's file names, as "triton_3_6_0". */
@@ -147,17 +143,13 @@ static int fused_set_field(const struct custom_file *f, json_t *problem, const c
 
 static json_t *fused_make_problem(const struct custom_file *f, const json_t *named, const char *m)
 {
-    json_t *problem = custom_make_problem(f, "custom:fused_moe");
+    json_auto_t *problem = custom_make_problem(f, "custom:fused_moe");
     json_auto_t *tokens = json_integer(strtoll(m, NULL, 10));
     int code = fused_set_field(f, problem, "M", tokens);
     OBJECT_EACH(field, v, named) {
         code = code ? code : fused_set_field(f, problem, field, v);
     }
-    if (code) {
-        json_decref(problem);
-        return NULL;
-    }
-    return problem;
+    return code ? NULL : json_incref(problem);
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -174,20 +166,19 @@ static bool fused_is_count(const char *text)
 static json_t *fused_read_config(const struct custom_file *f, const char *m, const json_t *entry)
 {
     TEXT_AUTO *where = text_format("%s: \"%.20s\"", f->path, m);
-    json_t *config = json_is_object(entry) ? custom_read_config(entry, where) : NULL;
+    json_auto_t *config = json_is_object(entry) ? custom_read_config(entry, where) : NULL;
     if (!json_is_object(entry)) {
         ctl_failed("%s: no config of a kernel", where);
     }
     if (config && field_int(config, "BLOCK_SIZE_M") < 1) {
         ctl_failed("%s: BLOCK_SIZE_M must be a number from 1 on", where);
-        json_decref(config);
-        config = NULL;
+        return NULL;
     }
     if (config && field_is(f->problem, "op", "custom:triton") &&
         !json_object_get(config, "num_ctas")) {
         json_object_set_new(config, "num_ctas", json_integer(1));
     }
-    return config;
+    return json_incref(config);
 }
 
 static int fused_read_entry(const struct custom_file *f, const json_t *named, const char *m,

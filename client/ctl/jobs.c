@@ -76,17 +76,15 @@ static void jobs_add_row(json_t *jobs, json_t *row)
  * its daemons. NULL: no rows. */
 static json_t *jobs_rows(struct subject *s, int *code)
 {
-    json_t *rows = NULL, *all;
     if (!s->given[OWN_ALL]) {
         *code = ctl_connect(&s->ctl);
         return *code ? NULL : ctl_list(&s->ctl, "served", json_incref(s->filter), code);
     }
-    all = every_rows(s, code);
-    rows = json_array();
+    json_auto_t *all = every_rows(s, code);
+    json_t *rows = json_array();
     ARRAY_EACH(daemon, all) {
         json_array_extend(rows, json_object_get(daemon, "rows"));
     }
-    json_decref(all);
     return rows;
 }
 

@@ -49,20 +49,19 @@ static bool known_is_stale(struct ctl *c, json_t *row, json_t *judged, int *code
     return true;
 }
 
-/* Removes rows that are not stale, then applies the filter's offset and limit. Takes over rows. */
-static json_t *known_keep_stale(struct ctl *c, json_t *rows, const json_t *filter, int *code)
+/* Removes rows that are not stale, then applies the filter's offset and limit. Takes over `all`. */
+static json_t *known_keep_stale(struct ctl *c, json_t *all, const json_t *filter, int *code)
 {
+    json_auto_t *rows = all, *judged = json_object();
     const json_t *limit = json_object_get(filter, "limit");
     json_int_t seen = 0, offset = field_int(filter, "offset");
     json_t *kept = json_array();
-    json_auto_t *judged = json_object();
     ARRAY_EACH(row, rows) {
         const bool full = limit && (json_int_t)json_array_size(kept) >= json_integer_value(limit);
         if (*code == DONE && !full && known_is_stale(c, row, judged, code) && seen++ >= offset) {
             json_array_append(kept, row);
         }
     }
-    json_decref(rows);
     return kept;
 }
 
@@ -89,13 +88,9 @@ json_t *known_rows(struct ctl *c, const json_t *filter, bool stale, int *code)
         json_object_del(wanted, "limit");
         json_object_del(wanted, "offset");
     }
-    json_t *rows = ctl_list(c, "best", wanted, code);
+    json_auto_t *rows = ctl_list(c, "best", wanted, code);
     rows = rows && stale ? known_keep_stale(c, rows, filter, code) : rows;
-    if (*code) {
-        json_decref(rows);
-        rows = NULL;
-    }
-    return rows;
+    return *code ? NULL : json_incref(rows);
 }
 
 /* ---- tune --known --------------------------------------------------------------------------- */

@@ -66,7 +66,8 @@ static void lock_add_row(struct locking *l, const json_t *shown)
 static int lock_add_problem(struct locking *l, json_t *problem)
 {
     struct gemmd_error e;
-    json_t *shown = ctl_try_call(&l->s->ctl, "show", json_pack("{sO}", "problem", problem), &e);
+    json_auto_t *shown =
+        ctl_try_call(&l->s->ctl, "show", json_pack("{sO}", "problem", problem), &e);
     if (!shown && e.code != GEMMD_NOT_FOUND) {
         return ctl_fail(&e);
     }
@@ -75,7 +76,6 @@ static int lock_add_problem(struct locking *l, json_t *problem)
     } else if (l->missing++ == 0) {
         l->first = text_of_json(problem);
     }
-    json_decref(shown);
     return DONE;
 }
 

@@ -170,21 +170,18 @@ static void report_add_shown(struct report *r, const json_t *named, json_t *show
 
 static int report_read_problems(struct report *r)
 {
-    int code = DONE;
     json_auto_t *seen = json_object();
     ARRAY_EACH(named, r->s->problems.all) {
         struct gemmd_error e;
-        json_t *shown =
+        json_auto_t *shown =
             ctl_try_call(&r->s->ctl, "show",
                          json_pack("{sO}", "problem", json_object_get(named, "problem")), &e);
         if (!shown && e.code != GEMMD_NOT_FOUND) {
-            code = ctl_fail(&e);
-            break;
+            return ctl_fail(&e);
         }
         report_add_shown(r, named, shown, seen);
-        json_decref(shown);
     }
-    return code;
+    return DONE;
 }
 
 int report_complete_row(struct report *r, json_t *row)

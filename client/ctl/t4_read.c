@@ -143,16 +143,15 @@ static json_t *t4_make_row(json_t *problem, const json_t *document, json_t *tria
 int t4_read(const struct custom_file *f, json_t *out)
 {
     struct error e;
-    json_auto_t *document = text_read_json(f->path, &e);
-    json_t *result, *trials;
-    const json_t *results = json_object_get(document, "results");
+    json_auto_t *document = text_read_json(f->path, &e), *trials = json_array();
+    json_t *result, *results = json_object_get(document, "results");
     if (!document) {
         return ctl_failed("%s", e.text);
     }
-    trials = json_array();
-    int code = json_is_array(results)
-                   ? DONE
-                   : ctl_failed("%s has no array \"results\", so this is no T4 file", f->path);
+    if (!json_is_array(results)) {
+        return ctl_failed("%s has no array \"results\", so this is no T4 file", f->path);
+    }
+    int code = DONE;
     size_t i;
     json_array_foreach(results, i, result) {
         TEXT_AUTO *where = text_format("%s, result %zu", f->path, i + 1);
@@ -165,6 +164,5 @@ int t4_read(const struct custom_file *f, json_t *out)
     if (problem) {
         json_array_append_new(json_object_get(out, "rows"), t4_make_row(problem, document, trials));
     }
-    json_decref(trials);
     return problem ? DONE : FAILED;
 }

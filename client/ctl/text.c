@@ -98,18 +98,14 @@ json_t *text_to_problem(const char *text, struct error *err)
     text += strspn(text, separators);
     size_t n = strcspn(text, separators);
     bool has_op = n > 0 && !memchr(text, '=', n);
-    json_t *fields = text_to_json(has_op ? text + n : text, err);
+    json_auto_t *fields = text_to_json(has_op ? text + n : text, err);
     if (json_object_get(fields, "op")) {
         error_set(err, ERROR_INVALID,
                   "op is no field: a problem's text begins with it, as in \"gemm M=16 ...\"");
-        json_decref(fields);
         return NULL;
     }
-    if (fields) {
-        json_object_set_new(fields, "op",
-                            has_op ? json_stringn(text, n) : json_string("grouped_gemm"));
-    }
-    return fields;
+    json_object_set_new(fields, "op", has_op ? json_stringn(text, n) : json_string("grouped_gemm"));
+    return json_incref(fields);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */

@@ -82,7 +82,7 @@ static int tunable_read_line(const struct csv *csv, char *const *fields, int n,
     if (strcmp(fields[0], "Validator") == 0) {
         return DONE;
     }
-    json_t *problem = n < 2 ? NULL : tunable_make_problem(fields[0], fields[1], &why);
+    json_auto_t *problem = n < 2 ? NULL : tunable_make_problem(fields[0], fields[1], &why);
     if (!problem && (n < 2 || !why)) {
         return ctl_usage("%s, line %d: \"%.60s\" is no shape of TunableOp, as in "
                          "tn_1536_4096_2048_ld_2048_2048_1536",
@@ -99,7 +99,6 @@ static int tunable_read_line(const struct csv *csv, char *const *fields, int n,
     if (is_new) {
         json_array_append_new(rows, json_pack("{sO, ss}", "problem", problem, "name", fields[1]));
     }
-    json_decref(problem);
     return DONE;
 }
 

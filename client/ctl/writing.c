@@ -191,7 +191,7 @@ static int foreign_finish_writing(struct writing *w, int code)
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 /* Skips rows of other device classes, because the formats name no device. */
-static json_t *only_class(struct writing *w, json_t *rows, const char *class)
+static json_t *only_class(struct writing *w, const json_t *rows, const char *class)
 {
     json_t *ours = json_array();
     ARRAY_EACH(row, rows) {
@@ -202,7 +202,6 @@ static json_t *only_class(struct writing *w, json_t *rows, const char *class)
             writing_skip(w, row, "it is of another class of devices");
         }
     }
-    json_decref(rows);
     return ours;
 }
 
@@ -214,8 +213,8 @@ static int write_rows(struct writing *w)
                 *rows = status ? ctl_list(c, "best", json_incref(w->s->filter), &code) : NULL;
     const char *arch = field_text(status, "device.arch");
     if (rows) {
-        rows = only_class(w, rows, field_string(status, "device.class"));
-        w->rows = rows;
+        json_auto_t *ours = only_class(w, rows, field_string(status, "device.class"));
+        w->rows = ours;
         w->device = json_object_get(status, "device");
         w->arch = *arch ? arch : "unknown";
         code = w->format->write(w);
