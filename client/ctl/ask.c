@@ -151,12 +151,10 @@ static json_t *ask_expand(const struct asking *a, const json_t *item, int *code)
 static void ask_configs(struct asking *a, const json_t *item)
 {
     json_auto_t *configs = ask_expand(a, item, &a->code);
-    json_t *config;
-    size_t i;
     if (!a->each) {
         ask_with(a, item, configs, NULL);
     }
-    json_array_foreach(a->each ? configs : NULL, i, config) {
+    ARRAY_EACH_AT(i, config, a->each ? configs : NULL) {
         json_auto_t *alone = json_pack("[O]", config);
         ask_with(a, item, alone, json_array_get(a->s->search.configs, i));
     }

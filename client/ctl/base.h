@@ -132,11 +132,12 @@ json_t *text_read_json(const char *path, struct error *err);
 
 /* ---- fields.c ------------------------------------------------------------------------------- */
 
-/* json_array_foreach and json_object_foreach, with loop variables of their own: the element; the
- * name and the value. The outer loops only declare, and run once. */
-#define ARRAY_EACH(element, array)                                                                 \
-    for (size_t element##_at = 0; element##_at != SIZE_MAX; element##_at = SIZE_MAX)               \
-        for (json_t * element; (element = json_array_get((array), element##_at)); element##_at++)
+/* json_array_foreach and json_object_foreach, with loop variables of their own: the index and the
+ * element; the name and the value. The outer loops only declare, and run once. */
+#define ARRAY_EACH_AT(at, element, array)                                                          \
+    for (size_t at = 0; at != SIZE_MAX; at = SIZE_MAX)                                             \
+        for (json_t * element; (element = json_array_get((array), at)); at++)
+#define ARRAY_EACH(element, array) ARRAY_EACH_AT(element##_at, element, array)
 #define OBJECT_EACH(name, value, object)                                                           \
     for (json_t *value = NULL, *value##_of = (json_t *)(uintptr_t)(object); value##_of;            \
          value##_of = NULL)                                                                        \

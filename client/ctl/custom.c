@@ -93,8 +93,7 @@ static void custom_merge_row(json_t *merged, json_t *row)
     json_auto_t *problem = json_copy(json_object_get(row, "problem"));
     json_object_del(problem, "user");
     json_object_set(row, "problem", problem);
-    json_auto_t *whole = json_copy(problem);
-    json_object_set(whole, "op", json_object_get(row, "op"));
+    json_auto_t *whole = result_problem(row);
     TEXT_AUTO *text = text_of_json(whole);
     json_t *before = json_object_get(merged, text);
     json_auto_t *found = before ? json_incref(json_object_get(before, "found")) : json_object();

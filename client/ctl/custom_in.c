@@ -44,10 +44,8 @@ static void custom_skip_row(json_t *skipped, const json_t *row, const char *why)
 static bool custom_has_better(struct ctl *c, const json_t *row)
 {
     struct gemmd_error e;
-    json_t *problem = json_copy(json_object_get(row, "problem"));
-    json_object_set(problem, "op", json_object_get(row, "op"));
-    json_auto_t *answer =
-        ctl_try_call(c, "get", json_pack("{so, ss}", "problem", problem, "wait", "cached"), &e);
+    json_t *params = json_pack("{so, ss}", "problem", result_problem(row), "wait", "cached");
+    json_auto_t *answer = ctl_try_call(c, "get", params, &e);
     const double us = field_number(answer, "time_us"), new_us = field_number(row, "time_us");
     return us > 0 && (new_us <= 0 || us <= new_us);
 }

@@ -110,9 +110,7 @@ static json_t *first_valid(struct importing *x, const json_t *configs, const jso
                            const json_t *answer, char why[WHY_MAX], double *predicted_us, int *code)
 {
     const char *target = field_text(answer, "target");
-    size_t i;
-    json_t *config;
-    json_array_foreach(configs, i, config) {
+    ARRAY_EACH_AT(i, config, configs) {
         json_auto_t *whole = json_copy(json_object_get(answer, "config"));
         json_object_update(whole, config);
         int valid = foreign_judge_config(x, problem, whole, target, NULL, predicted_us, code);

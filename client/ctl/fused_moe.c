@@ -144,7 +144,7 @@ static json_t *fused_make_entry(const json_t *config, const char **why)
 static void fused_put(struct writing *w, json_t *files, const char *path, json_t *new,
                       const char *version, const json_t *row)
 {
-    json_t *file = json_object_get(files, path), *e;
+    json_t *file = json_object_get(files, path);
     if (!file) {
         file = json_pack("{s[], ss}", "entries", "version", version ? version : "");
         json_object_set_new(files, path, file);
@@ -154,8 +154,7 @@ static void fused_put(struct writing *w, json_t *files, const char *path, json_t
         return;
     }
     json_t *entries = json_object_get(file, "entries");
-    size_t i;
-    json_array_foreach(entries, i, e) {
+    ARRAY_EACH_AT(i, e, entries) {
         if (field_int(e, "M") != field_int(new, "M")) {
             continue;
         }

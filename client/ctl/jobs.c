@@ -171,8 +171,7 @@ static void jobs_print_actions(const json_t *products)
             text_print_named("", "... and further products, which --json lists");
             break;
         }
-        json_auto_t *problem = json_copy(json_object_get(row, "problem"));
-        json_object_set(problem, "op", json_object_get(row, "op"));
+        json_auto_t *problem = result_problem(row);
         TEXT_AUTO *text = why_shorten_problem(problem);
         text_print_named(json_object_size(seen) ? "" : "do", "gemmctl tune '%s'", text);
         json_object_set_new(seen, key, json_true());
@@ -206,8 +205,6 @@ int jobs_explain_job(struct subject *s)
     const char *id = s->given[OWN_JOB];
     int code = DONE;
     json_auto_t *jobs = json_array();
-    json_t *job;
-    size_t i;
     if (problems_given(&s->problems) || !*id) {
         return ctl_usage("--job takes the ID of a job, and no problem; `gemmctl jobs` lists them");
     }
@@ -228,7 +225,7 @@ int jobs_explain_job(struct subject *s)
         const int printed = ctl_print_json(json_incref(jobs));
         return code ? code : printed;
     }
-    json_array_foreach(jobs, i, job) {
+    ARRAY_EACH_AT(i, job, jobs) {
         if (i > 0) {
             putchar('\n');
         }

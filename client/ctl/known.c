@@ -119,10 +119,8 @@ int known_problems(struct subject *s)
         if (result_is_custom(field_string(row, "op"))) {
             continue; /* gemmd cannot tune this op */
         }
-        json_t *problem = json_copy(json_object_get(row, "problem"));
-        json_object_set(problem, "op", json_object_get(row, "op"));
         json_array_append_new(s->problems.all,
-                              json_pack("{so, sO}", "problem", problem, "row", row));
+                              json_pack("{so, sO}", "problem", result_problem(row), "row", row));
     }
     if (code == DONE && json_array_size(s->problems.all) == 0 && !s->ctl.quiet) {
         fprintf(stderr, "nothing to tune: %s\n",

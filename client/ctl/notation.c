@@ -9,15 +9,8 @@
 /* The problem of a row as text, "grouped_gemm M=16 ...", malloc'ed. NULL: the row has none. */
 static char *notation_make_problem(const json_t *row)
 {
-    json_auto_t *problem = json_copy(json_object_get(row, "problem"));
-    const json_t *op = json_object_get(row, "op");
-    if (!json_is_object(problem)) {
-        return NULL;
-    }
-    if (op && !json_object_get(problem, "op")) {
-        json_object_set(problem, "op", (json_t *)(uintptr_t)op);
-    }
-    return text_of_json(problem);
+    json_auto_t *problem = result_problem(row);
+    return json_is_object(problem) ? text_of_json(problem) : NULL;
 }
 
 char *notation_of_config(const json_t *row, const json_t *config)
@@ -107,9 +100,7 @@ json_t *notation_expand(const json_t *configs, const json_t *problem, const char
 
 int notation_expand_rows(json_t *rows)
 {
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH_AT(i, row, rows) {
         const char *text = field_string(row, "config");
         struct gemmd_problem p = GEMMD_PROBLEM_INIT;
         struct gemmd_error e;

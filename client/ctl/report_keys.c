@@ -92,10 +92,9 @@ static struct dot keys_make_dot(const json_t *trial, const json_t *best, const j
 static void keys_draw(struct report *r, const json_t *best, const json_t *trials)
 {
     json_auto_t *tiles = json_object();
-    json_t *trial;
     const json_t *before = NULL;
-    size_t i, n = 0;
-    json_array_foreach(trials, i, trial) {
+    size_t n = 0;
+    ARRAY_EACH_AT(i, trial, trials) {
         TEXT_AUTO *tile =
                       keys_make_tile(json_object_get(trial, "config"), field_text(best, "mode")),
                   *shown = show_config(json_object_get(trial, "config"));
@@ -110,7 +109,7 @@ static void keys_draw(struct report *r, const json_t *best, const json_t *trials
     }
     const char **names = keys_sort_tiles(tiles, &n);
     struct dot *dots = calloc(json_array_size(trials) + 1, sizeof(*dots));
-    json_array_foreach(trials, i, trial) {
+    ARRAY_EACH_AT(i, trial, trials) {
         const json_t *run = json_object_get(trial, "run");
         if (dots) {
             dots[i] = keys_make_dot(trial, best, tiles);
@@ -141,11 +140,10 @@ static void keys_print_confidence(struct report *r, const json_t *key)
 {
     struct gemmd_error e;
     json_auto_t *why = ctl_try_call(&r->s->ctl, "why", json_pack("{sO}", "key", key), &e);
-    const json_t *doubts = json_object_get(why, "doubts"), *doubt;
-    size_t i;
+    const json_t *doubts = json_object_get(why, "doubts");
     if (why) {
         page_print(&r->page, "<p>Confidence: %s.", field_text(why, "confidence"));
-        json_array_foreach(doubts, i, doubt) {
+        ARRAY_EACH_AT(i, doubt, doubts) {
             page_print(&r->page, " %s%s", json_string_value(doubt),
                        i + 1 < json_array_size(doubts) ? ";" : ".");
         }

@@ -37,6 +37,13 @@ json_t *result_of_error(const json_t *problem, const struct gemmd_error *e)
     return row;
 }
 
+json_t *result_problem(const json_t *row)
+{
+    json_t *problem = json_copy(json_object_get(row, "problem"));
+    json_object_set(problem, "op", json_object_get(row, "op")); /* NULL is not set */
+    return problem;
+}
+
 /* ---- derived columns ------------------------------------------------------------------------ */
 
 /* The column FLAGS of another op: the fields without a column of their own. Of gemmd's ops, these

@@ -103,8 +103,7 @@ static void name_devices(json_t *rows)
 static void rows_add_problems(struct ctl *c, json_t *rows)
 {
     json_auto_t *filter = json_object(), *by_key = json_object();
-    json_t *best;
-    size_t i, n = 0;
+    size_t n = 0;
     ARRAY_EACH(row, rows) {
         const json_t *key = json_object_get(row, "problem") ? NULL : json_object_get(row, "key");
         if (key && !json_equal(key, json_object_get(filter, "key"))) {
@@ -120,13 +119,13 @@ static void rows_add_problems(struct ctl *c, json_t *rows)
     char *found = NULL;
     if (n > 0 && gemmd_list(c->g, "best", text, &found, &e) == 0) {
         json_auto_t *all = json_loads(found, JSON_ALLOW_NUL, NULL);
-        json_array_foreach(all, i, best) {
+        ARRAY_EACH(best, all) {
             json_object_set(by_key, field_text(best, "key"), best);
         }
         gemmd_free(found);
     }
     ARRAY_EACH(row, rows) {
-        best = json_object_get(by_key, field_text(row, "key"));
+        const json_t *best = json_object_get(by_key, field_text(row, "key"));
         if (best && !json_object_get(row, "problem")) {
             json_object_set(row, "problem", json_object_get(best, "problem"));
             json_object_set(row, "op", json_object_get(best, "op"));

@@ -30,6 +30,8 @@ int notation_expand_rows(json_t *rows);
 /* The row of an answer, or of an error, with the columns of result_derive(). */
 json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a);
 json_t *result_of_error(const json_t *problem, const struct gemmd_error *e);
+/* The row's problem with its op, as methods take it: a new object. NULL: the row has no problem. */
+json_t *result_problem(const json_t *row);
 /* Adds the columns shape, flags, percentage of the floor, speedup, target to a row. */
 void result_derive(json_t *row);
 /* True for an op custom:<name>, which gemmd cannot tune. */

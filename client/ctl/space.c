@@ -222,9 +222,7 @@ static int run_check(struct subject *s)
         return code;
     }
     json_auto_t *verdicts = json_array();
-    size_t i;
-    json_t *v;
-    json_array_foreach(configs, i, v) {
+    ARRAY_EACH_AT(i, v, configs) {
         int r = judge_one(s, problem, json_array_get(s->search.configs, i), v, verdicts);
         code = code ? code : r;
         if (r == UNREACHABLE) { /* every further call would fail the same way */

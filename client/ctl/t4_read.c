@@ -144,7 +144,7 @@ int t4_read(const struct custom_file *f, json_t *out)
 {
     struct error e;
     json_auto_t *document = text_read_json(f->path, &e), *trials = json_array();
-    json_t *result, *results = json_object_get(document, "results");
+    json_t *results = json_object_get(document, "results");
     if (!document) {
         return ctl_failed("%s", e.text);
     }
@@ -152,8 +152,7 @@ int t4_read(const struct custom_file *f, json_t *out)
         return ctl_failed("%s has no array \"results\", so this is no T4 file", f->path);
     }
     int code = DONE;
-    size_t i;
-    json_array_foreach(results, i, result) {
+    ARRAY_EACH_AT(i, result, results) {
         TEXT_AUTO *where = text_format("%s, result %zu", f->path, i + 1);
         code = code ? code : t4_read_result(result, where, trials, json_object_get(out, "unused"));
     }

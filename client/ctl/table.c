@@ -98,9 +98,7 @@ char *show_known(const json_t *v)
 char *show_values(const json_t *values)
 {
     char *text = text_copy("");
-    size_t i;
-    const json_t *v;
-    json_array_foreach(values, i, v) {
+    ARRAY_EACH_AT(i, v, values) {
         TEXT_AUTO *one = json_is_string(v) ? text_copy(json_string_value(v))
                                            : text_dump(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
         text = text_append(text, "%s%s", i > 0 ? "," : "", one);
@@ -156,14 +154,12 @@ bool table_needs_column(const struct column *column, const json_t *rows)
 
 static void cells_init(struct cells *t, const struct column *columns, size_t n, const json_t *rows)
 {
-    size_t i;
-    const json_t *row;
     *t = (struct cells){.columns = columns, .n = n, .n_rows = json_array_size(rows)};
     t->texts = calloc(t->n_rows * n + 1, sizeof(*t->texts));
     for (size_t c = 0; c < n; c++) {
         t->hidden[c] = !table_needs_column(&columns[c], rows);
     }
-    json_array_foreach(rows, i, row) {
+    ARRAY_EACH_AT(i, row, rows) {
         for (size_t c = 0; t->texts && c < n; c++) {
             t->texts[i * n + c] = table_show_value(&columns[c], row);
         }

@@ -17,9 +17,7 @@ static double why_get_number(const json_t *object, const char *path)
 static char *why_list_differences(const json_t *list, const char *name, const char *between)
 {
     char *out = text_copy("");
-    size_t i;
-    json_t *d;
-    json_array_foreach(list, i, d) {
+    ARRAY_EACH_AT(i, d, list) {
         TEXT_AUTO *asked = show_plain(json_object_get(d, "asked")),
                   *other = show_plain(json_object_get(d, name));
         out = text_append(out, "%s%s %s%s%s", i > 0 ? "; " : "", field_text(d, "field"), asked,
@@ -217,9 +215,7 @@ static void print_miss(const json_t *why)
         text_print_named("nearest key",
                          "none: no key of this op has an answer on this class of device");
     }
-    size_t i;
-    json_t *row;
-    json_array_foreach(json_object_get(why, "elsewhere"), i, row) {
+    ARRAY_EACH_AT(i, row, json_object_get(why, "elsewhere")) {
         double time = why_get_number(row, "time_us");
         text_print_named(i ? "" : "elsewhere", "known for another class of device: %s, %.*f us",
                          field_text(row, "class"), show_decimals(time), time);
@@ -229,9 +225,7 @@ static void print_miss(const json_t *why)
 /* Prints what this host knows of the key's rows in the fleet. */
 static void why_print_fleet(const json_t *why)
 {
-    size_t i;
-    json_t *row;
-    json_array_foreach(json_object_get(why, "fleet"), i, row) {
+    ARRAY_EACH_AT(i, row, json_object_get(why, "fleet")) {
         const char *origin = field_text(row, "origin"), *reason = field_text(row, "reason");
         text_print_named(i ? "" : "fleet", "row %lld of %s: %s%s%s", field_int(row, "seq"),
                          origin[0] ? origin : "this host", field_text(row, "state"),

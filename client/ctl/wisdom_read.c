@@ -72,9 +72,7 @@ static json_t *wisdom_read_config(const json_t *values, const json_t *params, co
         return NULL;
     }
     json_auto_t *named = json_object();
-    json_t *name;
-    size_t i;
-    json_array_foreach(params, i, name) {
+    ARRAY_EACH_AT(i, name, params) {
         json_object_set(named, json_string_value(name), json_array_get(values, i));
     }
     return custom_read_config(named, where);
@@ -83,9 +81,7 @@ static json_t *wisdom_read_config(const json_t *values, const json_t *params, co
 /* Sets the problem's fields x, y and z from the line's problem size. */
 static int wisdom_set_size(json_t *problem, const json_t *size, const char *where)
 {
-    json_t *v;
-    size_t i;
-    json_array_foreach(size, i, v) {
+    ARRAY_EACH_AT(i, v, size) {
         if (i >= COUNT(sizes) || !json_is_integer(v) || json_integer_value(v) < 0) {
             return ctl_failed("%s: problem_size must be at most three whole numbers", where);
         }
