@@ -140,17 +140,11 @@ static void ask_with(struct asking *a, const json_t *item, const json_t *configs
     a->s->search.query.configs_json = NULL;
 }
 
-static json_t *ask_expand(const struct asking *a, const json_t *item, int *code)
-{
-    const struct search *search = &a->s->search;
-    return notation_expand(search->configs, json_object_get(item, "problem"), search->query.target,
-                           code);
-}
-
 /* Asks for a problem with the given configs: with each, or with all at once. */
 static void ask_configs(struct asking *a, const json_t *item)
 {
-    json_auto_t *configs = ask_expand(a, item, &a->code);
+    json_auto_t *configs =
+        notation_expand(&a->s->search, json_object_get(item, "problem"), &a->code);
     if (!a->each) {
         ask_with(a, item, configs, NULL);
     }
@@ -165,7 +159,8 @@ static int asking_check_configs(const struct asking *a)
 {
     int code = DONE;
     ARRAY_EACH(item, a->s->problems.all) {
-        json_decref(code ? NULL : ask_expand(a, item, &code));
+        const json_t *problem = json_object_get(item, "problem");
+        json_decref(code ? NULL : notation_expand(&a->s->search, problem, &code));
     }
     return code;
 }

@@ -94,12 +94,7 @@ static void daemon_show_status(struct subject *s, json_t *status)
 
 static int daemon_show_once(struct subject *s)
 {
-    if (s->given[OWN_ALL]) {
-        return every_show_status(s);
-    }
-    int code = ctl_connect(&s->ctl);
-    json_t *status = code ? NULL : ctl_call(&s->ctl, "status", NULL, &code);
-    return subject_show(s, status, code);
+    return s->given[OWN_ALL] ? every_show_status(s) : subject_run_method(s);
 }
 
 static int daemon_run_status(struct subject *s)

@@ -116,12 +116,8 @@ static void evict_show(struct subject *s, json_t *result)
 
 static int evict_run(struct subject *s)
 {
-    if (json_object_size(s->filter) > 0 || s->given[OWN_OLDER]) {
-        return evict_run_where(s);
-    }
-    int code = DONE;
-    json_t *result = subject_call_key(s, "evict", &code);
-    return subject_show(s, result, code);
+    const bool selects = json_object_size(s->filter) > 0 || s->given[OWN_OLDER];
+    return selects ? evict_run_where(s) : subject_run_method(s);
 }
 
 static const struct argp_option evict_options[] = {

@@ -135,19 +135,6 @@ static int fleet_run(struct subject *s)
                      word);
 }
 
-static error_t fleet_parse_words(int key, char *arg, struct argp_state *state)
-{
-    struct subject *s = state->input;
-    if (key != ARGP_KEY_ARGS) {
-        return ARGP_ERR_UNKNOWN;
-    }
-    s->paths = state->argv + state->next;
-    s->n_paths = (size_t)(state->argc - state->next);
-    return 0;
-}
-
-static const struct argp fleet_words_argp = {.parser = fleet_parse_words};
-
 static const struct argp_option fleet_options[] = {
     {"note", OWN_KEY + OWN_NOTE, "TEXT", 0, "withdraw, distrust: the reason", 3},
     {0},
@@ -164,5 +151,5 @@ const struct command command_fleet = {
         "old row answers its key. withdraw: all hosts drop a row. distrust: all hosts drop the "
         "rows of a host. prune: deletes rows that answer nothing. docs/fleet.md tells more.",
     .options = fleet_options,
-    .parts = {&fleet_words_argp, &ctl_argp},
+    .parts = {&words_argp, &ctl_argp},
 };

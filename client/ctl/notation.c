@@ -81,15 +81,16 @@ static json_t *notation_expand_text(const struct gemmd_problem *p, const char *t
     return config;
 }
 
-json_t *notation_expand(const json_t *configs, const json_t *problem, const char *target, int *code)
+json_t *notation_expand(const struct search *search, const json_t *problem, int *code)
 {
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
     TEXT_AUTO *text = text_of_json(problem);
     json_auto_t *out = json_array();
     p.text = text;
-    ARRAY_EACH(config, configs) {
+    ARRAY_EACH(config, search->configs) {
         const char *given = json_string_value(config);
-        json_t *one = given ? notation_expand_text(&p, target, given, code) : json_incref(config);
+        json_t *one = given ? notation_expand_text(&p, search->query.target, given, code)
+                            : json_incref(config);
         if (!one) {
             return NULL;
         }

@@ -18,8 +18,7 @@ void exactness_add(json_t *row);
 char *show_exactness(const json_t *v);
 /* The configs that a person gave for a problem, without short notation: a new array. NULL and *code
  * after the error message that names a mistake. */
-json_t *notation_expand(const json_t *configs, const json_t *problem, const char *target,
-                        int *code);
+json_t *notation_expand(const struct search *search, const json_t *problem, int *code);
 
 /* Replaces configs that are text by maps, in rows that a person wrote. 0, or FAILED after the error
  * message. */

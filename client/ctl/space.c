@@ -215,8 +215,7 @@ static int run_check(struct subject *s)
         return ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
     int code = DONE;
-    json_auto_t *configs =
-        notation_expand(s->search.configs, problem, s->search.query.target, &code);
+    json_auto_t *configs = notation_expand(&s->search, problem, &code);
     code = configs ? ctl_connect(&s->ctl) : code;
     if (code) {
         return code;

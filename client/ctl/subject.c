@@ -21,22 +21,26 @@ static error_t subject_parse_option(int key, char *arg, struct argp_state *state
     return 0;
 }
 
-static error_t subject_parse_files(int key, char *arg, struct argp_state *state)
+static error_t subject_parse_words(int key, char *arg, struct argp_state *state)
 {
     struct subject *s = state->input;
-    switch (key) {
-    case ARGP_KEY_ARGS:
-        s->paths = state->argv + state->next;
-        s->n_paths = (size_t)(state->argc - state->next);
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which file?");
-        return 0;
-    default:
+    if (key != ARGP_KEY_ARGS) {
         return ARGP_ERR_UNKNOWN;
     }
+    s->paths = state->argv + state->next;
+    s->n_paths = (size_t)(state->argc - state->next);
+    return 0;
 }
 
+static error_t subject_parse_files(int key, char *arg, struct argp_state *state)
+{
+    if (key == ARGP_KEY_NO_ARGS) {
+        argp_error(state, "which file?");
+    }
+    return subject_parse_words(key, arg, state);
+}
+
+const struct argp words_argp = {.parser = subject_parse_words};
 const struct argp files_argp = {.parser = subject_parse_files};
 
 int subject_show(struct subject *s, json_t *result, int code)

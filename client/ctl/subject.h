@@ -63,10 +63,10 @@ struct subject {
     json_t *shown;                  /* owned: the named problem, by listing_find_key; else NULL */
     bool unsaved;                   /* set by listing_find_key: the named key's answer is unsaved */
     const char *given[OWN_OPTIONS]; /* borrowed from argv; "": without a value; NULL: not given */
-    char **paths;                   /* borrowed from argv, by files_argp */
+    char **paths;                   /* borrowed from argv, by words_argp and files_argp */
     size_t n_paths;
 };
-extern const struct argp files_argp;
+extern const struct argp words_argp, files_argp; /* files_argp: at least one */
 
 struct command {
     const char *name, *help; /* one line */
