@@ -15,20 +15,20 @@ static int report_print(struct report *r, int64_t from, int64_t to)
     json_auto_t *quarantine = report_fetch(r, "quarantine", "-id", ROWS_SHOWN, &total, &code),
                 *stale = report_list_stale(r);
     code = code ? code : page_open(&r->page, title);
-    if (code == DONE) {
-        report_print_head(r, total);
-        report_print_layers(r);
+    if (code) {
+        return code;
     }
-    if (code == DONE && r->sums.keys > 0) {
+    report_print_head(r, total);
+    report_print_layers(r);
+    if (r->sums.keys > 0) {
         report_print_rows(r);
         code = report_print_keys(r);
-    }
-    if (code == DONE && r->sums.keys > 0) {
+        if (code) {
+            return code;
+        }
         report_print_trust(r, stale);
     }
-    if (code == DONE) {
-        report_print_quarantine(r, quarantine, total);
-    }
+    report_print_quarantine(r, quarantine, total);
     code = code || r->sums.keys == 0 ? code : report_print_changes(r, from, to);
     return code ? code : report_print_log(r);
 }

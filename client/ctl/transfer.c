@@ -63,19 +63,21 @@ static int transfer_export_rows(struct subject *s)
                 *rows = status ? ctl_list(c, "best", json_incref(s->filter), &code) : NULL;
     size_t n = json_array_size(rows);
     code = rows ? custom_add_trials(c, rows) : code;
-    if (rows && code == DONE && n == 0 && problems_given(&s->problems)) {
+    if (code) {
+        return code;
+    }
+    if (n == 0 && problems_given(&s->problems)) {
         code = ctl_failed("nothing was found for that key yet: there is no row to export");
         unsaved_fail(status, unsaved_there(status), "this export", "export");
-    } else if (rows && code == DONE) {
-        json_auto_t *document = transfer_make_document(status, rows);
-        code = writing_save_json(path, document);
-        if (code == DONE && !c->quiet && strcmp(path, "-") != 0) {
-            fprintf(stderr, "%zu rows written to %s\n", n, path);
-        }
-        /* Fails, because the user may stop the daemon and rely on the export. */
-        code = code ? code : unsaved_fail(status, unsaved_there(status), "this export", "export");
+        return code;
     }
-    return code;
+    json_auto_t *document = transfer_make_document(status, rows);
+    code = writing_save_json(path, document);
+    if (code == DONE && !c->quiet && strcmp(path, "-") != 0) {
+        fprintf(stderr, "%zu rows written to %s\n", n, path);
+    }
+    /* Fails, because the user may stop the daemon and rely on the export. */
+    return code ? code : unsaved_fail(status, unsaved_there(status), "this export", "export");
 }
 
 static int transfer_run_export(struct subject *s)

@@ -7,6 +7,7 @@
  * `tuning_key`; a problem without that field has the name of the op and all other fields as the
  * key: custom:axpy dtype=float x=1024 is the size [1024] of the key "axpy dtype=float".
  */
+#include <ctype.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"
@@ -121,9 +122,7 @@ static char *wisdom_make_path(const char *to, const char *key, bool is_file)
     const size_t n = strlen(path), tail = strlen(".wisdom");
     for (size_t i = n - strlen(key) - tail; !is_file && i < n - tail; i++) {
         const char c = path[i];
-        const bool keeps = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-                           (c >= 'A' && c <= 'Z') || c == '_' || c == '-' || c == '.';
-        path[i] = keeps ? c : '_';
+        path[i] = (char)(isalnum((unsigned char)c) || c == '-' || c == '.' ? c : '_');
     }
     return path;
 }
