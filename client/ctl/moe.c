@@ -64,13 +64,14 @@ static int read_words(struct moe *m, const char *spec)
 
 /* $GEMMD_MODELS, else the installed table. A table's place relative to gemmctl stays valid when the
  * whole prefix is moved. */
-static const char *table_path(char out[PATHS_MAX])
+static const char *table_path(void)
 {
+    static char near[PATHS_MAX];
     const char *named = getenv("GEMMD_MODELS");
     if (named && *named) {
         return named;
     }
-    return MODELS_PLACE[0] != '/' && paths_make_near(MODELS_PLACE, out) ? out : MODELS_PLACE;
+    return MODELS_PLACE[0] != '/' && paths_make_near(MODELS_PLACE, near) ? near : MODELS_PLACE;
 }
 
 /* Reads a line "name,experts,topk,hidden,inter" of the table. False: another line, such as the line
@@ -87,11 +88,10 @@ static bool moe_read_line(struct moe *m, char *line)
 }
 
 /* Reads the table: [{"model", "experts", "topk", "hidden", "inter"}]. NULL: the table cannot be
- * read. *path is valid as long as `place`. */
-static json_t *moe_read_table(char place[PATHS_MAX], const char **path, struct error *err)
+ * read. */
+static json_t *moe_read_table(struct error *err)
 {
-    *path = table_path(place);
-    TEXT_AUTO *text = text_read_file(*path, err);
+    TEXT_AUTO *text = text_read_file(table_path(), err);
     char *at = text;
     json_t *models = text ? json_array() : NULL;
     for (char *line; text && (line = strsep(&at, "\n"));) {
@@ -122,9 +122,7 @@ static struct moe moe_of_row(const json_t *row)
 static int find_model(struct moe *m, const char *model)
 {
     struct error e;
-    char place[PATHS_MAX];
-    const char *path;
-    json_auto_t *models = moe_read_table(place, &path, &e), *known = json_object();
+    json_auto_t *models = moe_read_table(&e), *known = json_object();
     ARRAY_EACH(row, models) {
         struct moe one = moe_of_row(row);
         json_object_set_new(known, one.name, json_true());
@@ -141,7 +139,7 @@ static int find_model(struct moe *m, const char *model)
         : m->name ? DONE
                   : ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or "
                               "give experts=128,topk=8,hidden=2048,inter=768",
-                              model, path, all && *all ? all : "no models");
+                              model, table_path(), all && *all ? all : "no models");
     return code;
 }
 
@@ -160,9 +158,7 @@ static void moe_add_layer(json_t *layers, const struct moe *m, bool first)
 json_t *moe_list_layers(void)
 {
     struct error e;
-    char place[PATHS_MAX];
-    const char *path;
-    json_auto_t *models = moe_read_table(place, &path, &e);
+    json_auto_t *models = moe_read_table(&e);
     json_t *layers = json_object();
     ARRAY_EACH(row, models) {
         const struct moe m = moe_of_row(row);
@@ -182,9 +178,7 @@ static int moe_run_models(struct subject *s)
         {"INTER", "inter", NULL, true},
     };
     struct error e;
-    char place[PATHS_MAX];
-    const char *path;
-    json_auto_t *models = moe_read_table(place, &path, &e);
+    json_auto_t *models = moe_read_table(&e);
     if (!models) {
         return ctl_failed("the table of known models: %s; GEMMD_MODELS names another", e.text);
     }
@@ -193,7 +187,8 @@ static int moe_run_models(struct subject *s)
     }
     table_print(columns, COUNT(columns), models);
     if (!s->ctl.quiet) {
-        text_remark("from %s; `gemmctl tune --moe MODEL --tokens N` tunes a model's layer", path);
+        text_remark("from %s; `gemmctl tune --moe MODEL --tokens N` tunes a model's layer",
+                    table_path());
     }
     return DONE;
 }
