@@ -209,19 +209,16 @@ static int foreign_offer_entries(struct importing *x, const json_t *problem, con
                                  const json_t *answer)
 {
     const json_t *entries = json_object_get(x->file, "entries");
+    const json_t *only =
+        !of && x->format->find ? x->format->find(entries, field_int(problem, "M")) : of;
     int code = DONE;
-    if (of) {
-        foreign_offer_entry(x, of, problem, answer, &code);
+    if (only) {
+        foreign_offer_entry(x, only, problem, answer, &code);
         return code;
     }
     if (x->format->find) {
-        const json_t *e = x->format->find(entries, field_int(problem, "M"));
-        if (e) {
-            foreign_offer_entry(x, e, problem, answer, &code);
-        } else {
-            foreign_skip_problem(x, 1, problem, "the file has no class for this M, and no `any`");
-        }
-        return code;
+        foreign_skip_problem(x, 1, problem, "the file has no class for this M, and no `any`");
+        return DONE;
     }
     ARRAY_EACH(entry, entries) {
         if (code || foreign_offer_entry(x, entry, problem, answer, &code)) {

@@ -132,15 +132,15 @@ static int find_model(struct moe *m, const char *model)
         }
     }
     TEXT_AUTO *all = notice_names(known);
-    int code =
-        !models   ? ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another); "
-                                "or say --moe experts=128,topk=8,hidden=2048,inter=768",
-                              e.text)
-        : m->name ? DONE
-                  : ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or "
-                              "give experts=128,topk=8,hidden=2048,inter=768",
-                              model, table_path(), all && *all ? all : "no models");
-    return code;
+    if (!models) {
+        return ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another); "
+                         "or say --moe experts=128,topk=8,hidden=2048,inter=768",
+                         e.text);
+    }
+    return m->name ? DONE
+                   : ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or "
+                               "give experts=128,topk=8,hidden=2048,inter=768",
+                               model, table_path(), all && *all ? all : "no models");
 }
 
 static void moe_add_layer(json_t *layers, const struct moe *m, bool first)
