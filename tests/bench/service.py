@@ -12,6 +12,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -22,6 +23,11 @@ START_S = 60
 STOP_S = 30
 DATABASE, MODULES, VARIANTS = "cache.db", "modules/", "variants.json"
 SQLITE_MAGIC = b"SQLite format 3\0"
+
+
+def end_in_order():
+    """Lets SIGTERM end this program as Ctrl-C does: each Service stops its gemmd, which else would keep the device."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def _write(path, data):

@@ -37,7 +37,7 @@ sys.path[:0] = [str(HERE.parent.parent / "python"), str(HERE.parent / "bench")]
 
 import gemmd_ffi  # noqa: E402
 from machine import ROOT  # noqa: E402
-from service import Service  # noqa: E402
+from service import Service, end_in_order  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
 import latest  # noqa: E402
@@ -245,6 +245,7 @@ def show(r):
 
 def main():
     o = parse()
+    end_in_order()
     global torch, transformers, gt, install_report
     try:
         import torch

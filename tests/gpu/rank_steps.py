@@ -41,7 +41,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent / "python"), str(HERE.parent / "bench"), str(HERE)]
 
 import model_steps  # noqa: E402
-from model_steps import ROOT, Service, gemmd_ffi, latest  # noqa: E402
+from model_steps import ROOT, Service, end_in_order, gemmd_ffi, latest  # noqa: E402
 
 KEYS = 6                  # two products of a layer in three modes; the layers are equal
 COLD_S, COLD_RANKS = 7.0, 4  # limit of the cold first step of a job with COLD_RANKS ranks
@@ -384,6 +384,7 @@ def main():
     o = parse()
     if o.worker:
         return worker(o)
+    end_in_order()
     name, records = card(o), []
     for wrap in o.wrap.split(","):
         record = measure(o, wrap)
