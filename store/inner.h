@@ -98,7 +98,7 @@ enum {
     /* After a rebuild generations go on above a gap of this size: lost rows may have had higher
      * numbers than the rows that were found. */
     STORE_GENERATION_GAP = 1000,
-    STORE_OWNERS_SEEN = 16,
+    STORE_OWNERS_SEEN = 12, /* daemon/start.c reserves files for them */
 };
 
 /* A process that owned a row when the store looked (owner.c). */
@@ -134,7 +134,7 @@ struct store {
     struct stat file; /* the open file, as stat(2) shows it */
     struct stat log;  /* the open file's log likewise; st_ino 0: there is no log */
     char boot[40];    /* this boot of the host: leases of other boots are over */
-    /* owners of rows; next_owner counts all that were ever entered */
+    /* owners of rows; next_owner counts how often one took the place of another that lives */
     struct owner_seen seen_owners[STORE_OWNERS_SEEN];
     unsigned next_owner;
 

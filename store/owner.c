@@ -2,15 +2,16 @@
 /*
  * Processes that own rows of `lease` and `wanted`. Reading /proc for each row takes longer than all
  * else that a waiting daemon does. So a store keeps descriptors of the owners that it has seen: a
- * poll tells at once, and without an error, that such a process has ended.
+ * poll tells at once, and without an error, that such a process has ended. Where there is no
+ * descriptor (an old kernel, too many open files) each row reads /proc.
  */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "store/inner.h"
@@ -101,6 +102,24 @@ static struct owner_seen *owner_find(struct store *s, const char *name)
     return NULL;
 }
 
+static bool owner_has_ended(const struct owner_seen *seen)
+{
+    struct pollfd p = {.fd = seen->fd, .events = POLLIN};
+    return poll(&p, 1, 0) != 0;
+}
+
+/* The place for another owner: that of an ended process, or else the oldest. */
+static struct owner_seen *owner_place(struct store *s)
+{
+    for (size_t i = 0; i < STORE_OWNERS_SEEN; i++) {
+        struct owner_seen *seen = &s->seen_owners[i];
+        if (!seen->name[0] || owner_has_ended(seen)) {
+            return seen;
+        }
+    }
+    return &s->seen_owners[s->next_owner++ % STORE_OWNERS_SEEN];
+}
+
 /* Looks at a process that this store has not seen, and keeps its descriptor while the process
  * lives. */
 static bool owner_look(struct store *s, const char *name)
@@ -111,12 +130,12 @@ static bool owner_look(struct store *s, const char *name)
     }
     /* The descriptor comes first: if the process ends later, another process can get its number,
      * but not its start time. */
-    const int fd = pidfd_open((pid_t)o.pid, 0);
+    const int fd = (int)syscall(SYS_pidfd_open, (pid_t)o.pid, 0);
     const bool ended = process_has_ended(&o);
     if (ended && fd >= 0) {
         close(fd);
     } else if (fd >= 0) {
-        struct owner_seen *seen = &s->seen_owners[s->next_owner++ % STORE_OWNERS_SEEN];
+        struct owner_seen *seen = owner_place(s);
         owner_forget(seen);
         snprintf(seen->name, sizeof(seen->name), "%s", name);
         seen->fd = fd;
@@ -130,8 +149,7 @@ static bool owner_is_lost(struct store *s, const char *name)
     if (!seen) {
         return owner_look(s, name);
     }
-    struct pollfd p = {.fd = seen->fd, .events = POLLIN};
-    if (poll(&p, 1, 0) == 0) {
+    if (!owner_has_ended(seen)) {
         return false;
     }
     owner_forget(seen);

@@ -49,7 +49,9 @@ int custom_add_trials(struct ctl *c, const json_t *rows)
 static void custom_add_new_trials(json_t *found, const json_t *trials)
 {
     ARRAY_EACH(t, trials) {
-        TEXT_AUTO *text = text_dump(json_object_get(t, "config"), JSON_COMPACT | JSON_SORT_KEYS);
+        const json_t *config = json_object_get(t, "config");
+        TEXT_AUTO *text =
+            json_is_object(config) ? text_dump(config, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
         if (text && !json_object_get(found, text)) {
             json_object_set(found, text, t);
         }

@@ -17,7 +17,6 @@
  *   custom.c        custom ops: their rows and trials for writers, and problems for readers
  *   custom_in.c     `import --format` of custom ops' rows
  *   portfolio.c     `export --format portfolio`: few configs for all known shapes
-
  */
 #ifndef GEMMD_CLIENT_CTL_FORMATS_H
 #define GEMMD_CLIENT_CTL_FORMATS_H

@@ -37,12 +37,13 @@ static void metrics_add_text(struct gathered *x, char *text)
     for (char *line, *rest = text; (line = strsep(&rest, "\n"));) {
         char name[128];
         if (sscanf(line, "# TYPE %127s", name) == 1) {
+            text_utf8_clean(name,
+                            strlen(name)); /* the end of a long name may be half a character */
+            is_new = !json_object_get(x->families, name);
+            if (is_new) {
+                json_object_set_new(x->families, name, json_object());
+            }
             family = json_object_get(x->families, name);
-            is_new = !family;
-        }
-        if (is_new && !family) {
-            family = json_object();
-            json_object_set_new(x->families, name, family);
         }
         if (family && *line && *line != '#') {
             metrics_add_line(family, "samples", line);

@@ -360,7 +360,6 @@ static int add_text(struct problems *p)
 /* Adds each row of a table for each combination of types, with the fields that the options set. */
 static int add_table(struct problems *p)
 {
-
     json_auto_t *rows = json_array(), *common = common_fields(p);
     int code = p->given[PROBLEM_MOE] ? moe_problems(p, rows) : shapes_read(p, rows);
     ARRAY_EACH(row, rows) {

@@ -137,7 +137,8 @@ static char *text_of_value(const json_t *v)
 char *text_of_json(const json_t *object)
 {
     const char *op = field_string(object, "op"), *between = op ? " " : "";
-    TEXT_AUTO *json = text_dump(object, JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    TEXT_AUTO *json =
+        json_is_object(object) ? text_dump(object, JSON_SORT_KEYS | JSON_REAL_PRECISION(17)) : NULL;
     json_auto_t *sorted = json ? json_loads(json, 0, NULL) : NULL;
     char *text = text_copy(op ? op : "");
     OBJECT_EACH(name, v, sorted) {

@@ -96,7 +96,7 @@ def _weights_of_slots(weights, ids, experts):
 
 def configure(save):
     """save: "fast" (at first) or "least", as for gemmd.torch.MoEMLP: with "least" a layer does not keep its activation
-    [T, inter] for the gradients, and computes it again. It holds for later forward passes in bf16, of modules whose
+    [T, inter] for the gradients, and computes it again. It holds for later forward passes, but not in fp8, of modules whose
     activation gemmd has as a kernel (SwiGLU, gpt-oss'). ValueError for another word."""
     global _saves_least
     if save not in ("fast", "least"):

@@ -50,7 +50,7 @@ class RealHost:
                         for i in range(devices)]
         self.program = hosts.FLEET
         self.fleet, self.fleet_ms = None, fleet_ms
-        self.calls = []
+        self.calls, self.fault = [], None
 
     def link(self, conninfo):
         self.fleet = subprocess.Popen([self.program, "--database", self.members[0].database, "--name", self.name, "--idle-ms", "2000",
@@ -60,12 +60,17 @@ class RealHost:
 
     def begin(self, wanted):
         """All ranks ask for all keys, as the ranks of a job do."""
-        for m in self.members:
-            c = m.connect(timeout=600)
-            self.calls.append((c, [c.send("get", problem=p, wait="tuned") for p in wanted]))
+        try:
+            for m in self.members:
+                c = m.connect(timeout=600)
+                self.calls.append((c, [c.send("get", problem=p, wait="tuned") for p in wanted]))
+        except Exception as fault:  # noqa: BLE001 finish() raises it
+            self.fault = fault
 
     def finish(self):
         """Waits for the answers; returns the number of answers that are exact."""
+        if self.fault:
+            raise self.fault
         answers = [c.wait(r) for c, requests in self.calls for r in requests]
         self.keys = [a["key"] for a in answers[:len(self.calls[0][1])]]
         return sum(a["tier"] == "exact" for a in answers)

@@ -35,7 +35,9 @@ class GpuHost:
         self.daemon.folder.mkdir()
         self.daemon.start()
         self.fleet = subprocess.Popen([hosts.FLEET, "--database", self.daemon.database, "--name", name, "--conninfo", conninfo, "--idle-ms", "2000"])
-        until(f"{name}'s gemmd-fleet is attached", lambda: self.rows("SELECT 1 FROM lease WHERE key = 'fleet'"))
+
+    def wait_attached(self):
+        until("gemmd-fleet is attached", lambda: self.rows("SELECT 1 FROM lease WHERE key = 'fleet'"))
 
     def rows(self, sql, *values):
         return hosts.read(self.daemon.database, sql, *values)
@@ -75,11 +77,14 @@ def play(o, folder, server):
     try:
         for name, device, user in zip(("first", "second"), o.devices.split(","), ("h1", "h2")):
             made.append(GpuHost(folder, name, device, server.conninfo(user)))
+            made[-1].wait_attached()
         first, second = made
         tuned, tuning = first.ask(wanted, o.budget)
         doubted = first.doubted()
         wanted = [p for p, a in zip(wanted, tuned) if a["key"] not in doubted]
         tuned = [a for a in tuned if a["key"] not in doubted]
+        if len(tuned) < 2:
+            raise SystemExit(f"{len(doubted)} of {o.keys} keys were too noisy: nothing is left to confirm")
         until(f"the second host knows {len(tuned)} keys", lambda: len(second.known() & {a["key"] for a in tuned}) == len(tuned), PATIENCE_S)
         ahead = wait_compiled(second.daemon.cache)
         confirmed, waits = second.ask(wanted, o.budget)

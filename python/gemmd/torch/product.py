@@ -119,7 +119,8 @@ class _GatedSum(Function):
         *of_gate, w, gather = saved
         m_sizes = of_gate[-1]
         da = multiply_dx(dy, w, m_sizes, gather, ctx.flags, ctx.transposed, True)
-        dh, dbias, dweights, a = activation.gradients(of_gate, da, ctx.kind, ctx.needs_input_grad[1], again=True)
+        dh, dbias, dweights, a = activation.gradients(of_gate, da, ctx.kind, ctx.needs_input_grad[1],
+                                                     again=ctx.needs_input_grad[5])
         del da
         dw = None
         if ctx.needs_input_grad[5]:
