@@ -8,8 +8,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
+import msgpack
 import pytest
 from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, RUNNER, SYNTHETIC
 
@@ -263,6 +265,29 @@ def test_metrics_of_all_daemons_are_one_text(host, folder):
 
 def samples_up(text):
     return [((m[1], m[2]), float(m[3])) for m in SAMPLE.finditer(text) if m[1] == "gemmd_up"]
+
+
+def answer_with_metrics(daemon, listener, text):
+    """Answers a client by what the daemon answers, but for the method metrics."""
+    connection = listener.accept()[0]
+    unpacker = msgpack.Unpacker(raw=False)
+    with connection, daemon.connect() as real:
+        while data := connection.recv(65536):
+            unpacker.feed(data)
+            for _, number, method, params in unpacker:
+                result = {"text": text} if method == "metrics" else real.call(method, **params)
+                connection.sendall(msgpack.packb([1, number, None, result]))
+
+
+def test_the_name_of_a_family_is_cut_at_a_whole_character(daemon, folder):
+    d, name = daemon(), "n" * 126
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "other.sock"))
+        listener.listen()
+        threading.Thread(target=answer_with_metrics, daemon=True,
+                         args=(d, listener, f"# TYPE {name}\u00e9 gauge\n{name}\u00e9 1\n# EOF\n")).start()
+        done = d.ctl("metrics", "--socket", folder / "other.sock")
+    assert f"{name}\u00e9 1" in done.stdout.splitlines()
 
 
 def test_a_textfile_that_cannot_be_written_is_an_error(daemon, folder):
