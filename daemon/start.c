@@ -194,9 +194,9 @@ static int start_make_folders(const struct config *c, bool own_cache, bool own_d
 }
 
 enum {
-    /* files kept for the database, its other owners (store/owner.c, two stores), locks, a runner's
-     * start, modules, and refused connections */
-    FILES_RESERVED = 64,
+    /* files kept for the database, its other owners (store/owner.c), locks, a runner's start,
+     * modules, and refused connections */
+    FILES_RESERVED = 40,
     FILES_LEAST = 24, /* open files that gemmd needs to start and to serve a single client */
 };
 

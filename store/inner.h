@@ -98,7 +98,7 @@ enum {
     /* After a rebuild generations go on above a gap of this size: lost rows may have had higher
      * numbers than the rows that were found. */
     STORE_GENERATION_GAP = 1000,
-    STORE_OWNERS_SEEN = 12, /* daemon/start.c reserves files for them */
+    STORE_OWNERS_SEEN = 6, /* few: daemon/start.c reserves 40 files, for these too */
 };
 
 /* A process that owned a row when the store looked (owner.c). */

@@ -125,8 +125,8 @@ static struct owner_seen *owner_place(struct store *s)
 static bool owner_look(struct store *s, const char *name)
 {
     struct owner o;
-    if (!owner_read(name, &o) || o.space != process_namespace()) {
-        return store_owner_is_lost(name);
+    if (s->flags & STORE_READ_ONLY || !owner_read(name, &o) || o.space != process_namespace()) {
+        return store_owner_is_lost(name); /* a store for lists looks seldom */
     }
     /* The descriptor comes first: if the process ends later, another process can get its number,
      * but not its start time. */

@@ -93,7 +93,7 @@ def test_the_soft_limit_of_open_files_is_raised(daemon, files_limit):
 
 
 def test_under_a_hard_limit_of_open_files_others_are_busy_and_tuning_works(daemon, files_limit):
-    files_limit("88:88")
+    files_limit("64:64")
     d = daemon()
     assert "LimitNOFILE" in d.text()
     served, refused = [], []

@@ -148,7 +148,7 @@ def test_the_units_fit_the_program():
         assert service[key] == ["gemmd"] and service[key + "Mode"] == [mode]
     assert service["RuntimeDirectoryPreserve"] == ["yes"], "one instance must not remove another's socket"
     most = int(re.search(r"^max-connections = (\d+)", shown.stdout, re.M).group(1))
-    assert int(service["LimitNOFILE"][0]) > most + 64
+    assert int(service["LimitNOFILE"][0]) > most + 40
     assert service["Type"] == ["notify"] and int(service["WatchdogSec"][0]) >= 10
     assert set(service["RestartPreventExitStatus"][0].split()) == {"2", "75"}
     assert service["CapabilityBoundingSet"] == [""]
