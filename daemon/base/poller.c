@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "daemon/base/poller.h"
@@ -16,8 +17,14 @@ enum { EVENTS = 256 };
 int poller_init(struct poller *p, uv_loop_t *loop, struct error *err)
 {
     struct epoll_event libuv = {.events = EPOLLIN, .data.ptr = NULL};
-    *p = (struct poller){.loop = loop, .fd = epoll_create1(EPOLL_CLOEXEC)};
-    if (p->fd < 0 || epoll_ctl(p->fd, EPOLL_CTL_ADD, uv_backend_fd(loop), &libuv) < 0) {
+    struct epoll_event timer = {.events = EPOLLIN | EPOLLET, .data.ptr = p};
+    *p = (struct poller){.loop = loop,
+                         .fd = epoll_create1(EPOLL_CLOEXEC),
+                         .timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
+                         .timer_ms = UINT64_MAX};
+    if (p->fd < 0 || p->timer < 0 ||
+        epoll_ctl(p->fd, EPOLL_CTL_ADD, uv_backend_fd(loop), &libuv) < 0 ||
+        epoll_ctl(p->fd, EPOLL_CTL_ADD, p->timer, &timer) < 0) {
         error_set(err, ERROR_IO, "cannot make an epoll: %s", strerror(errno));
         poller_deinit(p); /* this epoll does not contain libuv's, so it would miss libuv's events */
         return ERROR_IO;
@@ -30,7 +37,10 @@ void poller_deinit(struct poller *p)
     if (p->fd >= 0) {
         close(p->fd);
     }
-    p->fd = -1;
+    if (p->timer >= 0) {
+        close(p->timer);
+    }
+    p->fd = p->timer = -1;
 }
 
 int poller_add(struct poller *p, int fd, struct polled *who, struct error *err)
@@ -70,19 +80,40 @@ static enum peer poller_peer_of(uint32_t events)
                                           : PEER_SENDS;
 }
 
+/* Sets the timer for the time when libuv must run, unless it is set for an earlier time: then it
+ * ends one wait for nothing. Returns the timeout of the wait. */
+static int poller_set_timer(struct poller *p, int timeout_ms)
+{
+    uint64_t ms = uv_now(p->loop) + (uint64_t)timeout_ms;
+    struct itimerspec at = {
+        .it_value = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000 * 1000000)}};
+    if (ms < p->timer_ms && timerfd_settime(p->timer, TFD_TIMER_ABSTIME, &at, NULL) < 0) {
+        return timeout_ms;
+    }
+    p->timer_ms = ms < p->timer_ms ? ms : p->timer_ms;
+    return -1;
+}
+
 /* Waits once for events and calls `ready` of each ready socket. True: libuv must run, too. */
 static bool wait_once(struct poller *p, int timeout_ms)
 {
     struct epoll_event events[EVENTS];
+    if (timeout_ms > 0) {
+        timeout_ms = poller_set_timer(p, timeout_ms);
+    }
     long n = syscall(SYS_epoll_pwait, p->fd, events, EVENTS, timeout_ms, NULL, 0);
     bool libuv = false;
     uv_update_time(p->loop);
     for (long i = 0; i < n; i++) {
-        struct polled *who = events[i].data.ptr;
-        if (who) {
-            who->ready(who, poller_peer_of(events[i].events));
-        } else {
+        void *what = events[i].data.ptr;
+        if (what == p) {
+            p->timer_ms = UINT64_MAX;
+        }
+        if (what == p || !what) {
             libuv = true;
+        } else {
+            struct polled *who = what;
+            who->ready(who, poller_peer_of(events[i].events));
         }
     }
     return libuv || n <= 0;

@@ -40,6 +40,10 @@ struct polled {
 struct poller {
     uv_loop_t *loop; /* borrowed */
     int fd;          /* descriptor of the epoll; -1: not open */
+    /* A descriptor in the epoll that ends a wait. With a timeout, each wait would start and stop a
+     * timer of the kernel: 0.5 us of a hit. */
+    int timer;
+    uint64_t timer_ms; /* in uv_now's time; UINT64_MAX: not set */
 };
 
 int poller_init(struct poller *p, uv_loop_t *loop, struct error *err); /* ERROR_IO */
