@@ -290,10 +290,10 @@ static int work_record(struct ledger *l, struct request *r, struct error *err)
     return r->argument ? work_add_trial_once(l, r, err) : work_add_trial(l, r, err);
 }
 
-static int work_next_wanted(struct ledger *l, struct request *r, struct error *err)
+static int work_take_wanted(struct ledger *l, struct request *r, struct error *err)
 {
     wire_buf_clear(&r->row);
-    return store_next_wanted(l->store, r->text[0], &r->number, &r->row, err);
+    return store_take_wanted(l->store, r->text[0], &r->number, &r->row, err);
 }
 
 /* ---- changes by other daemons ---------------------------------------------------------------- */
@@ -554,7 +554,7 @@ VERB(status, 0, NULL, work_status, NULL, answer_status);
 VERB(backup, 0, NULL, work_backup, NULL, verbs_answer_done);
 VERB(snapshot, VERB_READ | VERB_PATIENT, NULL, work_snapshot, NULL, answer_snapshot);
 VERB(changes, VERB_READ, NULL, work_changes, NULL, answer_changes);
-VERB(next_wanted, VERB_READ, NULL, work_next_wanted, NULL, answer_rows);
+VERB(take_wanted, VERB_GROUP, NULL, work_take_wanted, NULL, answer_rows);
 VERB(unpin, 0, NULL, work_unpin, NULL, verbs_answer_best);
 VERB(publish, VERB_GROUP, &best_schema, work_publish, settle_publish, verbs_answer_best);
 VERB(restore, VERB_GROUP, &best_schema, work_restore, keep_unsaved, verbs_answer_best);

@@ -71,7 +71,7 @@ void offers_take(struct tuning *x)
     struct daemon *d = x->daemon;
     x->offers_again = x->offers_asking;
     if (!x->offers_asking && has_nothing_to_do(x) && ledger_daemons(d->ledger) > 1) {
-        x->offers_asking = ledger_next_wanted(d->ledger, d->device.class, on_wanted, x) == 0;
+        x->offers_asking = ledger_take_wanted(d->ledger, d->device.class, on_wanted, x) == 0;
     }
 }
 

@@ -366,7 +366,7 @@ static void searches_that_wait_are_shared(void **state)
     int64_t uid = 0;
     assert_ok(begin(&b, f, &err));
     struct store *other = open_other(f);
-    CALL_OK(&b, next_wanted, "c", on_list, NULL);
+    CALL_OK(&b, take_wanted, "c", on_list, NULL);
     wait_for(&b, 1);
     assert_int_equal(b.status, STORE_MISS);
     wire_put_array(&search, 2);
@@ -374,18 +374,21 @@ static void searches_that_wait_are_shared(void **state)
     wire_put_int(&search, 2);
     CALL(&b, want, "ours", "c", 7, &search);
     counts(&b);
-    assert_ok(store_next_wanted(other, "c", &uid, &theirs, &err));
+    assert_ok(store_take_wanted(other, "c", &uid, &theirs, &err));
     assert_int_equal(uid, 7);
     assert_int_equal(theirs.len, search.len);
     assert_memory_equal(theirs.data, search.data, search.len);
-    CALL(&b, unwant, "ours");
+    /* a search is taken once, also when nobody has published its key's answer */
+    assert_int_equal(store_take_wanted(other, "c", &uid, &theirs, &err), STORE_MISS);
+    CALL(&b, want, "withdrawn", "c", 7, &search);
+    CALL(&b, unwant, "withdrawn");
     counts(&b);
-    assert_int_equal(store_next_wanted(other, "c", &uid, &theirs, &err), STORE_MISS);
+    assert_int_equal(store_take_wanted(other, "c", &uid, &theirs, &err), STORE_MISS);
 
     const struct store_wanted w = {
         .key = "k", .class = "c", .uid = 1000, .search = search.data, .n = search.len};
     assert_ok(store_want(other, &w, &err));
-    CALL_OK(&b, next_wanted, "c", on_list, NULL);
+    CALL_OK(&b, take_wanted, "c", on_list, NULL);
     wait_for(&b, b.callbacks + 1);
     assert_int_equal(b.status, 0);
     assert_int_equal(b.id, 1000);  /* the user of the wanted search */
