@@ -264,6 +264,7 @@ def conclude(record):
             ("Geometric means of peer / ours", layer_report.means_table(layer_report.verdicts(rows))),
             ("MiB kept for the backward pass, with x / peak above weights, inputs and gradients",
              layer_report.memory_table(rows)),
+            ("Parts of a step, us", layer_report.parts_table(rows)),
             ("Kernels of a step, us", layer_report.kernels_table(rows))):
         print(f"\n## {title}\n\n{table}")
     left_out = [layer_report.not_measured(rows), *(f"!! left out: {name}" for name in record["left_out"])]

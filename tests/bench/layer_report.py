@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of layer_peers.py's rows. A row is a library's layer of a shape in a way. Ours is compared with the fastest
 library that gives right results. A ratio above 1 says that ours is faster."""
+import re
 import statistics
 
 import report
 
 KERNEL_NAME_MOST = 90
+PARTS = {  # by the kernel's name, in this order; the last one has all others
+    "copies": "grouped_gemm_permute|grouped_gemm_places", "products": "grouped_gemm|quackgemm",
+    "activation": "_gate", "sums": "_sum_of_slots|token_gather_sum", "router, others": ""}
 
 
 def by_group(rows):
@@ -88,6 +92,28 @@ def kernels_table(rows):
     lines = [[row["shape"], row["way"], row["peer"], f"{k['us']:.0f}", f"{k['launches']:g}", k["name"][:KERNEL_NAME_MOST]]
              for row in rows for k in sorted(row.get("kernels", ()), key=lambda k: -k["us"])]
     return report.table(["shape", "way", "library", "us", "launches", "kernel"], lines) if lines else "not measured"
+
+
+def parts_of(row):
+    """{part: us} of a row's kernels. SonicMoE's products contain the activation."""
+    out = dict.fromkeys(PARTS, 0.0)
+    for kernel in row["kernels"]:
+        out[next(part for part, name in PARTS.items() if re.search(name, kernel["name"]))] += kernel["us"]
+    return out
+
+
+def parts_table(rows):
+    """Where the time goes. `at most`: the peer's time over the time of our products alone, so the ratio if all else took none."""
+    lines = []
+    for (shape, way), group in by_group(rows).items():
+        best = best_peer(group.values())
+        for peer, row in group.items():
+            if row.get("kernels"):
+                parts = parts_of(row)
+                most = 1e3 * best[0] / parts["products"] if peer == "ours" and best else None
+                lines.append([shape, way, peer, *(f"{us:,.0f}" for us in parts.values()),
+                              f"{row['flops'] / parts['products'] / 1e6:.0f}" if parts["products"] else "-", report.cell(most, ".2f")])
+    return report.table(["shape", "way", "library", *PARTS, "products, TFLOP/s", "at most"], lines) if lines else "not measured"
 
 
 def means_table(found):

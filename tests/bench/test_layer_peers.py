@@ -180,6 +180,20 @@ def test_memory_is_without_the_gradients():
     assert layer_report.memory_table([row("torch", 2.0)]) == "not measured"
 
 
+def test_each_kernel_belongs_to_a_part_of_the_step():
+    def kernels(**us):
+        return [{"name": name, "us": t, "launches": 1} for name, t in us.items()]
+
+    mine = row("ours", 2.0, kernels=kernels(grouped_gemm_hopper=1000, grouped_gemm_permute=20, _gate=3, _gate_grads=4, _sum_of_slots=50,
+                                            nvjet_sm90=6))
+    theirs = row("sonicmoe", 3.0, kernels=kernels(kernel_cutlass_kernel_quackgemm_act=1500, token_gather_sum_kernel=60))
+    lines = [line.split() for line in layer_report.parts_table([mine, theirs]).splitlines()]
+    flops = 18 * 4096 * 8 * 2048 * 1024
+    assert lines[1] == ["olmoe-1b-7b/4096", "eager", "ours", "20", "1,000", "7", "50", "6", f"{flops / 1e-3 / 1e12:.0f}", "3.00"]
+    assert lines[2] == ["olmoe-1b-7b/4096", "eager", "sonicmoe", "0", "1,500", "0", "60", "0", f"{flops / 1.5e-3 / 1e12:.0f}", "-"]
+    assert layer_report.parts_table([row("ours", 2.0)]) == "not measured"
+
+
 def test_recorded_runs_are_said_together(tmp_path):
     def say(*records):
         files = [tmp_path / f"{i}.json" for i in range(len(records))]
