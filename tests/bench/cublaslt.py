@@ -12,6 +12,7 @@ from ctypes import (POINTER, Structure, byref, c_float, c_int, c_int32, c_int64,
 
 COMPUTE_32F, R_32F, R_16BF = 68, 0, 14
 DESC_TRANSA, PREF_WORKSPACE_BYTES, PREF_ALIGNMENT_A = 3, 1, 5
+CAP_TILE_IDS, CAP_STAGES_IDS, CONFIG_TILE_ID, CONFIG_STAGES_ID = 6, 13, 1, 6
 OP_T = 1
 WORKSPACE_BYTES = 32 << 20
 ALGORITHMS_MAX = 16
@@ -33,6 +34,11 @@ _FUNCTIONS = {
     "cublasLtMatmulPreferenceSetAttribute": [c_void_p, c_int, c_void_p, c_size_t],
     "cublasLtMatmulPreferenceDestroy": [c_void_p],
     "cublasLtMatmulAlgoGetHeuristic": [c_void_p] * 7 + [c_int, POINTER(Heuristic), POINTER(c_int)],
+    "cublasLtMatmulAlgoGetIds": [c_void_p] + [c_int] * 7 + [POINTER(c_int), POINTER(c_int)],
+    "cublasLtMatmulAlgoInit": [c_void_p] + [c_int] * 7 + [c_void_p],
+    "cublasLtMatmulAlgoCapGetAttribute": [c_void_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)],
+    "cublasLtMatmulAlgoConfigSetAttribute": [c_void_p, c_int, c_void_p, c_size_t],
+    "cublasLtMatmulAlgoCheck": [c_void_p] * 7 + [POINTER(Heuristic)],
     "cublasLtMatmul": [c_void_p] * 14 + [c_size_t, c_void_p],
 }
 
@@ -79,6 +85,10 @@ class CublasLt:
         functions keep the operands alive."""
         return Matmul(self, x, w, out).plans(stream)
 
+    def all_plans(self, x, w, out, stream, keys=None):
+        """{(algorithm, tile, stages): function} of all algorithms that can compute the product, or of `keys` alone."""
+        return Matmul(self, x, w, out).all_plans(stream, keys)
+
 
 class Matmul:
     def __init__(self, lt, x, w, out):
@@ -122,18 +132,48 @@ class Matmul:
             self.lt.dll.cublasLtMatmulPreferenceDestroy(p)
         return [h for h in found[:n.value] if h.state == 0]
 
+    def _ids_of(self, algo, capability):
+        get, size = self.lt.dll.cublasLtMatmulAlgoCapGetAttribute, c_size_t()
+        if get(algo, capability, None, 0, byref(size)) or size.value < sizeof(c_uint32):
+            return [0]
+        ids = (c_uint32 * (size.value // sizeof(c_uint32)))()
+        return [0] if get(algo, capability, ids, sizeof(ids), byref(size)) else list(ids)
+
+    def _algorithms(self, keys):
+        """{(algorithm, tile, stages): algo} that cublasLtMatmulAlgoCheck accepts within the workspace."""
+        lt, types = self.lt, (COMPUTE_32F, R_32F, R_16BF, R_16BF, R_16BF, R_16BF)
+        ids, n, out = (c_int * 256)(), c_int(), {}
+        lt.call("cublasLtMatmulAlgoGetIds", lt.handle, *types, len(ids), ids, byref(n))
+        for number in ids[:n.value]:
+            algo = (c_uint64 * 8)()
+            if lt.dll.cublasLtMatmulAlgoInit(lt.handle, *types, number, algo):
+                continue
+            for tile in self._ids_of(algo, CAP_TILE_IDS):
+                for stages in self._ids_of(algo, CAP_STAGES_IDS):
+                    if keys and (number, tile, stages) not in keys:
+                        continue
+                    one, found = (c_uint64 * 8)(*algo), Heuristic()
+                    for attribute, value in ((CONFIG_TILE_ID, tile), (CONFIG_STAGES_ID, stages)):
+                        lt.dll.cublasLtMatmulAlgoConfigSetAttribute(one, attribute, byref(c_uint32(value)), sizeof(c_uint32))
+                    status = lt.dll.cublasLtMatmulAlgoCheck(lt.handle, self.description, self.a, self.b, self.c, self.c, one, byref(found))
+                    if status == 0 and found.workspace <= WORKSPACE_BYTES:
+                        out[number, tile, stages] = one
+        return out
+
+    def all_plans(self, stream, keys=None):
+        return {key: self._plan(algo, stream) for key, algo in self._algorithms(keys).items()}
+
     def plans(self, stream):
+        return [self._plan(h.algo, stream) for h in self._heuristics()]
+
+    def _plan(self, algo, stream):
         x, w, out = (t.data_ptr() for t in self.operands)
         lt, matmul = self.lt, self.lt.dll.cublasLtMatmul
         one, zero = byref(lt.one), byref(lt.zero)
 
-        def plan(h):
-            def run():
-                status = matmul(lt.handle, self.description, one, w, self.a, x, self.b, zero, out,
-                                self.c, out, self.c, h.algo, lt.workspace.data_ptr(),
-                                WORKSPACE_BYTES, stream)
-                if status:
-                    raise CublasLtError(f"cublasLtMatmul: status {status}")
-            return run
-
-        return [plan(h) for h in self._heuristics()]
+        def run():
+            status = matmul(lt.handle, self.description, one, w, self.a, x, self.b, zero, out, self.c, out, self.c, algo,
+                            lt.workspace.data_ptr(), WORKSPACE_BYTES, stream)
+            if status:
+                raise CublasLtError(f"cublasLtMatmul: status {status}")
+        return run

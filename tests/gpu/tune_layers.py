@@ -24,9 +24,6 @@ import sys
 import tempfile
 import time
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
-import latest  # noqa: E402
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SHAPES = ROOT / "tests" / "data" / "shapes" / "moe.csv"
 PEERS = ["cublas_dense_us", "torch_grouped_mm_us", "torch_permute_plus_grouped_mm_us",
@@ -159,7 +156,6 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda:0")
-    latest.add_option(parser)
     parser.add_argument("--models", default="qwen3-30b-a3b,mixtral-8x7b")
     parser.add_argument("--tokens", default="4096")
     parser.add_argument("--budget", type=int, default=64)
@@ -188,7 +184,6 @@ def main():
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "tune_layers.json").write_text(json.dumps(report, indent=1))
         shutil.copy(work / "log", options.out / "gemmd.log")
-    latest.keep(options, "tune_layers", report, report["device"]["name"])
     table(report["rows"])
     print(json.dumps({k: v for k, v in report.items() if k not in ("rows", "failed_trials")}))
     shutil.rmtree(work, ignore_errors=True)

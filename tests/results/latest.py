@@ -215,12 +215,13 @@ def fresh_regret(record):
     yield "regret of a search on keys that taught nothing: 95th percentile", "", "", percentile_95(regrets), None, "%"
 
 
-def tune_layers(record):
+def mma_peers(record):
     for r in record["rows"]:
-        theirs = r.get("torch_permute_plus_grouped_mm_us") or r.get("torch_grouped_mm_us")
-        if theirs and r.get("answer"):
-            yield ("portable kernels, 4096 tokens", TORCH_PERMUTED, f"{r['model']}/{r['layer']}/{r['mode']}",
-                   r["answer"]["time_us"], theirs, "us")
+        if r["experts"] == 1:
+            yield "portable kernels, dense", "cuBLASLt's kernels with mma.sync", r["name"], r["ours_us"], r["peer_us"], "us"
+        else:
+            yield ("portable kernels, forward of experts", "a loop of cuBLASLt's kernels with mma.sync", r["name"], r["ours_us"],
+                   r["peer_us"], "us")
 
 
 def cold_ranks(record):
@@ -320,7 +321,7 @@ def defaults(text):
 
 OF_TEXT = (power, flips, regret, defaults)
 OF_JSON = (layer_peers, moe_peers, dense_peers, fp8, tune_times, moe_layer, model_steps, rank_steps, triton_ranks, bucket_loss,
-           fresh_regret, tune_layers, cold_ranks, meeting, fairness, kills, stops, serving)
+           fresh_regret, mma_peers, cold_ranks, meeting, fairness, kills, stops, serving)
 READERS = {f.__name__: f for f in OF_TEXT + OF_JSON}
 
 

@@ -30,7 +30,7 @@ COMMANDS = {
     "moe_layer": "tests/gpu/moe_layer.py --build build --stages layer,graph --csv",
     "model_steps": "tests/gpu/model_steps.py --build build --csv [--wait cached]",
     "rank_steps": "tests/gpu/rank_steps.py --build build --ranks 4 --csv [--wait boundary]",
-    "tune_layers": "tests/gpu/tune_layers.py --build build --out DIR --csv",
+    "mma_peers": "tests/gpu/mma_peers.py --build build --csv",
     "tune_times": "tests/gpu/tune_times.py --build build --out DIR --csv",
     "triton_ranks": "tests/gpu/triton_ranks.py --build build --csv [--unsloth DIR]",
     "bucket_loss": "tests/gpu/bucket_loss.py --build build --out DIR --csv",
@@ -67,7 +67,6 @@ PLAIN = {
     "compile time, worst key": "compile time that it needs, worst key",
     "key, nothing compiled": "key, no kernel compiled before",
     "key, kernels compiled": "key, all kernels compiled before",
-    "of a layer at once": "of a layer at once, no kernel compiled before",
     "first call, 8 processes, empty store": "first call of a user's Triton kernel in 8 processes, nothing tuned before",
     "first call at the second start": "first call of a user's Triton kernel in 8 processes, tuned before",
     "a hit, one connection: p50": "an answer from the daemon's cache, one connection: median",
@@ -88,7 +87,7 @@ PLAIN = {
 # Workloads that the page leaves out, by terms in their names: another line has much the same figure.
 LEFT_OUT = ("tokens, eager", "CUDA graph, eager", "taught nothing: median", "recorded keys: regret, median",
             "compile time, worst key", "1 daemon of a database", "16384 tokens, torch.compile", "16384 tokens, CUDA graph",
-            "exact: 95th percentile", "device time, worst key", "p50 of a hit, the fleet's", "start, the fleet's")
+            "of a layer at once", "exact: 95th percentile", "device time, worst key", "p50 of a hit, the fleet's", "start, the fleet's")
 
 HEAD = """# Performance
 
