@@ -37,6 +37,9 @@ struct remeasure {
 /* Called periodically. When the device has been idle for long enough, looks at some keys, and
  * queues a job for the first with low confidence. */
 void remeasure_look(struct remeasure *x, struct daemon_parts *p);
+/* Called when another daemon of the database has searched the key: if the confidence is still low,
+ * this counts as a try here, too. */
+void remeasure_heard(struct daemon_parts *p, const char *key);
 
 /* ---- chores.c -------------------------------------------------------------------------------- */
 

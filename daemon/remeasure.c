@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds keys to measure again; each look reads a slice of the cache's slots (life.h). */
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "daemon/answers/learn.h"
@@ -40,6 +41,15 @@ static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, str
 static bool remeasure_is_due(const struct cache_entry *e)
 {
     return e && e->low && e->rank == CACHE_SERVES && e->tries < REMEASURE_TRIES;
+}
+
+void remeasure_heard(struct daemon_parts *p, const char *key)
+{
+    const struct job *running = p->tuning.scheduler.running;
+    struct cache_entry *e = cache_find_id(&p->daemon.cache, key, NULL);
+    if (e && e->low && e->tries < REMEASURE_TRIES && !(running && strcmp(running->key, key) == 0)) {
+        e->tries++;
+    }
 }
 
 static void measure_again(struct daemon_parts *p, struct cache_entry *e)

@@ -20,6 +20,9 @@ static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
     bool news = !e || n->best->generation == 0 || e->generation < n->best->generation;
     bool searched = news && learned_is_search(&p->daemon, e, n->best);
     learn_best(&p->daemon, n->best, n->saved);
+    if (searched) {
+        remeasure_heard(p, n->key);
+    }
     if (news) {
         announce_best(p, n->best, n->saved);
     }

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from conftest import DATA, eventually, gemm
+from test_daemons import Member
 
 LOW = "confidence low: "
 WORDS = "something disturbed the device"
@@ -67,3 +68,17 @@ def test_a_device_that_stays_disturbed_is_left_alone_after_some_tries(daemon, la
     assert all(r["doubt"].startswith(LOW) for r in rows(d))
     assert d.text().count("is measured again") == 6
     assert d.call("get", problem=gemm(n=512), wait="cached")["key"] == quiet["key"]
+
+
+def test_daemons_of_a_database_share_the_tries(folder, shared_cache, landscape):
+    landscape(0.6)
+    for i in range(3):
+        (folder / f"gpu{i}.jsonl").write_text((folder / "device.jsonl").read_text())
+    members = [Member(folder, i, shared_cache, None, ["--remeasure-s", "1"]).start() for i in range(3)]
+    members[0].call("get", problem=gemm(), budget=8)
+    eventually(lambda: len(rows(members[0])) > 1, 60)
+    time.sleep(6)  # long enough for nine tries, if each daemon made three
+    assert all(r["doubt"].startswith(LOW) for r in rows(members[0]))
+    assert len(rows(members[0])) <= 1 + 3
+    for m in members:
+        m.expect_clean_end()
