@@ -13,7 +13,6 @@
 #ifndef GEMMD_KERNELS_ABI_H
 #define GEMMD_KERNELS_ABI_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 enum { LAUNCH_ABI_VERSION = 1 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Encodes a space for users: tunables, numbers of legal and dropped points, reasons. */
-#include <string.h>
 
 #include "kernels/space.h"
 

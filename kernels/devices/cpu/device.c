@@ -3,7 +3,6 @@
  * and for CI. A candidate that crashes or hangs takes the process with it, as on a GPU. */
 #include <dlfcn.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/devices/cpu/cpu.h"
 

@@ -2,7 +2,6 @@
 /* Modules that the device needs beside candidates: the kernels of tools.cu, and the op's reference.
  * They are normal variants, so that they are compiled and cached in the normal way. */
 #include <stdio.h>
-#include <string.h>
 
 #include "kernels/devices/cuda/gpu.h"
 

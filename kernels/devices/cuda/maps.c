@@ -4,7 +4,6 @@
 #include "kernels/devices/cuda/module.h"
 
 #include <assert.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 

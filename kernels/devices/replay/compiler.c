@@ -3,7 +3,6 @@
  * images never share a cache entry with real images. Thread-safe: only reads the landscape. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/devices/replay/replay.h"
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "kernels/devices/replay/reader.h"
-#include "proto/hash.h"
 
 enum { TEXT_MAX = 4096 };
 

@@ -2,7 +2,6 @@
 /* The family grouped_gemm: MoE grouped GEMM in three modes. Dense GEMM is the case of one
  * expert. */
 #include <stdio.h>
-#include <string.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 

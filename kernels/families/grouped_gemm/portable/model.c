@@ -13,7 +13,6 @@
  * matters.
  */
 #include <math.h>
-#include <string.h>
 
 #include "kernels/families/grouped_gemm/portable/portable.h"
 

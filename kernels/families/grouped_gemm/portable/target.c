@@ -7,7 +7,6 @@
  * an estimate from the accumulators and fragments of a thread. tests/unit/cuda compiles a sample of
  * the legal space for five architectures and checks the estimate.
  */
-#include <string.h>
 
 #include "kernels/families/grouped_gemm/portable/portable.h"
 
