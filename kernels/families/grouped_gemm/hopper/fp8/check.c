@@ -5,84 +5,32 @@
 
 static const char target_name[] = "hopper_fp8";
 
-/* The parameters that this target knows. */
-static const enum hopper_field fp8_fields[] = {
-    FIELD_BLOCK_SIZE_K,    FIELD_BLOCK_SIZE_M,     FIELD_BLOCK_SIZE_N,   FIELD_GROUP_SIZE_M,
-    FIELD_NUM_KSPLIT,      FIELD_cluster_shape_mn, FIELD_expert_order,   FIELD_num_stages,
-    FIELD_num_warps,       FIELD_raster,           FIELD_schedule,       FIELD_skip_rows,
-    FIELD_staging_buffers, FIELD_swap_ab,          FIELD_tile_scheduler, FIELD_use_tma_load_dy,
-    FIELD_use_tma_load_w,  FIELD_use_tma_load_x,   FIELD_use_tma_store,  FIELD_w_eviction,
-};
-enum { FP8_FIELDS = sizeof(fp8_fields) / sizeof(fp8_fields[0]) };
-
-static const struct int_rule role_rules[GEMM_ROLES] = {
-    [GEMM_ROWS] = {64, 256, 64, true, "64, 128 or 256"},
-    [GEMM_COLS] = {64, 256, 64, true, "64, 128, 192 or 256"},
-    [GEMM_SUM] = {FP8_DEPTH, FP8_DEPTH, FP8_DEPTH, true,
-                  "128 for the dimension that this mode sums over"},
-};
-/* Routed rows, with swap_ab. */
-static const struct int_rule swapped_rows = {32, 192, HOPPER_GRAIN, true,
-                                             "with swap_ab=true a multiple of 16 from 32 to 192"};
-static const struct {
-    enum hopper_field field;
-    struct int_rule rule;
-} int_rules[] = {
-    {FIELD_num_warps, {8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"}},
-    {FIELD_num_stages, {2, 16, 0, true, "2 to 16, as shared memory allows"}},
-    {FIELD_staging_buffers, {1, 8, .use = "1 to 8, as shared memory allows"}},
-    {FIELD_GROUP_SIZE_M, {1, 64, .use = "1 to 64"}},
-    {FIELD_NUM_KSPLIT, {1, HOPPER_KSPLIT_MOST, POWER_OF_TWO, .use = "1, 2, 4 or 8"}},
-};
+static const char *const known[] = {"BLOCK_SIZE_K",    "BLOCK_SIZE_M",   "BLOCK_SIZE_N",
+                                    "GROUP_SIZE_M",    "NUM_KSPLIT",     "cluster_shape_mn",
+                                    "expert_order",    "num_stages",     "num_warps",
+                                    "raster",          "schedule",       "skip_rows",
+                                    "staging_buffers", "swap_ab",        "tile_scheduler",
+                                    "use_tma_load_dy", "use_tma_load_w", "use_tma_load_x",
+                                    "use_tma_store",   "w_eviction",     NULL};
 static const char *const schedules[] = {"cooperative", NULL};
-static const struct {
-    enum hopper_field field;
-    const char *const *words;
-    bool required;
-} text_rules[] = {
-    {FIELD_schedule, schedules, true}, /* as in hopper_check() */
-    {FIELD_cluster_shape_mn, hopper_clusters, false},
-    {FIELD_raster, hopper_rasters, false},
-    {FIELD_tile_scheduler, hopper_schedulers, false},
-    {FIELD_expert_order, hopper_orders, false},
-    {FIELD_w_eviction, hopper_evictions, false},
+static const struct hopper_value_rules value_rules = {
+    .target = target_name,
+    .roles = {[GEMM_ROWS] = {64, 256, 64, true, "64, 128 or 256"},
+              [GEMM_COLS] = {64, 256, 64, true, "64, 128, 192 or 256"},
+              [GEMM_SUM] = {FP8_DEPTH, FP8_DEPTH, FP8_DEPTH, true,
+                            "128 for the dimension that this mode sums over"}},
+    .swapped_rows = {32, 192, HOPPER_GRAIN, true,
+                     "with swap_ab=true a multiple of 16 from 32 to 192"},
+    .schedules = schedules,
 };
-static const enum hopper_field bools[] = {FIELD_skip_rows,       FIELD_swap_ab,
-                                          FIELD_use_tma_load_dy, FIELD_use_tma_load_w,
-                                          FIELD_use_tma_load_x,  FIELD_use_tma_store};
 
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
-
-static int fp8_check_values(const struct gemm *v, const struct hopper_values *h,
-                            struct rejection *why)
-{
-    const bool swap = hopper_bool(h, FIELD_swap_ab, false);
-    int r = 0;
-    for (int i = 0; i < GEMM_ROLES && r == 0; i++) {
-        const enum gemm_role role = gemm_roles[v->mode][i];
-        const struct int_rule *rule = swap && role == GEMM_ROWS ? &swapped_rows : &role_rules[role];
-        r = gemm_rules_int(rule, gemm_block_names[i], &h->of[hopper_blocks[i]], target_name, why);
-        r = rejection_settled(why, r, "swap_ab");
-    }
-    for (size_t i = 0; i < COUNT(int_rules) && r == 0; i++) {
-        r = gemm_rules_int(&int_rules[i].rule, hopper_field_names[int_rules[i].field],
-                           &h->of[int_rules[i].field], target_name, why);
-    }
-    for (size_t i = 0; i < COUNT(text_rules) && r == 0; i++) {
-        r = hopper_check_text(h, text_rules[i].field, text_rules[i].words, text_rules[i].required,
-                              target_name, why);
-    }
-    for (size_t i = 0; i < COUNT(bools) && r == 0; i++) {
-        r = hopper_check_bool(h, bools[i], why);
-    }
-    return r;
-}
 
 /* What this mode sums over, and the columns of its output. */
 static int fp8_check_problem(const struct gemm *v, struct rejection *why)
 {
-    const bool forward = v->mode == GEMM_FORWARD, dw = v->mode == GEMM_DW;
-    const int64_t sum = forward ? v->k : v->n;
+    const bool dw = v->mode == GEMM_DW;
+    const int64_t sum = v->mode == GEMM_FORWARD ? v->k : v->n;
     const struct rule rules[] = {
         {!v->quant->is_scaled, "quant",
          "quant=none: this kernel takes fp8 operands with scales; the target hopper takes others"},
@@ -90,7 +38,7 @@ static int fp8_check_problem(const struct gemm *v, struct rejection *why)
          "the fp8 kernel writes bf16, in dW also fp32"},
         {v->accumulate && v->out != DTYPE_FP32, "accumulate_fp32",
          "accumulate without dtype_out=fp32: the fp8 kernel adds in fp32 only"},
-        {!dw && sum % 16, forward ? "sum_16" : "sum_16",
+        {!dw && sum % 16, "sum_16",
          "mode forward sums over K, dX over N: # elements are no multiple of 16 bytes; pad them",
          sum},
         {v->out_cols % 8, "columns_8",
@@ -108,24 +56,14 @@ static int fp8_check_problem(const struct gemm *v, struct rejection *why)
 static int fp8_check_loads(const struct gemm *v, const struct hopper_values *h,
                            struct rejection *why)
 {
-    const struct rule rules[] = {
-        {!hopper_bool(h, FIELD_use_tma_load_w, true) ||
-             (!v->gather_x && !hopper_bool(h, FIELD_use_tma_load_x, true)) ||
-             (!v->gather_dy && !hopper_bool(h, FIELD_use_tma_load_dy, true)),
-         "tma_loads",
-         "use_tma_load_*=false: the fp8 kernel loads contiguous operands by TMA only; leave it out "
-         "or set it to true"},
-        {v->mode == GEMM_DW && hopper_says(h, FIELD_tile_scheduler, "dynamic"), "tile_scheduler",
-         "tile_scheduler=dynamic is for forward and dX: in dW use expert_order=size"},
-        {v->mode == GEMM_DW && h->of[FIELD_w_eviction].type != VALUE_NONE, "w_eviction",
-         "w_eviction is of the weights that forward and dX load: leave it out in dW"},
-        {v->mode != GEMM_DW && hopper_says(h, FIELD_expert_order, "size"), "expert_order",
-         "expert_order=size is for dW: only there tiles differ in length"},
-        {hopper_says(h, FIELD_expert_order, "size") && v->experts > HOPPER_SORT_MAX, "expert_order",
-         "expert_order=size sorts up to # experts, and there are #: take index", HOPPER_SORT_MAX,
-         v->experts},
-    };
-    return gemm_rules_reject(rules, COUNT(rules), why);
+    const struct rule rule = {
+        !hopper_bool(h, FIELD_use_tma_load_w, true) ||
+            (!v->gather_x && !hopper_bool(h, FIELD_use_tma_load_x, true)) ||
+            (!v->gather_dy && !hopper_bool(h, FIELD_use_tma_load_dy, true)),
+        "tma_loads",
+        "use_tma_load_*=false: the fp8 kernel loads contiguous operands by TMA only; leave it out "
+        "or set it to true"};
+    return gemm_rules_reject(&rule, 1, why);
 }
 
 /* Blocks of 128 along the sum; 0 in dW, where each expert has its own number. */
@@ -221,10 +159,6 @@ static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
 int fp8_check(const struct problem *p, const struct record *config, const struct device_info *info,
               struct rejection *why)
 {
-    static const char *known[FP8_FIELDS + 1];
-    for (int i = 0; i < FP8_FIELDS; i++) {
-        known[i] = hopper_field_names[fp8_fields[i]];
-    }
     struct gemm v;
     struct hopper_values h;
     struct hopper_tile t;
@@ -236,8 +170,9 @@ int fp8_check(const struct problem *p, const struct record *config, const struct
         return r;
     }
     hopper_values_read(config, &h);
-    r = fp8_check_values(&v, &h, why);
+    r = hopper_check_values(&v, &h, &value_rules, why);
     r = r ? r : fp8_check_loads(&v, &h, why);
+    r = r ? r : hopper_check_mode(&v, &h, why);
     if (r) {
         return r;
     }

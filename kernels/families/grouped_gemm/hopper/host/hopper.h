@@ -271,11 +271,17 @@ void hopper_add_loads(const struct gemm *v, struct param out[], uint32_t *n);
 void hopper_add_split(const struct gemm *v, const struct device_info *info, struct param out[],
                       uint32_t *n);
 
-/* Check a value by itself. A required text keeps configs of other targets out. */
-int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
-                      const char *const values[], bool required, const char *target,
-                      struct rejection *why);
-int hopper_check_bool(const struct hopper_values *h, enum hopper_field f, struct rejection *why);
+/* The rules of a target for single values; both targets share all other rules. */
+struct hopper_value_rules {
+    const char *target;                /* for messages */
+    struct int_rule roles[GEMM_ROLES]; /* of the tile's sides */
+    struct int_rule swapped_rows;      /* with swap_ab, of the routed rows */
+    const char *const *schedules;
+};
+/* Check each value by itself, and whether the mode has the value's parameter. */
+int hopper_check_values(const struct gemm *v, const struct hopper_values *h,
+                        const struct hopper_value_rules *rules, struct rejection *why);
+int hopper_check_mode(const struct gemm *v, const struct hopper_values *h, struct rejection *why);
 
 /* True if NUM_KSPLIT = `ksplit` can help tiles of r x c: with half as many parts of each sum, a
  * launch has fewer thread blocks than the device has SMs. */

@@ -13,9 +13,10 @@
 /* the 240 registers of a consumer's thread, less the registers for other values */
 enum { ACCUMULATORS_MAX = 192 };
 
-int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
-                      const char *const values[], bool required, const char *target,
-                      struct rejection *why)
+/* Checks a word. A required word keeps configs of other targets out. */
+static int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
+                             const char *const values[], bool required, const char *target,
+                             struct rejection *why)
 {
     if (h->of[f].type == VALUE_NONE && !required) {
         return 0;
@@ -35,15 +36,16 @@ int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
                : gemm_rules_refuse(hopper_field_names[f], &h->of[f], target, use, why);
 }
 
-static const struct int_rule role_rules[GEMM_ROLES] = {
-    [GEMM_ROWS] = {64, 256, 64, true, "64, 128, 192 or 256"},
-    [GEMM_COLS] = {64, 256, 64, true, "64, 128, 192 or 256"},
-    [GEMM_SUM] = {HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
-                  "64 for the dimension that this mode sums over"},
+static const struct hopper_value_rules value_rules = {
+    .target = "hopper",
+    .roles = {[GEMM_ROWS] = {64, 256, 64, true, "64, 128, 192 or 256"},
+              [GEMM_COLS] = {64, 256, 64, true, "64, 128, 192 or 256"},
+              [GEMM_SUM] = {HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
+                            "64 for the dimension that this mode sums over"}},
+    .swapped_rows = {32, 256, HOPPER_GRAIN, true,
+                     "with swap_ab=true a multiple of 16 from 32 to 256"},
+    .schedules = hopper_schedules,
 };
-/* With swap_ab: the routed rows of a tile. */
-static const struct int_rule swapped_rows = {32, 256, HOPPER_GRAIN, true,
-                                             "with swap_ab=true a multiple of 16 from 32 to 256"};
 static const struct {
     enum hopper_field field;
     struct int_rule rule;
@@ -63,41 +65,49 @@ static const struct {
      {0, 256, HOPPER_GRAIN, .use = "a multiple of 16, or 0 for all of BLOCK_SIZE_M"}},
 };
 
-static int hopper_check_int(const struct hopper_values *h, enum hopper_field f,
-                            const struct int_rule *rule, struct rejection *why)
-{
-    return gemm_rules_int(rule, hopper_field_names[f], &h->of[f], "hopper", why);
-}
+static const struct {
+    enum hopper_field field;
+    const char *const *words;
+} text_rules[] = {
+    {FIELD_cluster_shape_mn, hopper_clusters}, {FIELD_raster, hopper_rasters},
+    {FIELD_tile_scheduler, hopper_schedulers}, {FIELD_w_eviction, hopper_evictions},
+    {FIELD_expert_order, hopper_orders},
+};
+static const enum hopper_field bools[] = {FIELD_skip_rows, FIELD_permute_copy, FIELD_swap_ab,
+                                          FIELD_store_evict_first};
 
-static int hopper_check_values(const struct gemm *v, const struct hopper_values *h,
-                               struct rejection *why)
+#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+int hopper_check_values(const struct gemm *v, const struct hopper_values *h,
+                        const struct hopper_value_rules *rules, struct rejection *why)
 {
     const bool swap = hopper_bool(h, FIELD_swap_ab, false);
     int r = 0;
     for (int i = 0; i < GEMM_ROLES && r == 0; i++) {
         const enum gemm_role role = gemm_roles[v->mode][i];
-        const struct int_rule *rule = swap && role == GEMM_ROWS ? &swapped_rows : &role_rules[role];
-        r = rejection_settled(why, hopper_check_int(h, hopper_blocks[i], rule, why), "swap_ab");
+        r = gemm_rules_int(swap && role == GEMM_ROWS ? &rules->swapped_rows : &rules->roles[role],
+                           gemm_block_names[i], &h->of[hopper_blocks[i]], rules->target, why);
+        r = rejection_settled(why, r, "swap_ab");
     }
-    for (size_t i = 0; i < sizeof(int_rules) / sizeof(int_rules[0]) && r == 0; i++) {
-        r = hopper_check_int(h, int_rules[i].field, &int_rules[i].rule, why);
+    for (size_t i = 0; i < COUNT(int_rules) && r == 0; i++) {
+        const enum hopper_field f = int_rules[i].field;
+        r = gemm_rules_int(&int_rules[i].rule, hopper_field_names[f], &h->of[f], rules->target,
+                           why);
     }
     /* Required, so that no config of the portable kernel passes as a config of this target. */
-    r = r ? r : hopper_check_text(h, FIELD_schedule, hopper_schedules, true, "hopper", why);
-    r = r ? r : hopper_check_text(h, FIELD_cluster_shape_mn, hopper_clusters, false, "hopper", why);
-    r = r ? r : hopper_check_text(h, FIELD_raster, hopper_rasters, false, "hopper", why);
-    r = r ? r : hopper_check_text(h, FIELD_tile_scheduler, hopper_schedulers, false, "hopper", why);
-    r = r ? r : hopper_check_text(h, FIELD_w_eviction, hopper_evictions, false, "hopper", why);
-    return r ? r : hopper_check_text(h, FIELD_expert_order, hopper_orders, false, "hopper", why);
-}
-
-int hopper_check_bool(const struct hopper_values *h, enum hopper_field f, struct rejection *why)
-{
-    if (h->of[f].type == VALUE_NONE || h->of[f].type == VALUE_BOOL) {
-        return 0;
+    r = r ? r : hopper_check_text(h, FIELD_schedule, rules->schedules, true, rules->target, why);
+    for (size_t i = 0; i < COUNT(text_rules) && r == 0; i++) {
+        r = hopper_check_text(h, text_rules[i].field, text_rules[i].words, false, rules->target,
+                              why);
     }
-    return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
-                         hopper_field_names[f]);
+    for (size_t i = 0; i < COUNT(bools) && r == 0; i++) {
+        const enum value_type type = h->of[bools[i]].type;
+        if (type != VALUE_NONE && type != VALUE_BOOL) {
+            r = rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
+                              hopper_field_names[bools[i]]);
+        }
+    }
+    return r;
 }
 
 static int check_load(const struct hopper_values *h, enum hopper_field f, bool here, bool gathered,
@@ -112,16 +122,32 @@ static int check_load(const struct hopper_values *h, enum hopper_field f, bool h
                          hopper_field_names[f]);
 }
 
-static int check_switches(const struct gemm *v, const struct hopper_values *h,
-                          struct rejection *why)
+static int check_loads(const struct gemm *v, const struct hopper_values *h, struct rejection *why)
 {
-    int r = hopper_check_bool(h, FIELD_skip_rows, why);
-    r = r ? r : hopper_check_bool(h, FIELD_permute_copy, why);
-    r = r ? r : hopper_check_bool(h, FIELD_swap_ab, why);
-    r = r ? r : hopper_check_bool(h, FIELD_store_evict_first, why);
-    r = r ? r : check_load(h, FIELD_use_tma_load_x, v->mode != GEMM_DX, v->gather_x, why);
+    int r = check_load(h, FIELD_use_tma_load_x, v->mode != GEMM_DX, v->gather_x, why);
     r = r ? r : check_load(h, FIELD_use_tma_load_w, v->mode != GEMM_DW, false, why);
     return r ? r : check_load(h, FIELD_use_tma_load_dy, v->mode != GEMM_FORWARD, v->gather_dy, why);
+}
+
+/* Refuses values that are of another mode, and orders that cannot be had. */
+int hopper_check_mode(const struct gemm *v, const struct hopper_values *h, struct rejection *why)
+{
+    const bool dw = v->mode == GEMM_DW, sorted = hopper_says(h, FIELD_expert_order, "size");
+    const struct rule rules[] = {
+        {dw && hopper_says(h, FIELD_tile_scheduler, "dynamic"), "tile_scheduler",
+         "tile_scheduler=dynamic is for forward and dX: in dW use expert_order=size"},
+        {!dw && hopper_bool(h, FIELD_store_evict_first, false), "store_evict_first",
+         "store_evict_first=true is for dW: elsewhere the output is what others read next; leave "
+         "it out"},
+        {dw && h->of[FIELD_w_eviction].type != VALUE_NONE, "w_eviction",
+         "w_eviction is of the weights that forward and dX load: leave it out in dW"},
+        {sorted && !dw, "expert_order",
+         "expert_order=size is for dW: only there tiles differ in length"},
+        {sorted && v->experts > HOPPER_SORT_MAX, "expert_order",
+         "expert_order=size sorts up to # experts, and there are #: take index", HOPPER_SORT_MAX,
+         v->experts},
+    };
+    return gemm_rules_reject(rules, COUNT(rules), why);
 }
 
 /* Refuses values that contradict the problem or each other. */
@@ -149,20 +175,8 @@ static int check_others(const struct gemm *v, const struct hopper_values *h, str
          "permute_copy=false: the operand whose rows are gathered has more than 64 GiB"},
         {copy && !gathers, "permute_copy",
          "permute_copy=true: this problem gathers no operand, there is nothing to copy"},
-        {dw && hopper_says(h, FIELD_tile_scheduler, "dynamic"), "tile_scheduler",
-         "tile_scheduler=dynamic is for forward and dX: in dW use expert_order=size"},
-        {!dw && hopper_bool(h, FIELD_store_evict_first, false), "store_evict_first",
-         "store_evict_first=true is for dW: elsewhere the output is what others read next; leave "
-         "it out"},
-        {dw && h->of[FIELD_w_eviction].type != VALUE_NONE, "w_eviction",
-         "w_eviction is of the weights that forward and dX load: leave it out in dW"},
-        {sorted && !dw, "expert_order",
-         "expert_order=size is for dW: only there tiles differ in length"},
-        {sorted && v->experts > HOPPER_SORT_MAX, "expert_order",
-         "expert_order=size sorts up to # experts, and there are #: take index", HOPPER_SORT_MAX,
-         v->experts},
     };
-    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, COUNT(rules), why);
 }
 
 static int check_problem(const struct gemm *v, struct rejection *why)
@@ -198,7 +212,7 @@ static int check_swap(const struct gemm *v, const struct hopper_tile *t, struct 
          "to what it is by default",
          t->ksplit},
     };
-    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, COUNT(rules), why);
 }
 
 static int check_warpgroups(const struct hopper_tile *t, struct rejection *why)
@@ -235,7 +249,7 @@ static int check_skip(const struct hopper_tile *t, struct rejection *why)
          "skip_rows=true with tiles of 64 rows: it leaves out whole 64 of more rows that do not "
          "exist; set it to false"},
     };
-    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, COUNT(rules), why);
 }
 
 /* The number of pieces in a consumer's part of a tile; each piece takes a staging buffer. */
@@ -289,7 +303,7 @@ static int check_tile(const struct gemm *v, const struct hopper_tile *t, struct 
          "schedule=staggered takes two blocks of # to sum over, there is one; take cooperative",
          HOPPER_DEPTH},
     };
-    return gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
+    return gemm_rules_reject(rules, COUNT(rules), why);
 }
 
 /* For deferred tiles, dynamic and stored by TMA, whose sums and kept pieces fill a thread's
@@ -330,7 +344,7 @@ static int hopper_check_deferred(const struct gemm *v, const struct hopper_tile 
          "tile_scheduler=dynamic: take static, or staging_buffers=#",
          t->c, t->r, t->staging, t->gather ? 2 : 1, .required = full, .limit = full - HOPPER_PAIRS},
     };
-    return t->deferred ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why) : 0;
+    return t->deferred ? gemm_rules_reject(rules, COUNT(rules), why) : 0;
 }
 
 /* Checks NUM_KSPLIT, by which the thread blocks of a cluster share the sums of a tile. */
@@ -355,7 +369,7 @@ static int hopper_check_split(const struct gemm *v, const struct hopper_tile *t,
          "NUM_KSPLIT=# parts of a sum over # blocks of #: each part has one at least; take up to #",
          t->ksplit, blocks, HOPPER_DEPTH, blocks},
     };
-    return t->ksplit > 1 ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why) : 0;
+    return t->ksplit > 1 ? gemm_rules_reject(rules, COUNT(rules), why) : 0;
 }
 
 /* Checks cluster_shape_mn, by which the two thread blocks of a cluster have a tile each and share
@@ -385,8 +399,7 @@ static int check_cluster(const struct gemm *v, const struct hopper_tile *t, stru
          "cluster_shape_mn=2x1 shares x, half of its 64-column slabs from each: that takes a tile "
          "of 128 or 256 of its columns, and K a multiple of 64; set it to 1x1"},
     };
-    return hopper_sharers(t) > 1 ? gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why)
-                                 : 0;
+    return hopper_sharers(t) > 1 ? gemm_rules_reject(rules, COUNT(rules), why) : 0;
 }
 
 static const char by_16[] = "wgmma, 16 by 16";
@@ -499,9 +512,10 @@ int hopper_check(const struct problem *p, const struct record *config,
     struct hopper_values h;
     hopper_values_read(config, &h);
     r = check_problem(&v, why);
-    r = r ? r : hopper_check_values(&v, &h, why);
-    r = r ? r : check_switches(&v, &h, why);
+    r = r ? r : hopper_check_values(&v, &h, &value_rules, why);
+    r = r ? r : check_loads(&v, &h, why);
     r = r ? r : check_others(&v, &h, why);
+    r = r ? r : hopper_check_mode(&v, &h, why);
     if (r) {
         return r;
     }
