@@ -109,6 +109,12 @@ struct gemm {
 /* The problem must have been checked by the op (problem_make does). */
 void gemm_view(const struct problem *p, struct gemm *v);
 
+/* The number of terms of a sum; 0 in dW, where each expert has its own number: its rows. */
+static inline int64_t gemm_count_terms(const struct gemm *v)
+{
+    return v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
+}
+
 /* The values of some fields, sorted as in a record, by a single walk over both. A value is
  * VALUE_NONE where the record lacks the field. */
 void gemm_read_values(const struct record *r, const char *const fields[], size_t n,

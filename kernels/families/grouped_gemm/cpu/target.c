@@ -334,7 +334,7 @@ struct sum {
 static void add_expert(const struct gemm *v, const struct cpu_tunables *t, double m, struct sum *s)
 {
     double rows = v->mode == GEMM_DW ? (double)v->n : m;
-    double length = v->mode == GEMM_FORWARD ? (double)v->k : v->mode == GEMM_DX ? (double)v->n : m;
+    double length = v->mode == GEMM_DW ? m : (double)gemm_count_terms(v);
     double tile_r = (double)t->tile_r, tile_c = (double)t->tile_c, cols = (double)v->out_cols;
     double columns = ceil_div(cols, tile_c), full = floor(rows / tile_r);
     double rest = rows - full * tile_r, width = fmin(tile_c, cols);

@@ -319,9 +319,8 @@ static double workload_rel_norm(const struct workload *w, const struct gemm *v)
 
 static int64_t checks_wanted(const struct gemm *v)
 {
-    double reduction = v->mode == GEMM_FORWARD ? (double)v->k
-                       : v->mode == GEMM_DX    ? (double)v->n
-                                               : (double)v->m / (double)v->experts;
+    double reduction =
+        v->mode == GEMM_DW ? (double)v->m / (double)v->experts : (double)gemm_count_terms(v);
     double n = CHECKS_MAX, length = (double)v->out_cols;
     n = fmin(n, CHECK_WORK_MAX / (length * fmax(reduction, 1)));
     n = fmin(n, CHECK_RESULTS_MAX / length);
@@ -333,7 +332,7 @@ static int64_t checks_wanted(const struct gemm *v)
 static int64_t most_terms(const struct gemm_state *s)
 {
     const struct gemm *v = &s->view;
-    int64_t most = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
+    int64_t most = gemm_count_terms(v);
     for (int64_t e = 0; v->mode == GEMM_DW && e < v->experts; e++) {
         most = s->m_sizes[e] > most ? s->m_sizes[e] : most;
     }

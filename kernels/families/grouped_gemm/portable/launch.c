@@ -133,9 +133,7 @@ static void portable_fill_params(const struct gemm *v, const struct portable_til
         .experts = (int32_t)v->experts,
         .tile_rows = v->mode == GEMM_DW ? (int32_t)v->n : 0,
         .tile_cols = (int32_t)v->out_cols,
-        .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k
-                 : v->mode == GEMM_DX    ? (int32_t)v->n
-                                         : 0,
+        .depth = (int32_t)gemm_count_terms(v),
         .group = t->group,
         .flags = cuda_flags_of(a),
     };

@@ -179,9 +179,9 @@ static double portable_predict_us(const struct asked *q, const struct portable_t
     if (v->mode == GEMM_DW) {
         us = uneven_us(v, t, &m, q->rows, cols * ceil((double)v->n / t->r));
     } else {
-        double depth = v->mode == GEMM_FORWARD ? (double)v->k : (double)v->n;
+        const double blocks = ceil((double)gemm_count_terms(v) / t->d);
         tiles = row_tiles(v, t, q->rows);
-        us = waves_us(t, &m, tiles * cols, ceil(depth / t->d), dtype_size(v->out));
+        us = waves_us(t, &m, tiles * cols, blocks, dtype_size(v->out));
     }
     double memory = portable_bytes_moved(q, t, info) / m.bytes_us;
     return SETUP_US + (fmax(us, memory) + 0.1 * fmin(us, memory)) * order_factor(v, t, tiles);

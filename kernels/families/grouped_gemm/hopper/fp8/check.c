@@ -30,7 +30,7 @@ static const struct hopper_value_rules value_rules = {
 static int fp8_check_problem(const struct gemm *v, struct rejection *why)
 {
     const bool dw = v->mode == GEMM_DW;
-    const int64_t sum = v->mode == GEMM_FORWARD ? v->k : v->n;
+    const int64_t sum = gemm_count_terms(v);
     const struct rule rules[] = {
         {!v->quant->is_scaled, "quant",
          "quant=none: this kernel takes fp8 operands with scales; the target hopper takes others"},
@@ -38,7 +38,7 @@ static int fp8_check_problem(const struct gemm *v, struct rejection *why)
          "the fp8 kernel writes bf16, in dW also fp32"},
         {v->accumulate && v->out != DTYPE_FP32, "accumulate_fp32",
          "accumulate without dtype_out=fp32: the fp8 kernel adds in fp32 only"},
-        {!dw && sum % 16, "sum_16",
+        {sum % 16, "sum_16",
          "mode forward sums over K, dX over N: # elements are no multiple of 16 bytes; pad them",
          sum},
         {v->out_cols % 8, "columns_8",
@@ -66,20 +66,13 @@ static int fp8_check_loads(const struct gemm *v, const struct hopper_values *h,
     return gemm_rules_reject(&rule, 1, why);
 }
 
-/* Blocks of 128 along the sum; 0 in dW, where each expert has its own number. */
-static int64_t fp8_count_blocks(const struct gemm *v)
-{
-    const int64_t depth = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
-    return (depth + FP8_DEPTH - 1) / FP8_DEPTH;
-}
-
 static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
                           const struct device_info *info, struct rejection *why)
 {
     const bool dw = v->mode == GEMM_DW;
     const int slab = hopper_slab_cols(v);
     const int pieces = (t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64) : t->c / slab) * 2;
-    const int64_t blocks = fp8_count_blocks(v);
+    const int64_t blocks = (gemm_count_terms(v) + FP8_DEPTH - 1) / FP8_DEPTH; /* of the sum */
     const bool split = t->ksplit > 1;
     const struct rule rules[] = {
         {t->swap_ab && (dw || !v->quant->sum_block), "swap_mode",

@@ -190,9 +190,7 @@ static void hopper_fill_params(const struct gemm *v, const struct hopper_tile *t
         .experts = (int32_t)v->experts,
         .tile_rows = v->mode == GEMM_DW ? (int32_t)v->n : 0,
         .tile_cols = (int32_t)v->out_cols,
-        .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k
-                 : v->mode == GEMM_DX    ? (int32_t)v->n
-                                         : 0,
+        .depth = (int32_t)gemm_count_terms(v),
         .group = hopper_group_of(v, t, a->rows),
         .height = v->mode == GEMM_DW ? (int32_t)hopper_expert_turns(v, t)
                                      : t->height * hopper_rows_together(t),

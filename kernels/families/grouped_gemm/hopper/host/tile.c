@@ -96,8 +96,7 @@ int hopper_kept(const struct hopper_tile *t)
 
 int64_t hopper_depth_blocks(const struct gemm *v)
 {
-    int64_t depth = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
-    return (depth + HOPPER_DEPTH - 1) / HOPPER_DEPTH;
+    return (gemm_count_terms(v) + HOPPER_DEPTH - 1) / HOPPER_DEPTH;
 }
 
 /* ---- parameters that a config leaves out --------------------------------------------------------

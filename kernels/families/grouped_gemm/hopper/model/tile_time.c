@@ -390,9 +390,7 @@ static double timing_bytes_moved(const struct timing *x, const struct load *l)
         const double rows = f->bin[i].rows;
         const double row_tiles = ceil((v->mode == GEMM_DW ? (double)v->n : rows) /
                                       (x->t->height * hopper_rows_together(x->t)));
-        const double depth = v->mode == GEMM_FORWARD ? (double)v->k
-                             : v->mode == GEMM_DX    ? (double)v->n
-                                                     : rows;
+        const double depth = v->mode == GEMM_DW ? rows : (double)gemm_count_terms(v);
         bytes += f->bin[i].experts * again_of(x, row_tiles, cols, depth);
     }
     return bytes;
