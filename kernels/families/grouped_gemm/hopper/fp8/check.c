@@ -190,14 +190,6 @@ int fp8_takes(const struct problem *p, const struct device_info *info, struct re
     return fp8_check(p, &smallest, info, why);
 }
 
-/* The number of tiles if all experts have equally many rows. */
-static int64_t fp8_count_tiles(const struct gemm *v, const struct hopper_tile *t)
-{
-    const int64_t experts = v->m < v->experts ? v->m : v->experts;
-    const int64_t rows = experts > 0 ? (v->m + experts - 1) / experts : 0;
-    return experts * ((rows + t->r - 1) / t->r) * ((v->out_cols + t->c - 1) / t->c);
-}
-
 /* As in the space of 16-bit operands, a tile has a usual config: all stages that fit, two staging
  * buffers or one where that makes room for a stage, TMA stores. Up to two departures are tried
  * together. */
@@ -205,11 +197,13 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
               struct rejection *why)
 {
     enum { DEPARTURES_MOST = 2 };
-    struct gemm v;
+    struct gemm v, twin;
     struct hopper_tile t;
     gemm_view(p, &v);
     fp8_tile_make(&v, config, &t);
-    const int fit = fp8_stages_fit(&v, &t, info);
+    fp8_twin(&v, &twin);
+    const int fit = hopper_fit_stages(&twin, &t, info, t.staging);
+    const int64_t tiles = hopper_expect_tiles(&v, t.r, t.c);
     const bool stores =
         !v.scatter && t.ksplit == 1 && (!t.tma_store || t.staging != fp8_usual_staging(&v));
     const int n = (t.stages < fit) + stores + (t.skip_rows || t.dynamic);
@@ -230,9 +224,9 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
          "stages, whose threads write",
          t.r, t.c},
         {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},
-        {t.ksplit > 1 && fp8_count_tiles(&v, &t) * (t.ksplit / 2) >= info->sm_count, "split_enough",
+        {t.ksplit > 1 && tiles * (t.ksplit / 2) >= info->sm_count, "split_enough",
          "NUM_KSPLIT=#: about # tiles of # x # keep # SMs busy with half as many parts", t.ksplit,
-         fp8_count_tiles(&v, &t), t.r, t.c, info->sm_count},
+         tiles, t.r, t.c, info->sm_count},
         {n > DEPARTURES_MOST, "departures",
          "# departures from this tile's usual config (all stages, its usual stores, all rows "
          "multiplied): up to # are tried together",

@@ -50,10 +50,6 @@ void fp8_tile_make(const struct gemm *v, const struct record *config, struct hop
 /* The rows of dW's experts as the template counts them: tokens by two, filled up to blocks. */
 int64_t fp8_token_units(int64_t rows);
 
-/* Stages that fit beside the tile's staging buffers. */
-int fp8_stages_fit(const struct gemm *v, const struct hopper_tile *t,
-                   const struct device_info *info);
-
 int fp8_takes(const struct problem *p, const struct device_info *info, struct rejection *why);
 int fp8_check(const struct problem *p, const struct record *config, const struct device_info *info,
               struct rejection *why);

@@ -77,16 +77,3 @@ void fp8_tile_make(const struct gemm *v, const struct record *config, struct hop
     hopper_values_read(config, &h);
     fp8_tile_of(v, &h, t);
 }
-
-int fp8_stages_fit(const struct gemm *v, const struct hopper_tile *t,
-                   const struct device_info *info)
-{
-    struct gemm twin;
-    struct hopper_tile other = *t;
-    fp8_twin(v, &twin);
-    other.stages = HOPPER_STAGES_MOST;
-    while (other.stages > 1 && hopper_shared_bytes(&twin, &other) > info->smem_optin) {
-        other.stages--;
-    }
-    return other.stages;
-}

@@ -283,6 +283,11 @@ int hopper_check_values(const struct gemm *v, const struct hopper_values *h,
                         const struct hopper_value_rules *rules, struct rejection *why);
 int hopper_check_mode(const struct gemm *v, const struct hopper_values *h, struct rejection *why);
 
+/* The number of stages, as many as the space has, that fit beside `staging` buffers. */
+int hopper_fit_stages(const struct gemm *v, const struct hopper_tile *t,
+                      const struct device_info *info, int staging);
+/* The number of tiles of r x c if all experts have equally many rows. */
+int64_t hopper_expect_tiles(const struct gemm *v, int r, int c);
 /* True if NUM_KSPLIT = `ksplit` can help tiles of r x c: with half as many parts of each sum, a
  * launch has fewer thread blocks than the device has SMs. */
 bool hopper_split_pays(const struct gemm *v, const struct device_info *info, int r, int c,

@@ -37,9 +37,8 @@ enum {
     DEPARTURES_SCATTER = 4,
 };
 
-/* The number of stages, as many as the space has, that fit beside `staging` buffers. */
-static int stages_that_fit(const struct gemm *v, const struct hopper_tile *t,
-                           const struct device_info *info, int staging)
+int hopper_fit_stages(const struct gemm *v, const struct hopper_tile *t,
+                      const struct device_info *info, int staging)
 {
     struct hopper_tile other = *t;
     other.staging = staging;
@@ -65,12 +64,11 @@ static int64_t part_blocks(const struct gemm *v, const struct hopper_tile *t)
 static int stages_worth(const struct gemm *v, const struct hopper_tile *t,
                         const struct device_info *info)
 {
-    const int fit = stages_that_fit(v, t, info, t->staging);
+    const int fit = hopper_fit_stages(v, t, info, t->staging);
     return is_dense_split(v, t) && part_blocks(v, t) < fit ? (int)part_blocks(v, t) : fit;
 }
 
-/* The number of tiles if all experts have equally many rows. */
-static int64_t tiles_expected(const struct gemm *v, int r, int c)
+int64_t hopper_expect_tiles(const struct gemm *v, int r, int c)
 {
     const int64_t experts = v->m < v->experts ? v->m : v->experts;
     const int64_t rows = experts > 0 ? (v->m + experts - 1) / experts : 0;
@@ -82,7 +80,7 @@ bool hopper_split_pays(const struct gemm *v, const struct device_info *info, int
 {
     /* fp8_row: scales come after the whole sum */
     const bool whole = v->quant->is_scaled && !v->quant->sum_block;
-    return !whole && tiles_expected(v, r, c) * (ksplit / 2) < info->sm_count;
+    return !whole && hopper_expect_tiles(v, r, c) * (ksplit / 2) < info->sm_count;
 }
 
 static int hopper_space_check_split(const struct gemm *v, const struct hopper_tile *t,
@@ -95,7 +93,7 @@ static int hopper_space_check_split(const struct gemm *v, const struct hopper_ti
          t->ksplit, t->r, t->c},
         {!hopper_split_pays(v, info, t->r, t->c, t->ksplit), "split_enough",
          "NUM_KSPLIT=#: about # tiles of # x # keep # SMs busy with half as many parts", t->ksplit,
-         tiles_expected(v, t->r, t->c), t->r, t->c, info->sm_count},
+         hopper_expect_tiles(v, t->r, t->c), t->r, t->c, info->sm_count},
         {blocks < 2 * t->ksplit, "split_short",
          "NUM_KSPLIT=# parts of # blocks: half as many have no more than four each, and less to "
          "add up",
@@ -153,7 +151,7 @@ static bool usual_staging(const struct gemm *v, const struct hopper_tile *t,
                           const struct device_info *info, int fit)
 {
     return t->staging == STAGING_USUAL ||
-           (t->staging < STAGING_USUAL && stages_that_fit(v, t, info, STAGING_USUAL) < fit);
+           (t->staging < STAGING_USUAL && hopper_fit_stages(v, t, info, STAGING_USUAL) < fit);
 }
 
 /* True for the usual way to store rows that are not scattered. */
@@ -205,7 +203,7 @@ bool hopper_defer_pays(const struct gemm *v)
 static int hopper_space_check_deferred(const struct gemm *v, const struct hopper_tile *t,
                                        const struct device_info *info, struct rejection *why)
 {
-    const int fit = stages_that_fit(v, t, info, 1);
+    const int fit = hopper_fit_stages(v, t, info, 1);
     const struct rule rules[] = {
         {t->r != 256 || (t->c != 144 && t->c != 160), "deferred_tile",
          "schedule=deferred with a tile of # rows and # columns: what won is 144 or 160 rows and "
