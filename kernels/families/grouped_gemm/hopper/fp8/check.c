@@ -179,14 +179,7 @@ int fp8_takes(const struct problem *p, const struct device_info *info, struct re
     struct record smallest;
     struct gemm v;
     gemm_view(p, &v);
-    record_init(&smallest);
-    for (int i = 0; i < GEMM_ROLES; i++) {
-        record_put_int(&smallest, gemm_block_names[i],
-                       gemm_roles[v.mode][i] == GEMM_SUM ? FP8_DEPTH : 64);
-    }
-    record_put_int(&smallest, "num_warps", 8);
-    record_put_int(&smallest, "num_stages", 2);
-    record_put_text(&smallest, "schedule", "cooperative");
+    hopper_put_tile(&v, (int[]){64, 64, FP8_DEPTH}, 8, 2, "cooperative", &smallest);
     return fp8_check(p, &smallest, info, why);
 }
 

@@ -133,13 +133,7 @@ static void put_default(const struct gemm *v, const struct fp8_default *d, struc
 {
     const int size[GEMM_ROLES] = {d->r, d->c, FP8_DEPTH};
     const bool tma = !v->scatter && d->tma_store;
-    record_init(config);
-    for (int b = 0; b < GEMM_ROLES; b++) {
-        record_put_int(config, gemm_block_names[b], size[gemm_roles[v->mode][b]]);
-    }
-    record_put_int(config, "num_warps", d->warps);
-    record_put_text(config, "schedule", "cooperative");
-    record_put_int(config, "num_stages", d->stages);
+    hopper_put_tile(v, size, d->warps, d->stages, "cooperative", config);
     record_put_int(config, "staging_buffers", tma ? d->staging : 1);
     record_put_bool(config, "skip_rows", d->skip);
     record_put_bool(config, "use_tma_store", tma);
@@ -150,34 +144,8 @@ static void put_default(const struct gemm *v, const struct fp8_default *d, struc
             record_put_bool(config, "swap_ab", d->swap);
         }
         record_put_text(config, "cluster_shape_mn", "1x1");
-        record_put_bool(config, "use_tma_load_w", true);
     }
-    if (v->mode != GEMM_DX) {
-        record_put_bool(config, "use_tma_load_x", !v->gather_x);
-    }
-    if (v->mode != GEMM_FORWARD) {
-        record_put_bool(config, "use_tma_load_dy", !v->gather_dy);
-    }
-}
-
-static void fp8_put_run_time(const struct gemm *v, const struct hopper_tile *t,
-                             struct record *config)
-{
-    record_put_int(config, "GROUP_SIZE_M", t->group);
-    record_put_text(config, "raster", t->raster_columns ? "columns" : "rows");
-    if (v->mode == GEMM_DW) {
-        record_put_text(config, "expert_order", t->sort_experts ? "size" : "index");
-    }
-}
-
-/* Puts the run-time settings that the model expects to be fastest into the tile and its config.
- * Returns the expected time. */
-static double fp8_choose_run_time(const struct gemm *v, const struct hopper_facts *f,
-                                  struct hopper_tile *t, struct record *config)
-{
-    const double us = hopper_best_run_time(f, t);
-    fp8_put_run_time(v, t, config);
-    return us;
+    hopper_put_loads(v, config);
 }
 
 /* Gives a default of dW with fp32 the buffers through which it loads its output, in place of
@@ -216,12 +184,13 @@ static double fp8_choose_default(const struct problem *p, const struct device_in
         struct hopper_tile t;
         put_default(&v, &defaults[i], &one);
         fp8_tile_make(&v, &one, &t);
-        fp8_put_run_time(&v, &t, &one);
+        hopper_put_run_time(&v, &t, &one);
         if (fp8_check(p, &one, info, why) || (worthy && fp8_worth(p, &one, info, why)) ||
             (split > 1 && !hopper_split_pays(&v, info, LARGEST, LARGEST, split))) {
             continue;
         }
-        const double us = fp8_choose_run_time(&v, f, &t, &one);
+        const double us = hopper_best_run_time(f, &t);
+        hopper_put_run_time(&v, &t, &one);
         if (us < best) {
             best = us;
             record_copy(config, &one);

@@ -299,6 +299,10 @@ bool hopper_defer_pays(const struct gemm *v);
 /* True if experts have enough rows for two thread blocks to share weights. */
 bool hopper_pair_pays(const struct gemm *v);
 
+/* Begins a config: the tile's rows, columns and block of the sum, warps, stages, schedule. */
+void hopper_put_tile(const struct gemm *v, const int size[GEMM_ROLES], int warps, int stages,
+                     const char *schedule, struct record *config);
+
 bool hopper_supports(const struct device_info *info);
 int hopper_takes(const struct problem *p, const struct device_info *info, struct rejection *why);
 uint32_t hopper_tunables(const struct problem *p, const struct device_info *info,

@@ -311,3 +311,15 @@ void hopper_tile_make(const struct gemm *v, const struct record *config, struct 
     hopper_values_read(config, &h);
     hopper_tile_of(v, &h, t);
 }
+
+void hopper_put_tile(const struct gemm *v, const int size[GEMM_ROLES], int warps, int stages,
+                     const char *schedule, struct record *config)
+{
+    record_init(config);
+    for (int i = 0; i < GEMM_ROLES; i++) {
+        record_put_int(config, gemm_block_names[i], size[gemm_roles[v->mode][i]]);
+    }
+    record_put_int(config, "num_warps", warps);
+    record_put_int(config, "num_stages", stages);
+    record_put_text(config, "schedule", schedule);
+}

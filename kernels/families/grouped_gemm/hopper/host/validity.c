@@ -543,13 +543,7 @@ int hopper_takes(const struct problem *p, const struct device_info *info, struct
     struct gemm v;
     struct record smallest;
     gemm_view(p, &v);
-    record_init(&smallest);
-    record_put_int(&smallest, "BLOCK_SIZE_M", 64);
-    record_put_int(&smallest, "BLOCK_SIZE_N", 64);
-    record_put_int(&smallest, "BLOCK_SIZE_K", 64);
-    record_put_int(&smallest, "num_warps", 8);
-    record_put_int(&smallest, "num_stages", 2);
-    record_put_text(&smallest, "schedule", "cooperative");
+    hopper_put_tile(&v, (int[]){64, 64, HOPPER_DEPTH}, 8, 2, "cooperative", &smallest);
     if (v.batch_invariant && (v.gather_x || v.gather_dy)) {
         record_put_bool(&smallest, "permute_copy", true);
     }

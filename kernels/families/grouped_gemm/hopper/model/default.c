@@ -90,13 +90,7 @@ static const struct winner *winners_of(enum gemm_mode mode, int *n)
 static void put_tile(const struct gemm *v, const struct winner *w, struct record *config)
 {
     const int size[GEMM_ROLES] = {w->r, w->c, HOPPER_DEPTH};
-    record_init(config);
-    for (int i = 0; i < GEMM_ROLES; i++) {
-        record_put_int(config, gemm_block_names[i], size[gemm_roles[v->mode][i]]);
-    }
-    record_put_int(config, "num_warps", w->warps);
-    record_put_text(config, "schedule", w->schedule);
-    record_put_int(config, "num_stages", w->stages);
+    hopper_put_tile(v, size, w->warps, w->stages, w->schedule, config);
     record_put_int(config, "staging_buffers", v->scatter ? 1 : w->staging);
     record_put_int(config, "in_flight", w->in_flight);
     record_put_bool(config, "skip_rows", w->tails & SKIP);
@@ -107,6 +101,11 @@ static void put_tile(const struct gemm *v, const struct winner *w, struct record
     }
     record_put_text(config, "cluster_shape_mn", w->pair ? "2x1" : "1x1");
     record_put_bool(config, "use_tma_store", !v->scatter && !w->split);
+    hopper_put_loads(v, config);
+}
+
+void hopper_put_loads(const struct gemm *v, struct record *config)
+{
     if (v->mode != GEMM_DX) {
         record_put_bool(config, "use_tma_load_x", !v->gather_x);
     }
@@ -118,7 +117,7 @@ static void put_tile(const struct gemm *v, const struct winner *w, struct record
     }
 }
 
-static void put_run_time(const struct gemm *v, const struct hopper_tile *t, struct record *config)
+void hopper_put_run_time(const struct gemm *v, const struct hopper_tile *t, struct record *config)
 {
     record_put_int(config, "GROUP_SIZE_M", t->group);
     record_put_text(config, "raster", t->raster_columns ? "columns" : "rows");
@@ -219,12 +218,12 @@ static double best_of(const struct hopper_facts *f, const struct problem *p,
         struct record point;
         struct hopper_tile t;
         make_tile(f, &all[i], &point, &t);
-        put_run_time(&f->v, &t, &point);
+        hopper_put_run_time(&f->v, &t, &point);
         if (hopper_check(p, &point, info, why) || (worthy && hopper_worth(p, &point, info, why))) {
             continue; /* this tile is illegal with any settings */
         }
         const double us = hopper_best_run_time(f, &t);
-        put_run_time(&f->v, &t, &point);
+        hopper_put_run_time(&f->v, &t, &point);
         tried++;
         if (us < best) {
             best = us;

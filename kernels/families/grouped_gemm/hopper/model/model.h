@@ -105,6 +105,9 @@ void hopper_aspects(const struct hopper_facts *f, double out[HOPPER_ASPECTS]);
 
 /* Microseconds: hopper_time() with hopper_constants_of(), corrected by hopper_corrections_used. */
 double hopper_expected(const struct hopper_facts *f, const struct hopper_tile *t);
+/* Puts what a default says of loads, and a tile's run-time settings, into a config. */
+void hopper_put_loads(const struct gemm *v, struct record *config);
+void hopper_put_run_time(const struct gemm *v, const struct hopper_tile *t, struct record *config);
 /* Puts the best run-time settings of a tile into *t; returns its expected time. */
 double hopper_best_run_time(const struct hopper_facts *f, struct hopper_tile *t);
 
