@@ -18,7 +18,6 @@ static const int warps_values[] = {8, 12, -1};
 static const int stages_values[] = {2, 3, 4, 5, 6, 7, HOPPER_STAGES_MOST, -1};
 static const int staging_values[] = {1, FP8_STAGING_USUAL, -1};
 static const int loaded_staging_values[] = {1, FP8_STAGING_USUAL, FP8_STAGING_LOADED, 6, -1};
-static const int group_values[] = {1, 4, 8, 16, -1};
 static const int *const role_values[GEMM_ROLES] = {rows_values, cols_values, depth_values};
 
 static uint32_t fp8_tunables(const struct problem *p, const struct device_info *info,
@@ -61,15 +60,7 @@ static uint32_t fp8_tunables(const struct problem *p, const struct device_info *
                          hopper_pair_pays(&v) ? pairs : no_pairs,
                          "thread blocks that share weights (2x1) or rows (1x2)");
     }
-    hopper_add_loads(&v, out, &n);
-    hopper_add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
-    gemm_add_ints(out, &n, "GROUP_SIZE_M", true, group_values, "tiles walked before turning");
-    hopper_add_texts(out, &n, "raster", true, hopper_rasters,
-                     "the direction that these tiles are walked in");
-    if (dw) {
-        hopper_add_texts(out, &n, "expert_order", true, hopper_orders,
-                         "experts as numbered, or largest first");
-    }
+    hopper_add_common(&v, false, out, &n);
     return n;
 }
 

@@ -263,9 +263,10 @@ void hopper_add_texts(struct param out[], uint32_t *n, const char *name, bool ru
                       const char *const values[], const char *help);
 void hopper_add_bool(struct param out[], uint32_t *n, const char *name, bool no, bool yes,
                      const char *help);
-/* A contiguous operand comes by TMA, and a gathered operand cannot. Users know these parameters,
- * so each is in the space, with a single value. */
-void hopper_add_loads(const struct gemm *v, struct param out[], uint32_t *n);
+/* The last tunables, which both targets have: of loads, stores and the order of tiles. A contiguous
+ * operand comes by TMA, and a gathered operand cannot. Users know the parameters of loads, so each
+ * is in the space, with a single value. `copies`: permute_copy is a tunable, too. */
+void hopper_add_common(const struct gemm *v, bool copies, struct param out[], uint32_t *n);
 /* Adds NUM_KSPLIT where a launch can have few tiles. In other spaces three more values would make
  * the walk over the space four times as long. */
 void hopper_add_split(const struct gemm *v, const struct device_info *info, struct param out[],

@@ -69,7 +69,7 @@ static const char *const *schedules_of(const struct gemm *v)
 
 static const int *const role_values[GEMM_ROLES] = {rows_values, cols_values, depth_values};
 
-void hopper_add_loads(const struct gemm *v, struct param out[], uint32_t *n)
+void hopper_add_common(const struct gemm *v, bool copies, struct param out[], uint32_t *n)
 {
     if (v->mode != GEMM_DX) {
         hopper_add_bool(out, n, "use_tma_load_x", v->gather_x, !v->gather_x, "X is loaded by TMA");
@@ -80,6 +80,18 @@ void hopper_add_loads(const struct gemm *v, struct param out[], uint32_t *n)
     if (v->mode != GEMM_FORWARD) {
         hopper_add_bool(out, n, "use_tma_load_dy", v->gather_dy, !v->gather_dy,
                         "dY is loaded by TMA");
+    }
+    hopper_add_bool(out, n, "use_tma_store", true, !v->scatter, "the output is written by TMA");
+    if (copies) {
+        hopper_add_bool(out, n, "permute_copy", true, true,
+                        "gather in a kernel of its own, before");
+    }
+    gemm_add_ints(out, n, "GROUP_SIZE_M", true, group_values, "tiles walked before turning");
+    hopper_add_texts(out, n, "raster", true, hopper_rasters,
+                     "the direction that these tiles are walked in");
+    if (v->mode == GEMM_DW) {
+        hopper_add_texts(out, n, "expert_order", true, hopper_orders,
+                         "experts as numbered, or largest first");
     }
 }
 
@@ -102,7 +114,6 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
 {
     struct gemm v;
     gemm_view(p, &v);
-    bool gathers = v.gather_x || v.gather_dy;
     uint32_t n = 0;
     for (int i = 0; i < GEMM_ROLES; i++) {
         const enum gemm_role role = gemm_roles[v.mode][i];
@@ -140,19 +151,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     hopper_add_texts(out, &n, "cluster_shape_mn", false,
                      hopper_pair_pays(&v) ? clusters_of_rows : no_clusters,
                      "thread blocks that share operands");
-    hopper_add_loads(&v, out, &n);
-    hopper_add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
-    if (gathers) {
-        hopper_add_bool(out, &n, "permute_copy", true, true,
-                        "gather in a kernel of its own, before");
-    }
-    gemm_add_ints(out, &n, "GROUP_SIZE_M", true, group_values, "tiles walked before turning");
-    hopper_add_texts(out, &n, "raster", true, hopper_rasters,
-                     "the direction that these tiles are walked in");
-    if (v.mode == GEMM_DW) {
-        hopper_add_texts(out, &n, "expert_order", true, hopper_orders,
-                         "experts as numbered, or largest first");
-    }
+    hopper_add_common(&v, v.gather_x || v.gather_dy, out, &n);
     return n;
 }
 
