@@ -16,6 +16,7 @@
 #include "kernels/abi.h"
 #include "kernels/vocabulary.h"
 #include "proto/device.h"
+#include "proto/limits.h"
 #include "proto/message.h"
 #include "proto/problem.h"
 
@@ -32,6 +33,36 @@ enum {
     TENSOR_MAP_BYTES = 128,
     TENSOR_MAP_ALIGN = 64
 };
+
+/* Fields of an op: its mode, a size, a number that is usually 1, a text that is usually `value`, a
+ * flag, and a flag that a problem has only where it is true. */
+#define OP_MODE(list, meaning)                                                                     \
+    {                                                                                              \
+        .name = "mode", .type = VALUE_TEXT, .required = true, .choices = (list), .help = (meaning) \
+    }
+#define OP_SIZE(field, meaning)                                                                    \
+    {                                                                                              \
+        .name = (field), .type = VALUE_INT, .required = true, .min = 1, .max = GEMM_SIZE_MAX,      \
+        .help = (meaning)                                                                          \
+    }
+#define OP_COUNT(field, most, meaning)                                                             \
+    {                                                                                              \
+        .name = (field), .type = VALUE_INT, .min = 1, .max = (most),                               \
+        .fallback = {.type = VALUE_INT, .integer = 1}, .help = (meaning)                           \
+    }
+#define OP_CHOICE(field, list, value, meaning)                                                     \
+    {                                                                                              \
+        .name = (field), .type = VALUE_TEXT, .choices = (list),                                    \
+        .fallback = {.type = VALUE_TEXT, .text = (value)}, .help = (meaning)                       \
+    }
+#define OP_FLAG(field, meaning)                                                                    \
+    {                                                                                              \
+        .name = (field), .type = VALUE_BOOL, .fallback = {.type = VALUE_BOOL}, .help = (meaning)   \
+    }
+#define OP_RESTRICTION(field, meaning)                                                             \
+    {                                                                                              \
+        .name = (field), .type = VALUE_BOOL, .restricts = true, .help = (meaning)                  \
+    }
 
 /* One tunable: the values that make up the space. A config from a user may have other values, as
  * long as check() accepts them. */

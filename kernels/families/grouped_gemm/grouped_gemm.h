@@ -45,7 +45,6 @@
 #define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_H
 
 #include "kernels/family.h"
-#include "proto/limits.h"
 
 extern const struct family grouped_gemm_family;
 extern const struct op grouped_gemm_op;

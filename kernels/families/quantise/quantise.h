@@ -36,7 +36,6 @@
 #define GEMMD_KERNELS_FAMILIES_QUANTISE_H
 
 #include "kernels/family.h"
-#include "proto/limits.h"
 
 extern const struct family quantise_family;
 extern const struct op quantise_op;

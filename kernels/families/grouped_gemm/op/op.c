@@ -18,61 +18,33 @@ static const char *const scale_blocks[] = {"none", "1x128,128x128", "1x128,1x128
 static const char *const scale_types[] = {"fp32", NULL};
 static const char *const family_names[] = {"grouped_gemm", NULL};
 
-#define SIZE(field, meaning)                                                                       \
-    {                                                                                              \
-        .name = (field), .type = VALUE_INT, .required = true, .min = 1, .max = GEMM_SIZE_MAX,      \
-        .help = (meaning)                                                                          \
-    }
-#define FLAG(field, meaning)                                                                       \
-    {                                                                                              \
-        .name = (field), .type = VALUE_BOOL, .fallback = {.type = VALUE_BOOL}, .help = (meaning)   \
-    }
-/* A flag that a problem has only where it is true. */
-#define RESTRICTION(field, meaning)                                                                \
-    {                                                                                              \
-        .name = (field), .type = VALUE_BOOL, .restricts = true, .help = (meaning)                  \
-    }
-#define CHOICE(field, list, value, meaning)                                                        \
-    {                                                                                              \
-        .name = (field), .type = VALUE_TEXT, .choices = (list),                                    \
-        .fallback = {.type = VALUE_TEXT, .text = (value)}, .help = (meaning)                       \
-    }
-#define COUNT(field, most, meaning)                                                                \
-    {                                                                                              \
-        .name = (field), .type = VALUE_INT, .min = 1, .max = (most),                               \
-        .fallback = {.type = VALUE_INT, .integer = 1}, .help = (meaning)                           \
-    }
-
 static const struct op_field fields[] = {
-    {.name = "mode",
-     .type = VALUE_TEXT,
-     .required = true,
-     .choices = modes,
-     .help = "forward: X W^T; dX: dY W; dW: dY^T X"},
-    SIZE("M", "routed rows, tokens * topk"),
-    SIZE("N", "rows of each expert's W [N, K]"),
-    SIZE("K", "columns of each expert's W [N, K]"),
-    COUNT("experts", GEMM_EXPERTS_MAX, "experts that share the launch; 1 is a dense GEMM"),
-    COUNT("topk", GEMM_TOPK_MAX, "experts per token"),
-    CHOICE("dtype_in", dtypes, "bf16", "type of the operands; fp8_e4m3 follows from quant"),
-    CHOICE("dtype_out", dtypes_out, "same",
-           "type of the result: as dtype_in, with quant bf16; dW also fp32"),
-    CHOICE("dtype_acc", dtypes_acc, "fp32", "type of the sums"),
-    FLAG("permute_x", "X (dX: its gradient) is in token order: first GEMM of an MoE MLP"),
-    FLAG("permute_y", "Y (or dY) is in token order: second GEMM of an MoE MLP"),
-    FLAG("fuse_mul_post", "forward with permute_y: multiply rows by their routing weights"),
-    FLAG("accumulate", "dW is added to the output"),
-    RESTRICTION("batch_invariant", "a row has the same bits for every M; forward and dX"),
-    CHOICE("routing", NULL, "uniform", "uniform | zipf:<s> | rows:<rows of each expert>"),
-    CHOICE("quant", quants, "none",
-           "quantisation of the operands: fp8 with scales of blocks, or of rows"),
-    CHOICE("scale_block", scale_blocks, "none", "the scales' blocks; follow from quant and mode"),
+    OP_MODE(modes, "forward: X W^T; dX: dY W; dW: dY^T X"),
+    OP_SIZE("M", "routed rows, tokens * topk"),
+    OP_SIZE("N", "rows of each expert's W [N, K]"),
+    OP_SIZE("K", "columns of each expert's W [N, K]"),
+    OP_COUNT("experts", GEMM_EXPERTS_MAX, "experts that share the launch; 1 is a dense GEMM"),
+    OP_COUNT("topk", GEMM_TOPK_MAX, "experts per token"),
+    OP_CHOICE("dtype_in", dtypes, "bf16", "type of the operands; fp8_e4m3 follows from quant"),
+    OP_CHOICE("dtype_out", dtypes_out, "same",
+              "type of the result: as dtype_in, with quant bf16; dW also fp32"),
+    OP_CHOICE("dtype_acc", dtypes_acc, "fp32", "type of the sums"),
+    OP_FLAG("permute_x", "X (dX: its gradient) is in token order: first GEMM of an MoE MLP"),
+    OP_FLAG("permute_y", "Y (or dY) is in token order: second GEMM of an MoE MLP"),
+    OP_FLAG("fuse_mul_post", "forward with permute_y: multiply rows by their routing weights"),
+    OP_FLAG("accumulate", "dW is added to the output"),
+    OP_RESTRICTION("batch_invariant", "a row has the same bits for every M; forward and dX"),
+    OP_CHOICE("routing", NULL, "uniform", "uniform | zipf:<s> | rows:<rows of each expert>"),
+    OP_CHOICE("quant", quants, "none",
+              "quantisation of the operands: fp8 with scales of blocks, or of rows"),
+    OP_CHOICE("scale_block", scale_blocks, "none",
+              "the scales' blocks; follow from quant and mode"),
     /* without a fallback: keys from before this field lack the field */
     {.name = "scale_type",
      .type = VALUE_TEXT,
      .choices = scale_types,
      .help = "type of the scales; fp32 follows from quant"},
-    CHOICE("family", family_names, "grouped_gemm", "the kernels that solve it"),
+    OP_CHOICE("family", family_names, "grouped_gemm", "the kernels that solve it"),
 };
 
 /* ---- check ----------------------------------------------------------------------------------- */
