@@ -201,7 +201,7 @@ struct family_target {
     /* Sets the three fields that the notation's tile gives, "128x256x64", in its order; a third
      * field with a single value in the space may be left out. NULL when words is NULL. */
     void (*tile)(const struct problem *p, const char *names[3]);
-    bool (*supports)(const struct device_info *info);
+    bool (*supports)(const struct device_info *info); /* NULL: all devices of the kind */
     /* 0 when the target can do the problem with some config; else 1 and *why. Equal for a problem
      * and its bucket. Takes about a microsecond, because every miss calls it. NULL: the target
      * takes every problem of the op, and check() rejects single configs. */

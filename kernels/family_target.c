@@ -7,7 +7,7 @@
 
 bool family_target_runs_on(const struct family_target *t, const struct device_info *info)
 {
-    return strcmp(t->kind, info->kind) == 0 && t->supports(info);
+    return strcmp(t->kind, info->kind) == 0 && (!t->supports || t->supports(info));
 }
 
 const struct family_target *family_target_find(const struct family *f,

@@ -18,11 +18,6 @@ static const char *const known[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_
                                     "GROUP_SIZE_M", "vector_width", "unroll_rows",
                                     "unroll_cols",  "transpose_w",  NULL};
 
-static bool gemm_cpu_supports(const struct device_info *info)
-{
-    return strcmp(info->kind, "cpu") == 0;
-}
-
 /* ---- tunables -------------------------------------------------------------------------------- */
 
 static const struct {
@@ -497,7 +492,6 @@ const struct family_target grouped_gemm_cpu = {
     .source = grouped_gemm_cpu_source,
     .words = gemm_cpu_words,
     .tile = gemm_rules_name_tile,
-    .supports = gemm_cpu_supports,
     .params = gemm_cpu_list_params,
     .check = gemm_cpu_check,
     .exactness = gemm_cpu_exactness,

@@ -6,11 +6,6 @@
 
 #include "kernels/families/quantise/cpu/cpu.h"
 
-static bool quantise_cpu_supports(const struct device_info *info)
-{
-    return strcmp(info->kind, "cpu") == 0;
-}
-
 /* ---- tunables -------------------------------------------------------------------------------- */
 
 static const struct quantise_tunable tunables[] = {
@@ -175,7 +170,6 @@ const struct family_target quantise_cpu = {
     .kind = "cpu",
     .label = "cpu",
     .source = quantise_cpu_source,
-    .supports = quantise_cpu_supports,
     .params = quantise_cpu_params,
     .check = quantise_cpu_check,
     .choose = quantise_cpu_choose,

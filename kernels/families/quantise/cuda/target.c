@@ -4,13 +4,12 @@
  * and launches them.
  */
 #include <math.h>
-#include <string.h>
 
 #include "kernels/families/quantise/cuda/cuda.h"
 
 static bool quantise_cuda_supports(const struct device_info *info)
 {
-    return strcmp(info->kind, "cuda") == 0 && info->cc_major >= 8;
+    return info->cc_major >= 8;
 }
 
 /* ---- tunables -------------------------------------------------------------------------------- */
