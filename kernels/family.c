@@ -77,9 +77,14 @@ void family_stamp_target(const char *stamp, char out[TARGET_MAX])
     out[n] = '\0';
 }
 
-void variant_set_source(struct variant *v, const char *source)
+void variant_init(struct variant *v, const char *family, const char *kind, const char *entry,
+                  const char *source, const char *arch)
 {
-    v->source = source;
+    *v = (struct variant){.source = source};
+    snprintf(v->family, sizeof(v->family), "%s", family);
+    snprintf(v->kind, sizeof(v->kind), "%s", kind);
+    snprintf(v->arch, sizeof(v->arch), "%s", arch);
+    snprintf(v->entry, sizeof(v->entry), "%s", entry);
     hash128_hex(source, strlen(source), v->source_hash);
 }
 

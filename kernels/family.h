@@ -351,8 +351,9 @@ void family_stamp(const struct family *f, const struct family_target *t,
                   const struct device_info *info, char out[STAMP_MAX]);
 /* Reads the target's name out of a stamp; "" when the stamp names no target. */
 void family_stamp_target(const char *stamp, char out[TARGET_MAX]);
-/* Sets `source`, a static text, and its hash. */
-void variant_set_source(struct variant *v, const char *source);
+/* Sets all but the options; `source` is a static text. */
+void variant_init(struct variant *v, const char *family, const char *kind, const char *entry,
+                  const char *source, const char *arch);
 /* Hash of a variant and a compiler ("nvrtc 13.0"): names the module cache entry. */
 void variant_hash(const struct variant *v, const char *compiler, char out[HASH_HEX]);
 /* The least time of the problem on the device, in microseconds: the longer of two times.

@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Modules that the device needs beside candidates: the kernels of tools.cu, and the op's reference.
  * They are normal variants, so that they are compiled and cached in the normal way. */
-#include <stdio.h>
-
 #include "kernels/devices/cuda/gpu.h"
 
+static const char HELPERS[] = "helpers";                                  /* their family */
 static const char TOOLS[] = "cuda_tools", REFERENCE[] = "cuda_reference"; /* entries */
-
-static void cuda_helper_describe(const struct device_info *info, const char *entry,
-                                 const char *source, struct variant *v)
-{
-    *v = (struct variant){.family = "helpers", .kind = "cuda"};
-    variant_set_source(v, source);
-    snprintf(v->entry, sizeof(v->entry), "%s", entry);
-    snprintf(v->arch, sizeof(v->arch), "%s", info->arch);
-}
 
 uint32_t cuda_helpers(const struct device_info *info, const struct family_target *t,
                       struct variant out[DEVICE_HELPERS_MAX])
 {
-    cuda_helper_describe(info, TOOLS, cuda_tools_source, &out[0]);
-    cuda_helper_describe(info, REFERENCE, t->reference_source, &out[1]);
+    variant_init(&out[0], HELPERS, "cuda", TOOLS, cuda_tools_source, info->arch);
+    variant_init(&out[1], HELPERS, "cuda", REFERENCE, t->reference_source, info->arch);
     return 2;
 }
 
@@ -35,7 +25,7 @@ static int cuda_helper_load(struct cuda_device *d, struct cuda_helper *h, const 
     if (h->module.module && h->source == source) {
         return 0;
     }
-    cuda_helper_describe(&d->base.info, entry, source, &v);
+    variant_init(&v, HELPERS, "cuda", entry, source, d->base.info.arch);
     cuda_module_unload(&h->module);
     h->source = source;
     int r = supply->image ? supply->image(supply->ctx, &v, &image, err)

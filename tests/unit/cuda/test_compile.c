@@ -146,9 +146,7 @@ static void add_problem(const struct family_target *t, const struct device_info 
 static void add_reference(const struct family_target *t, const char *arch)
 {
     struct variant *v = calloc(1, sizeof(*v));
-    *v = (struct variant){.family = "helpers", .kind = "cuda", .entry = "cuda_reference"};
-    variant_set_source(v, t->reference_source);
-    snprintf(v->arch, sizeof(v->arch), "%s", arch);
+    variant_init(v, "helpers", "cuda", "cuda_reference", t->reference_source, arch);
     jobs[n_jobs++] = (struct job){.variant = v};
 }
 

@@ -386,9 +386,7 @@ static int gemm_cpu_make_variant(const struct problem *p, const struct record *c
     struct cpu_tunables t;
     gemm_view(p, &v);
     cpu_tunables_read(&v, config, &t);
-    *out = (struct variant){.family = "grouped_gemm", .kind = "cpu", .entry = "grouped_gemm_block"};
-    variant_set_source(out, grouped_gemm_cpu_source);
-    snprintf(out->arch, sizeof(out->arch), "%s", arch);
+    variant_init(out, "grouped_gemm", "cpu", "grouped_gemm_block", grouped_gemm_cpu_source, arch);
     int n = snprintf(out->options, sizeof(out->options),
                      "-DMODE=%d -DDTYPE_IN=%d -DDTYPE_OUT=%d -DGATHER_X=%d -DGATHER_DY=%d "
                      "-DSCATTER=%d -DFUSE_MUL_POST=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d "

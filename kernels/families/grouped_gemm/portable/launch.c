@@ -65,10 +65,8 @@ int portable_variant(const struct problem *p, const struct record *config, const
         return error_set(err, ERROR_INVALID,
                          "the config has no arrangement of warps: check it first");
     }
-    *out = (struct variant){
-        .family = "grouped_gemm", .kind = "cuda", .entry = "grouped_gemm_portable"};
-    variant_set_source(out, grouped_gemm_portable_source);
-    snprintf(out->arch, sizeof(out->arch), "%s", arch);
+    variant_init(out, "grouped_gemm", "cuda", "grouped_gemm_portable", grouped_gemm_portable_source,
+                 arch);
     snprintf(
         out->options, sizeof(out->options),
         "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DWARPS_R=%d "

@@ -102,9 +102,7 @@ static int quantise_cpu_variant(const struct problem *p, const struct record *co
     struct quantise v;
     (void)err;
     quantise_view(p, &v);
-    *out = (struct variant){.family = "quantise", .kind = "cpu", .entry = "quantise_block"};
-    variant_set_source(out, quantise_cpu_source);
-    snprintf(out->arch, sizeof(out->arch), "%s", arch);
+    variant_init(out, "quantise", "cpu", "quantise_block", quantise_cpu_source, arch);
     snprintf(out->options, sizeof(out->options),
              "-DMODE=%d -DTILE_ROWS=%d -DTILE_COLS=%d -DPERMUTE_X=%d -DPOW2=%d -DPARAMS_SIZE=%zu",
              (int)v.mode, (int)record_int(config, "TILE_ROWS", 128),

@@ -15,9 +15,7 @@ int quantise_cuda_variant(const struct problem *p, const struct record *config, 
     (void)err;
     quantise_view(p, &v);
     quantise_tile_make(&v, config, &none, &t);
-    *out = (struct variant){.family = "quantise", .kind = "cuda", .entry = "quantise_portable"};
-    variant_set_source(out, quantise_cuda_source);
-    snprintf(out->arch, sizeof(out->arch), "%s", arch);
+    variant_init(out, "quantise", "cuda", "quantise_portable", quantise_cuda_source, arch);
     if (v.mode == QUANTISE_WHOLE_ROWS) {
         snprintf(out->options, sizeof(out->options),
                  "-DMODE=%d -DTILE_ROWS=%d -DLANES=%d -DPIECES=%d -DMIN_BLOCKS=%d -DSTREAM=%d "

@@ -30,10 +30,7 @@ void hopper_variant_of(const struct gemm *v, const struct hopper_tile *t,
                        const int block[GEMM_ROLES], const char *source, const char *arch,
                        struct variant *out)
 {
-    *out =
-        (struct variant){.family = "grouped_gemm", .kind = "cuda", .entry = "grouped_gemm_hopper"};
-    variant_set_source(out, source);
-    snprintf(out->arch, sizeof(out->arch), "%s", arch);
+    variant_init(out, "grouped_gemm", "cuda", "grouped_gemm_hopper", source, arch);
     snprintf(
         out->options, sizeof(out->options),
         "-DMODE=%d -DONE_EXPERT=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d "
