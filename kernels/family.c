@@ -106,6 +106,17 @@ double family_floor_us(const struct family *f, const struct problem *p,
     return compute > memory ? compute : memory;
 }
 
+/* For g / by = g * mul >> shift: mul = ceil(2^shift / by) exceeds 2^shift / by by less than 1,
+ * which is small enough for every g below 2^30. */
+void launch_divide_by(int64_t by, uint32_t *mul, uint32_t *shift)
+{
+    *shift = 30;
+    while ((INT64_C(1) << (*shift - 30)) < by) {
+        ++*shift;
+    }
+    *mul = (uint32_t)(((INT64_C(1) << *shift) + by - 1) / by);
+}
+
 bool (*host_work_unwanted)(void);
 
 int host_work_check(struct error *err)

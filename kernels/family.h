@@ -121,6 +121,8 @@ struct launch {
     /* CPU only: the function to call when no module has it (the reference); else NULL. */
     void (*cpu_entry)(const void *params, uint32_t block);
 };
+/* For arguments of kernels: g / by = g * mul >> shift for every g below 2^30. */
+void launch_divide_by(int64_t by, uint32_t *mul, uint32_t *shift);
 struct launch_plan {
     uint32_t n;
     int64_t workspace_bytes; /* that these steps need */

@@ -893,7 +893,7 @@ static void copy_by_token(void *so, int topk, int rows, bool wide, enum named na
                                .chunks = COPIED_CHUNKS,
                                .flags = wide ? CUDA_GATHER_64 : 0,
                                .topk = topk};
-    cuda_divide_by(topk, &p.row_mul, &p.row_shift);
+    launch_divide_by(topk, &p.row_mul, &p.row_shift);
     if (named == NAMED_ALL) {
         p.row_mul = 0; /* divides wrongly: a copy row by row would read token 0 for every row */
     }

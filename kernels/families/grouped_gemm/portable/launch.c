@@ -20,17 +20,6 @@ uint32_t cuda_flags_of(const struct grouped_gemm_args *a)
            (a->flags & GROUPED_GEMM_ENDS ? CUDA_ENDS : 0u);
 }
 
-/* For g / by = g * mul >> shift: mul = ceil(2^shift / by) exceeds 2^shift / by by less than 1,
- * which is small enough for every g below 2^30. */
-void cuda_divide_by(int64_t by, uint32_t *mul, uint32_t *shift)
-{
-    *shift = 30;
-    while ((INT64_C(1) << (*shift - 30)) < by) {
-        ++*shift;
-    }
-    *mul = (uint32_t)(((INT64_C(1) << *shift) + by - 1) / by);
-}
-
 bool cuda_args_idle(const struct gemm *v, const struct grouped_gemm_args *a)
 {
     return a->rows == 0 && v->mode != GEMM_DW;
@@ -135,7 +124,7 @@ static void portable_fill_params(const struct gemm *v, const struct portable_til
         .group = t->group,
         .flags = cuda_flags_of(a),
     };
-    cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
+    launch_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
     fill_operands(v, a, p);
 }
 

@@ -69,9 +69,6 @@ enum cuda_flags {
 };
 uint32_t cuda_flags_of(const struct grouped_gemm_args *a);
 
-/* g / by = g * mul >> shift for every g below 2^30. */
-void cuda_divide_by(int64_t by, uint32_t *mul, uint32_t *shift);
-
 /* True if nothing is to launch: no rows, and no output to zero. */
 bool cuda_args_idle(const struct gemm *v, const struct grouped_gemm_args *a);
 /* Upper bound of tiles of height x width of the output. Only the device knows the rows of each

@@ -51,16 +51,6 @@ struct kernel_params { /* struct quantise_params of cuda/params.cu */
 };
 _Static_assert(sizeof(struct kernel_params) == 152, "cuda/params.cu counts on this layout");
 
-/* For g / by = g * mul >> shift, for every g below 2^30: mul = ceil(2^shift / by). */
-static void launch_divide_by(int64_t by, uint32_t *mul, uint32_t *shift)
-{
-    *shift = 30;
-    while ((INT64_C(1) << (*shift - 30)) < by) {
-        ++*shift;
-    }
-    *mul = (uint32_t)(((INT64_C(1) << *shift) + by - 1) / by);
-}
-
 static struct kernel_params launch_make_params(const struct quantise *v,
                                                const struct quantise_args *a)
 {

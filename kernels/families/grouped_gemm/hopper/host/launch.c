@@ -205,12 +205,12 @@ static void hopper_fill_params(const struct gemm *v, const struct hopper_tile *t
                  (v->mode == GEMM_DW && hopper_is_wide(o->a_cols) ? HOPPER_WIDE_A : 0) |
                  (v->mode == GEMM_DW && hopper_is_wide(o->b_cols) ? HOPPER_WIDE_B : 0),
     };
-    cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
-    cuda_divide_by(p->height, &p->height_mul, &p->height_shift);
+    launch_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
+    launch_divide_by(p->height, &p->height_mul, &p->height_shift);
     p->cols = (int32_t)((v->out_cols + cols - 1) / cols);
-    cuda_divide_by(one_expert(v, t) ? group_tiles(t, a->rows, p) : p->cols, &p->cols_mul,
-                   &p->cols_shift);
-    cuda_divide_by(p->group, &p->group_mul, &p->group_shift);
+    launch_divide_by(one_expert(v, t) ? group_tiles(t, a->rows, p) : p->cols, &p->cols_mul,
+                     &p->cols_shift);
+    launch_divide_by(p->group, &p->group_mul, &p->group_shift);
     for (int i = 0; i < LAUNCH_ORDER_MAX; i++) {
         p->order[i] = (uint8_t)i;
     }
@@ -229,7 +229,7 @@ static int add_main(const struct gemm *v, const struct hopper_tile *t,
     if (hopper_sharers(t) > 1 && slots > LAUNCH_ORDER_MAX) {
         slots = LAUNCH_ORDER_MAX;
     }
-    if (tiles >= 1 << 30) { /* cuda_divide_by is exact below */
+    if (tiles >= 1 << 30) { /* launch_divide_by is exact below */
         return error_set(
             err, ERROR_RESOURCE,
             "%lld tiles of %d x %d are more than a launch can count (2^30): take larger blocks",
@@ -313,7 +313,7 @@ static void add_permute(const struct gemm *v, const struct workspace *w,
         .flags = a->gather_dtype == DTYPE_INT64 ? CUDA_GATHER_64 : 0,
         .topk = w->places ? (int32_t)v->topk : 0,
     };
-    cuda_divide_by(v->gather_x ? v->topk : 1, &p.row_mul, &p.row_shift);
+    launch_divide_by(v->gather_x ? v->topk : 1, &p.row_mul, &p.row_shift);
     if (w->places) {
         add_copying("grouped_gemm_places", &p, a->rows, info, out);
     }
