@@ -136,8 +136,8 @@ void quantise_fill_reference(const struct workload *w, void *const buffers[],
  * without a column side. Bools have the values 0 and 1. */
 struct quantise_tunable {
     const char *name, *help;
-    bool run_time, is_bool;
     int values[8], rows_values[8];
+    bool run_time, is_bool;
 };
 uint32_t quantise_list_params(const struct quantise_tunable t[], size_t n, const struct quantise *v,
                               struct param out[PARAMS_MAX]);

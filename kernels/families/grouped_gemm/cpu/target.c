@@ -22,29 +22,21 @@ static const char *const known[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_
 
 static const struct {
     const char *name, *help;
-    bool run_time;
     int values[4]; /* the values in the space; `rule` allows a user's config more values */
     struct int_rule rule;
+    bool run_time;
 } tunables[] = {
-    {"BLOCK_SIZE_M", "tile of M", false, {16, 64, 128, -1}, {1, 512, 0, true, "1 to 512"}},
-    {"BLOCK_SIZE_N", "tile of N", false, {32, 64, 128, -1}, {1, 512, 0, true, "1 to 512"}},
-    {"BLOCK_SIZE_K", "tile of K", false, {64, 256, -1}, {1, 512, 0, true, "1 to 512"}},
-    {"vector_width",
-     "lanes of a vector",
-     false,
-     {8, 16, -1},
-     {4, 16, POWER_OF_TWO, false, "4, 8 or 16"}},
-    {"unroll_rows", "rows held in registers", false, {4, 8, -1}, {1, 16, .use = "1 to 16"}},
-    {"unroll_cols",
-     "vectors per row held in registers",
-     false,
-     {1, 2, -1},
-     {1, 4, .use = "1 to 4"}},
+    {"BLOCK_SIZE_M", "tile of M", {16, 64, 128, -1}, {1, 512, 0, true, "1 to 512"}},
+    {"BLOCK_SIZE_N", "tile of N", {32, 64, 128, -1}, {1, 512, 0, true, "1 to 512"}},
+    {"BLOCK_SIZE_K", "tile of K", {64, 256, -1}, {1, 512, 0, true, "1 to 512"}},
+    {"vector_width", "lanes of a vector", {8, 16, -1}, {4, 16, POWER_OF_TWO, .use = "4, 8 or 16"}},
+    {"unroll_rows", "rows held in registers", {4, 8, -1}, {1, 16, .use = "1 to 16"}},
+    {"unroll_cols", "vectors per row held in registers", {1, 2, -1}, {1, 4, .use = "1 to 4"}},
     {"GROUP_SIZE_M",
      "row tiles that share a column",
-     true,
      {1, 8, -1},
-     {1, 1 << 20, .use = "1 to 1048576"}},
+     {1, 1 << 20, .use = "1 to 1048576"},
+     .run_time = true},
 };
 enum { TUNABLES = sizeof(tunables) / sizeof(tunables[0]) };
 

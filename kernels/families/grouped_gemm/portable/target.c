@@ -134,26 +134,18 @@ static const struct block_values *block_values_of(const struct gemm *v, int bloc
 
 static const struct {
     const char *name, *help;
-    bool run_time;
     int values[5]; /* the values in the space; empty: the parameter is not in the space */
     struct int_rule rule;
+    bool run_time;
 } others[] = {
-    {"num_warps",
-     "warps of a block of threads",
-     false,
-     {4, 8, -1},
-     {4, 8, POWER_OF_TWO, true, "4 or 8"}},
-    {"num_stages",
-     "tiles in flight in shared memory",
-     false,
-     {2, 3, 4, 5, -1},
-     {2, 8, 0, true, "2 to 8"}},
+    {"num_warps", "warps of a block of threads", {4, 8, -1}, {4, 8, POWER_OF_TWO, true, "4 or 8"}},
+    {"num_stages", "tiles in flight in shared memory", {2, 3, 4, 5, -1}, {2, 8, 0, true, "2 to 8"}},
     {"GROUP_SIZE_M",
      "row tiles walked before the next column, so that they share it in L2",
-     true,
      {1, 4, 8, 16, -1},
-     {1, 32, POWER_OF_TWO, true, "1, 2, 4, 8, 16 or 32"}},
-    {"NUM_KSPLIT", NULL, false, {-1}, {1, 1, .use = "only 1: it does not split sums"}},
+     {1, 32, POWER_OF_TWO, true, "1, 2, 4, 8, 16 or 32"},
+     .run_time = true},
+    {"NUM_KSPLIT", NULL, {-1}, {1, 1, .use = "only 1: it does not split sums"}},
 };
 enum { OTHERS = sizeof(others) / sizeof(others[0]) };
 

@@ -9,8 +9,8 @@
 /* ---- tunables -------------------------------------------------------------------------------- */
 
 static const struct quantise_tunable tunables[] = {
-    {"TILE_ROWS", "rows of a tile", false, false, {128, -1}, {1, 8, 32, 128, -1}},
-    {"TILE_COLS", "columns of a tile", false, false, {128, 512, 2048, -1}, {0}},
+    {"TILE_ROWS", "rows of a tile", {128, -1}, {1, 8, 32, 128, -1}},
+    {"TILE_COLS", "columns of a tile", {128, 512, 2048, -1}},
 };
 enum { TUNABLES = sizeof(tunables) / sizeof(tunables[0]) };
 

@@ -15,33 +15,25 @@ static bool quantise_cuda_supports(const struct device_info *info)
 /* ---- tunables -------------------------------------------------------------------------------- */
 
 static const struct quantise_tunable tunables[] = {
-    {"TILE_ROWS", "rows of a tile", false, false, {128, -1}, {16, 32, 64, 128, -1}},
-    {"ROWS_PER_THREAD",
-     "rows that a thread holds in registers",
-     false,
-     false,
-     {4, 8, -1},
-     {1, 2, 4, 8, -1}},
+    {"TILE_ROWS", "rows of a tile", {128, -1}, {16, 32, 64, 128, -1}},
+    {"ROWS_PER_THREAD", "rows that a thread holds in registers", {4, 8, -1}, {1, 2, 4, 8, -1}},
     {"MIN_BLOCKS",
      "thread blocks of an SM that registers allow",
-     false,
-     false,
      {1, 2, 3, 4, -1},
      {1, 2, 4, 8, -1}},
-    {"stream", "marks loads and stores as used once", false, true, {0, 1, -1}, {0}},
-    {"prefetch", "persistent blocks load the next tile early", false, true, {0, 1, -1}, {0}},
+    {"stream", "marks loads and stores as used once", {0, 1, -1}, .is_bool = true},
+    {"prefetch", "persistent blocks load the next tile early", {0, 1, -1}, .is_bool = true},
     {"GROUP_SIZE_M",
      "row tiles before the next columns",
-     true,
-     false,
      {1, 4, 16, 64, -1},
-     {1, 8, -1}},
+     {1, 8, -1},
+     .run_time = true},
 };
 static const struct quantise_tunable whole_tunables[] = {
-    {"TILE_ROWS", "rows of a thread block", false, false, {1, 2, 4, 8, -1}, {0}},
-    {"LANES", "threads of a row", false, false, {32, 64, 128, 256, -1}, {0}},
-    {"PIECES", "pieces of 16 bytes that a thread keeps", false, false, {1, 2, 4, 8, -1}, {0}},
-    {"stream", "marks loads and stores as used once", false, true, {0, 1, -1}, {0}},
+    {"TILE_ROWS", "rows of a thread block", {1, 2, 4, 8, -1}},
+    {"LANES", "threads of a row", {32, 64, 128, 256, -1}},
+    {"PIECES", "pieces of 16 bytes that a thread keeps", {1, 2, 4, 8, -1}},
+    {"stream", "marks loads and stores as used once", {0, 1, -1}, .is_bool = true},
 };
 
 static const struct quantise_tunable *quantise_cuda_list(const struct quantise *v, size_t *n)
