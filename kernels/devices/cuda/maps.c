@@ -34,16 +34,10 @@ static CUtensorMapL2promotion promotion_of(uint32_t bytes)
 static int cuda_map_encode(const struct tensor_map *m, CUtensorMap *out, struct error *err)
 {
     static const cuuint32_t step[5] = {1, 1, 1, 1, 1};
-    cuuint64_t size[5], stride[4];
-    for (int i = 0; i < 5; i++) {
-        size[i] = m->size[i];
-    }
-    for (int i = 0; i < 4; i++) {
-        stride[i] = m->stride[i];
-    }
     return cuda_check(cuda.map_encode(out, map_types[m->dtype], m->rank, (void *)(uintptr_t)m->base,
-                                      size, stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                      swizzle_of(m->swizzle), promotion_of(m->l2_promotion),
+                                      m->size, m->stride, m->box, step,
+                                      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(m->swizzle),
+                                      promotion_of(m->l2_promotion),
                                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
                       err, "encoding a tensor map of %u dimensions over %p", m->rank, m->base);
 }

@@ -243,9 +243,6 @@ static inline int64_t hopper_expert_turns(const struct gemm *v, const struct hop
     return (v->n + r - 1) / r * ((v->k + c - 1) / c);
 }
 
-/* Bytes of the scales of a stage (SCALES_BYTES in hopper/params.cu). */
-int hopper_scale_bytes(const struct hopper_tile *t);
-
 /* Dynamic shared memory, as t->smem. */
 int64_t hopper_shared_bytes(const struct gemm *v, const struct hopper_tile *t);
 

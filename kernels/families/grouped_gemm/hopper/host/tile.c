@@ -52,7 +52,8 @@ static int piece_rows(const struct hopper_tile *t)
     return t->c < 64 ? t->c : 64;
 }
 
-int hopper_scale_bytes(const struct hopper_tile *t)
+/* Bytes of the scales of a stage (SCALES_BYTES in hopper/params.cu). */
+static int hopper_scale_bytes(const struct hopper_tile *t)
 {
     const int rows = t->swap_ab ? t->c : t->r, weights = t->swap_ab ? t->r : t->c;
     switch (t->scales) {

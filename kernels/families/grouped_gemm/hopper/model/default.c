@@ -81,12 +81,6 @@ enum {
     WINNERS_MOST = ROWS_WINNERS > WEIGHTS_WINNERS ? ROWS_WINNERS : WEIGHTS_WINNERS,
 };
 
-static const struct winner *winners_of(enum gemm_mode mode, int *n)
-{
-    *n = mode == GEMM_DW ? WEIGHTS_WINNERS : ROWS_WINNERS;
-    return mode == GEMM_DW ? of_weights : of_rows;
-}
-
 static void put_tile(const struct gemm *v, const struct winner *w, struct record *config)
 {
     const int size[GEMM_ROLES] = {w->r, w->c, HOPPER_DEPTH};
@@ -188,8 +182,10 @@ static bool hopper_winner_pays(const struct gemm *v, const struct winner *w)
 
 static int hopper_rank_winners(const struct hopper_facts *f, struct candidate out[2 * WINNERS_MOST])
 {
-    int n, ranked = 0;
-    const struct winner *winners = winners_of(f->v.mode, &n);
+    int ranked = 0;
+    const bool dw = f->v.mode == GEMM_DW;
+    const struct winner *winners = dw ? of_weights : of_rows;
+    const int n = dw ? WEIGHTS_WINNERS : ROWS_WINNERS;
     const int all = n * (f->v.gather_x || f->v.gather_dy ? 2 : 1);
     for (int i = 0; i < all; i++) {
         struct record config;
