@@ -48,16 +48,11 @@
 
 extern const struct family grouped_gemm_family;
 extern const struct op grouped_gemm_op;
-extern const struct family_target grouped_gemm_cpu;
+extern const struct family_target grouped_gemm_cpu, grouped_gemm_cuda /* portable/target.c */,
+    grouped_gemm_hopper, grouped_gemm_hopper_fp8;
 int grouped_gemm_cpu_reference(const struct workload *w, void *const buffers[],
                                const int64_t *check_at, double *out, struct launch *launch,
                                struct error *err);
-extern const struct family_target
-    grouped_gemm_cuda; /* portable/target.c; only when built with CUDA */
-extern const struct family_target
-    grouped_gemm_hopper; /* hopper/host/target.c; only when built with CUDA */
-extern const struct family_target
-    grouped_gemm_hopper_fp8; /* hopper/fp8/target.c; only when built with CUDA */
 
 /* Embedded sources (scripts/embed). */
 extern const char grouped_gemm_cpu_source[];

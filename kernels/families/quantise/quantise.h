@@ -39,8 +39,9 @@
 
 extern const struct family quantise_family;
 extern const struct op quantise_op;
-extern const struct family_target quantise_cpu;
-extern const struct family_target quantise_cuda;
+extern const struct family_target quantise_cpu, quantise_cuda;
+int quantise_cpu_reference(const struct workload *w, void *const buffers[], const int64_t *check_at,
+                           double *out, struct launch *launch, struct error *err);
 
 /* Embedded sources (scripts/embed). */
 extern const char quantise_cpu_source[];

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernels/families/quantise/cpu/cpu.h"
+#include "kernels/families/quantise/quantise.h"
 #include "kernels/fp8.h"
 
 #define DEVICE static

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/families/quantise/cpu/cpu.h"
+#include "kernels/families/quantise/quantise.h"
 
 /* ---- tunables -------------------------------------------------------------------------------- */
 
