@@ -106,6 +106,17 @@ double family_floor_us(const struct family *f, const struct problem *p,
     return compute > memory ? compute : memory;
 }
 
+void launch_init(struct launch *l, const char *entry, int64_t blocks, uint32_t threads,
+                 int64_t smem, const void *params, size_t size)
+{
+    *l = (struct launch){.grid = {(uint32_t)blocks, 1, 1},
+                         .block = {threads, 1, 1},
+                         .smem_bytes = (uint32_t)smem,
+                         .params_bytes = (uint32_t)size};
+    strcpy(l->entry, entry);
+    memcpy(l->params, params, size);
+}
+
 /* For g / by = g * mul >> shift: mul = ceil(2^shift / by) exceeds 2^shift / by by less than 1,
  * which is small enough for every g below 2^30. */
 void launch_divide_by(int64_t by, uint32_t *mul, uint32_t *shift)

@@ -121,6 +121,9 @@ struct launch {
     /* CPU only: the function to call when no module has it (the reference); else NULL. */
     void (*cpu_entry)(const void *params, uint32_t block);
 };
+/* Makes a launch of `blocks` thread blocks in a row. */
+void launch_init(struct launch *l, const char *entry, int64_t blocks, uint32_t threads,
+                 int64_t smem, const void *params, size_t size);
 /* For arguments of kernels: g / by = g * mul >> shift for every g below 2^30. */
 void launch_divide_by(int64_t by, uint32_t *mul, uint32_t *shift);
 struct launch_plan {

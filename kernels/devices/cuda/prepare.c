@@ -14,7 +14,6 @@
  */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/devices/cuda/gpu.h"
 
@@ -114,10 +113,8 @@ static int cuda_wait(struct device *base, const char *what, struct error *err)
 static int cuda_launch_tool(struct cuda_device *d, const char *entry, uint32_t blocks,
                             const void *params, size_t size, struct error *err)
 {
-    struct launch l = {
-        .grid = {blocks, 1, 1}, .block = {THREADS, 1, 1}, .params_bytes = (uint32_t)size};
-    strcpy(l.entry, entry);
-    memcpy(l.params, params, size);
+    struct launch l;
+    launch_init(&l, entry, blocks, THREADS, 0, params, size);
     return cuda_module_launch(&d->tools.module, &l, d->stream, err);
 }
 

@@ -5,7 +5,6 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
@@ -461,11 +460,7 @@ static int gemm_cpu_plan(const struct problem *p, const struct record *config,
         .scales = gemm_scales_of(&a),
     };
     out->n = n > 0;
-    out->steps[0] = (struct launch){.entry = "grouped_gemm_block",
-                                    .grid = {(uint32_t)n, 1, 1},
-                                    .block = {1, 1, 1},
-                                    .params_bytes = sizeof(params)};
-    memcpy(out->steps[0].params, &params, sizeof(params));
+    launch_init(&out->steps[0], "grouped_gemm_block", (int64_t)n, 1, 0, &params, sizeof(params));
     return 0;
 }
 

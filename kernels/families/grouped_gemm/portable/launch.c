@@ -5,7 +5,6 @@
  * both sources on the CPU with these arguments.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "kernels/families/grouped_gemm/portable/portable.h"
 
@@ -157,15 +156,10 @@ int portable_plan(const struct problem *p, const struct record *config,
             "%lld tiles of %d x %d are more than a launch can count (2^31): take larger blocks",
             (long long)tiles, t.r, t.c);
     }
-    struct launch *l = &out->steps[out->n++];
-    *l = (struct launch){.entry = "grouped_gemm_portable",
-                         .grid = {(uint32_t)(tiles < slots ? tiles : slots), 1, 1},
-                         .block = {(uint32_t)t.threads, 1, 1},
-                         .smem_bytes = (uint32_t)t.smem,
-                         .params_bytes = sizeof(struct portable_params)};
     struct portable_params params;
     portable_fill_params(&v, &t, &a, &params);
-    memcpy(l->params, &params, sizeof(params));
+    launch_init(&out->steps[out->n++], "grouped_gemm_portable", tiles < slots ? tiles : slots,
+                (uint32_t)t.threads, t.smem, &params, sizeof(params));
     return 0;
 }
 
@@ -236,10 +230,7 @@ int portable_reference(const struct workload *w, void *const buffers[], const in
         .scales = gemm_scales_of(&a),
     };
     uint32_t columns = (uint32_t)((w->check_length + REFERENCE_COLUMNS - 1) / REFERENCE_COLUMNS);
-    *launch = (struct launch){.entry = "grouped_gemm_reference",
-                              .grid = {columns, w->n_checks, 1},
-                              .block = {REFERENCE_THREADS, 1, 1},
-                              .params_bytes = sizeof(p)};
-    memcpy(launch->params, &p, sizeof(p));
+    launch_init(launch, "grouped_gemm_reference", columns, REFERENCE_THREADS, 0, &p, sizeof(p));
+    launch->grid[1] = w->n_checks;
     return 0;
 }

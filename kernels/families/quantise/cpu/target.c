@@ -2,7 +2,6 @@
 /* The target "cpu" of quantise: tunables, model, compiling and launching of cpu/kernel.c.in. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "kernels/families/quantise/quantise.h"
 
@@ -156,11 +155,7 @@ static int quantise_cpu_plan(const struct problem *p, const struct record *confi
     };
     out->workspace_bytes = 0;
     out->n = tiles > 0;
-    out->steps[0] = (struct launch){.entry = "quantise_block",
-                                    .grid = {(uint32_t)tiles, 1, 1},
-                                    .block = {1, 1, 1},
-                                    .params_bytes = sizeof(k)};
-    memcpy(out->steps[0].params, &k, sizeof(k));
+    launch_init(&out->steps[0], "quantise_block", tiles, 1, 0, &k, sizeof(k));
     return 0;
 }
 

@@ -2,7 +2,6 @@
 /* The target "portable": compiler options of a config, and grid and kernel arguments of a launch.
  * The struct below matches cuda/params.cu field by field. */
 #include <stdio.h>
-#include <string.h>
 
 #include "kernels/families/quantise/cuda/cuda.h"
 
@@ -110,12 +109,8 @@ int quantise_cuda_plan(const struct problem *p, const struct record *config,
     k.group = (int32_t)group;
     out->workspace_bytes = 0;
     out->n = tiles > 0;
-    out->steps[0] = (struct launch){.entry = "quantise_portable",
-                                    .grid = {(uint32_t)(slots < tiles ? slots : tiles), 1, 1},
-                                    .block = {(uint32_t)t.threads, 1, 1},
-                                    .smem_bytes = (uint32_t)t.smem,
-                                    .params_bytes = sizeof(k)};
-    memcpy(out->steps[0].params, &k, sizeof(k));
+    launch_init(&out->steps[0], "quantise_portable", slots < tiles ? slots : tiles,
+                (uint32_t)t.threads, t.smem, &k, sizeof(k));
     return 0;
 }
 
@@ -128,10 +123,6 @@ int quantise_cuda_reference(const struct workload *w, void *const buffers[],
     struct quantise_reference r;
     (void)err;
     quantise_fill_reference(w, buffers, check_at, out, &r);
-    *launch = (struct launch){.entry = "quantise_reference",
-                              .grid = {w->n_checks, 1, 1},
-                              .block = {128, 1, 1},
-                              .params_bytes = sizeof(r)};
-    memcpy(launch->params, &r, sizeof(r));
+    launch_init(launch, "quantise_reference", w->n_checks, 128, 0, &r, sizeof(r));
     return 0;
 }

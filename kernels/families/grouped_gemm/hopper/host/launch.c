@@ -236,17 +236,13 @@ static int add_main(const struct gemm *v, const struct hopper_tile *t,
             (long long)tiles, t->r, t->c);
     }
     struct launch *l = &out->steps[out->n++];
-    *l = (struct launch){.entry = "grouped_gemm_hopper",
-                         .grid = {(uint32_t)((tiles < slots ? tiles : slots) * together), 1, 1},
-                         .block = {(uint32_t)t->threads, 1, 1},
-                         .smem_bytes = (uint32_t)t->smem,
-                         .params_bytes = sizeof(struct hopper_params)};
+    struct hopper_params params;
+    hopper_fill_params(v, t, o, a, &params);
+    launch_init(l, "grouped_gemm_hopper", (tiles < slots ? tiles : slots) * together,
+                (uint32_t)t->threads, t->smem, &params, sizeof(params));
     if (together > 1) {
         memcpy(l->cluster, (uint32_t[]){(uint32_t)together, 1, 1}, sizeof(l->cluster));
     }
-    struct hopper_params params;
-    hopper_fill_params(v, t, o, a, &params);
-    memcpy(l->params, &params, sizeof(params));
     l->order_at = hopper_sharers(t) > 1 ? offsetof(struct hopper_params, order) : 0;
     hopper_add_maps(v, t, o, a, l);
     return 0;
@@ -267,12 +263,8 @@ static void add_copying(const char *entry, const struct permute_params *p, int64
 {
     enum { THREADS = 256, BLOCKS_PER_SM = 8 };
     const int64_t blocks = (threads + THREADS - 1) / THREADS, most = info->sm_count * BLOCKS_PER_SM;
-    struct launch *l = &out->steps[out->n++];
-    *l = (struct launch){.grid = {(uint32_t)(blocks < most ? blocks : most), 1, 1},
-                         .block = {THREADS, 1, 1},
-                         .params_bytes = sizeof(*p)};
-    snprintf(l->entry, sizeof(l->entry), "%s", entry);
-    memcpy(l->params, p, sizeof(*p));
+    launch_init(&out->steps[out->n++], entry, blocks < most ? blocks : most, THREADS, 0, p,
+                sizeof(*p));
 }
 
 /* Bytes of the workspace's parts, in this order: the counters of dynamic tiles; with permute_copy
