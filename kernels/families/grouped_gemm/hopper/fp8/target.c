@@ -71,16 +71,11 @@ static int fp8_variant(const struct problem *p, const struct record *config, con
 {
     struct gemm v, twin;
     struct hopper_tile t;
-    int block[GEMM_ROLES];
     (void)err;
     gemm_view(p, &v);
     fp8_twin(&v, &twin);
     fp8_tile_make(&v, config, &t);
-    for (int i = 0; i < GEMM_ROLES; i++) {
-        const enum gemm_role role = gemm_roles[twin.mode][i];
-        block[i] = role == GEMM_SUM ? HOPPER_DEPTH : (role == GEMM_ROWS) == t.swap_ab ? t.c : t.r;
-    }
-    hopper_variant_of(&twin, &t, block, grouped_gemm_hopper_fp8_source, arch, out);
+    hopper_variant_of(&twin, &t, grouped_gemm_hopper_fp8_source, arch, out);
     const size_t n = strlen(out->options);
     snprintf(out->options + n, sizeof(out->options) - n, " -DFP8=1 -DSCALES=%d",
              (int)t.scales - HOPPER_SCALE_BLOCKS);

@@ -26,10 +26,11 @@ static bool one_expert(const struct gemm *v, const struct hopper_tile *t)
            t->accumulators <= HOPPER_ACCUMULATORS_MANY && hopper_sharers(t) == 1;
 }
 
-void hopper_variant_of(const struct gemm *v, const struct hopper_tile *t,
-                       const int block[GEMM_ROLES], const char *source, const char *arch,
-                       struct variant *out)
+void hopper_variant_of(const struct gemm *v, const struct hopper_tile *t, const char *source,
+                       const char *arch, struct variant *out)
 {
+    const int sides[GEMM_ROLES] = {t->swap_ab ? t->c : t->r, t->swap_ab ? t->r : t->c, t->d};
+    const enum gemm_role *role = gemm_roles[v->mode]; /* of M, N and K */
     variant_init(out, "grouped_gemm", "cuda", "grouped_gemm_hopper", source, arch);
     snprintf(
         out->options, sizeof(out->options),
@@ -40,12 +41,13 @@ void hopper_variant_of(const struct gemm *v, const struct hopper_tile *t,
         "-DLOADERS=%d -DTMA_STORE=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d "
         "-DIN_BF16=%d -DOUT_FP32=%d -DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d "
         "-DPRODUCER_REGISTERS=%d",
-        (int)v->mode, one_expert(v, t), block[0], block[1], block[2], t->cluster_r, t->cluster_c,
-        t->consumers, t->pingpong, hopper_places(t), t->stage_rows, t->staging / t->store_slabs,
-        t->store_slabs, t->in_flight > 0, t->staggered, t->deferred, t->skip_rows, t->dynamic,
-        t->swap_ab, t->ksplit > 1, t->resident, t->loaders, t->tma_store, t->gather && v->gather_x,
-        t->gather && v->gather_dy, v->scatter, v->fuse_mul_post, v->in == DTYPE_BF16,
-        v->out == DTYPE_FP32, t->permute_copy, t->consumer_registers, t->producer_registers);
+        (int)v->mode, one_expert(v, t), sides[role[0]], sides[role[1]], sides[role[2]],
+        t->cluster_r, t->cluster_c, t->consumers, t->pingpong, hopper_places(t), t->stage_rows,
+        t->staging / t->store_slabs, t->store_slabs, t->in_flight > 0, t->staggered, t->deferred,
+        t->skip_rows, t->dynamic, t->swap_ab, t->ksplit > 1, t->resident, t->loaders, t->tma_store,
+        t->gather && v->gather_x, t->gather && v->gather_dy, v->scatter, v->fuse_mul_post,
+        v->in == DTYPE_BF16, v->out == DTYPE_FP32, t->permute_copy, t->consumer_registers,
+        t->producer_registers);
 }
 
 int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
@@ -53,14 +55,10 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
 {
     struct gemm v;
     struct hopper_tile t;
-    int block[GEMM_ROLES];
     (void)err;
     gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
-    for (int i = 0; i < GEMM_ROLES; i++) {
-        block[i] = (int)record_int(config, gemm_block_names[i], 0);
-    }
-    hopper_variant_of(&v, &t, block, grouped_gemm_hopper_source, arch, out);
+    hopper_variant_of(&v, &t, grouped_gemm_hopper_source, arch, out);
     return 0;
 }
 

@@ -93,10 +93,9 @@ struct hopper_operands {
  * into the next row. */
 bool hopper_is_wide(uint64_t cols);
 
-/* Makes the variant of a tile. `block`: BLOCK_SIZE_M, N, K as the template takes them. */
-void hopper_variant_of(const struct gemm *v, const struct hopper_tile *t,
-                       const int block[GEMM_ROLES], const char *source, const char *arch,
-                       struct variant *out);
+/* Makes the variant of a tile. */
+void hopper_variant_of(const struct gemm *v, const struct hopper_tile *t, const char *source,
+                       const char *arch, struct variant *out);
 /* hopper_plan() with the problem, the config and the args already read. The last step is the main
  * kernel's. */
 int hopper_plan_tile(const struct gemm *v, const struct hopper_tile *t, struct grouped_gemm_args *a,
