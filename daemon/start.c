@@ -194,10 +194,10 @@ static int start_make_folders(const struct config *c, bool own_cache, bool own_d
 }
 
 enum {
-    /* files kept for the database, its other owners (store/owner.c), locks, a runner's start,
-     * modules, and refused connections */
+    /* files kept for the event loop, the database, its other owners (store/owner.c), locks, a
+     * runner's start, modules, and refused connections */
     FILES_RESERVED = 40,
-    FILES_LEAST = 24, /* open files that gemmd needs to start and to serve a single client */
+    FILES_LEAST = 28, /* open files that gemmd needs to start, and to tune for a single client */
 };
 
 /* Checks the hard limit of open files at the very start: with fewer, libuv's loop and handles would

@@ -123,39 +123,26 @@ int store_unwant(struct store *s, const char *key, struct error *err)
     return write_delete(s, sql, "tt", key, NULL, NULL, err);
 }
 
-/* The oldest search that this owner may take, with class, owner and clock as parameters. */
-#define WANTED_FIRST                                                                               \
-    "SELECT key, uid, search FROM wanted AS w WHERE class = ?1 AND owner <> ?2 AND NOT"            \
-    " is_gone(owner, boot) AND NOT EXISTS (SELECT 1 FROM best WHERE"                               \
-    " best.key = w.key AND best.created_s >= w.since_s) AND NOT EXISTS (SELECT 1"                  \
-    " FROM lease AS l WHERE l.key = w.key AND l.until_ms > ?3 AND"                                 \
-    " l.state <> 'granted' AND NOT is_gone(l.owner, l.boot)) ORDER BY since_s, rowid LIMIT 1"
+/* The rank of a search: its time, and its row within the second. */
+#define WANTED_RANK "((since_s << 24) | (w.rowid & 16777215))"
 
-static int wanted_take(struct store *s, const char *class, int64_t now, int64_t *uid,
-                       struct wire_buf *search, struct error *err)
+int store_next_wanted(struct store *s, const char *class, int64_t *rank, int64_t *uid,
+                      struct wire_buf *search, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
-    int r = db_first(&s->db, &st, err, WANTED_FIRST, "tti", class, s->owner, now);
+    int r = db_first(&s->db, &st, err,
+                     "SELECT uid, search, " WANTED_RANK " FROM wanted AS w WHERE class = ?1 AND"
+                     " owner <> ?2 AND NOT is_gone(owner, boot) AND " WANTED_RANK " > ?4"
+                     " AND NOT EXISTS (SELECT 1 FROM best WHERE best.key = w.key AND"
+                     " best.created_s >= w.since_s) AND NOT EXISTS (SELECT 1 FROM lease AS l"
+                     " WHERE l.key = w.key AND l.until_ms > ?3 AND l.state <> 'granted'"
+                     " AND NOT is_gone(l.owner, l.boot)) ORDER BY 3 LIMIT 1",
+                     "ttii", class, s->owner, store_read_clock(CLOCK_BOOTTIME), *rank);
     if (r != DB_ROW) {
         return r ? r : STORE_MISS;
     }
-    *uid = sqlite3_column_int64(st, 1);
-    wire_put_raw(search, sqlite3_column_blob(st, 2), (size_t)sqlite3_column_bytes(st, 2));
-    if (search->failed) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a job");
-    }
-    return db_run(&s->db, NULL, err, "DELETE FROM wanted WHERE key = ?1", "t",
-                  (const char *)sqlite3_column_text(st, 0));
-}
-
-int store_take_wanted(struct store *s, const char *class, int64_t *uid, struct wire_buf *search,
-                      struct error *err)
-{
-    const int64_t now = store_read_clock(CLOCK_BOOTTIME);
-    int r = db_has(&s->db, err, WANTED_FIRST, "tti", class, s->owner, now);
-    if (r != DB_ROW) { /* reading needs no commit lock */
-        return r ? r : STORE_MISS;
-    }
-    r = write_begin(s, err);
-    return r ? r : write_end(s, wanted_take(s, class, now, uid, search, err), err);
+    *uid = sqlite3_column_int64(st, 0);
+    *rank = sqlite3_column_int64(st, 2);
+    wire_put_raw(search, sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1));
+    return search->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a job") : 0;
 }

@@ -219,10 +219,11 @@ struct store_wanted {
 };
 int store_want(struct store *s, const struct store_wanted *w, struct error *err);
 int store_unwant(struct store *s, const char *key, struct error *err);
-/* Takes the oldest search that another gemmd offers and whose key is not leased: appends it to
- * *search, and deletes its row, so that each search is taken once. STORE_MISS: there is none. */
-int store_take_wanted(struct store *s, const char *class, int64_t *uid, struct wire_buf *search,
-                      struct error *err);
+/* Finds the oldest search that another gemmd offers, whose key is not leased, and whose rank is
+ * above *rank (0: any rank). Appends the search to *search and sets *rank. STORE_MISS: there is
+ * none. */
+int store_next_wanted(struct store *s, const char *class, int64_t *rank, int64_t *uid,
+                      struct wire_buf *search, struct error *err);
 
 /*
  * Listing, for people. `what`: best | history | trials | modules | quarantine | runs | devices |

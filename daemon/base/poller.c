@@ -25,7 +25,7 @@ int poller_init(struct poller *p, uv_loop_t *loop, struct error *err)
     if (p->fd < 0 || p->timer < 0 ||
         epoll_ctl(p->fd, EPOLL_CTL_ADD, uv_backend_fd(loop), &libuv) < 0 ||
         epoll_ctl(p->fd, EPOLL_CTL_ADD, p->timer, &timer) < 0) {
-        error_set(err, ERROR_IO, "cannot make an epoll: %s", strerror(errno));
+        error_set(err, ERROR_IO, "cannot make an epoll with a timer: %s", strerror(errno));
         poller_deinit(p); /* this epoll does not contain libuv's, so it would miss libuv's events */
         return ERROR_IO;
     }
@@ -81,12 +81,16 @@ static enum peer poller_peer_of(uint32_t events)
 }
 
 /* Sets the timer for the time when libuv must run, unless it is set for an earlier time: then it
- * ends one wait for nothing. Returns the timeout of the wait. */
+ * ends one wait for nothing. Returns the timeout of the wait. libuv's clock may be a tick behind
+ * the timer's: then 1 ms is left after the timer, and an ordinary wait ends it. */
 static int poller_set_timer(struct poller *p, int timeout_ms)
 {
     uint64_t ms = uv_now(p->loop) + (uint64_t)timeout_ms;
     struct itimerspec at = {
         .it_value = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000 * 1000000)}};
+    if (timeout_ms <= 1) {
+        return timeout_ms;
+    }
     if (ms < p->timer_ms && timerfd_settime(p->timer, TFD_TIMER_ABSTIME, &at, NULL) < 0) {
         return timeout_ms;
     }
@@ -98,10 +102,8 @@ static int poller_set_timer(struct poller *p, int timeout_ms)
 static bool wait_once(struct poller *p, int timeout_ms)
 {
     struct epoll_event events[EVENTS];
-    if (timeout_ms > 0) {
-        timeout_ms = poller_set_timer(p, timeout_ms);
-    }
-    long n = syscall(SYS_epoll_pwait, p->fd, events, EVENTS, timeout_ms, NULL, 0);
+    long n =
+        syscall(SYS_epoll_pwait, p->fd, events, EVENTS, poller_set_timer(p, timeout_ms), NULL, 0);
     bool libuv = false;
     uv_update_time(p->loop);
     for (long i = 0; i < n; i++) {

@@ -130,9 +130,10 @@ void ledger_unwant(struct ledger *l, const char *key)
     ledger_ask(l, &verb_unwant, TEXTS(key), NULL, 0, NOBODY, NULL);
 }
 
-int ledger_take_wanted(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx)
+int ledger_next_wanted(struct ledger *l, const char *class_, int64_t rank, ledger_list_cb cb,
+                       void *ctx)
 {
-    return ledger_ask(l, &verb_take_wanted, TEXTS(class_), NULL, 0, ANSWER(list), ctx);
+    return ledger_ask(l, &verb_next_wanted, TEXTS(class_), NULL, rank, ANSWER(list), ctx);
 }
 
 int ledger_record(struct ledger *l, const struct trial *t, bool once, ledger_done_cb cb, void *ctx)

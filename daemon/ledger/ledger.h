@@ -165,12 +165,14 @@ int ledger_fleet_find(struct ledger *l, const char *key, int64_t seq, ledger_fle
 /* Tells gemmd-fleet the stamps of this daemon's kernels, each on a line. */
 void ledger_announce(struct ledger *l, const char *class_, const char *stamps);
 /* want: offers a search of this daemon (a packed request of user `uid`) to other daemons of the
- * device class. unwant: withdraws the offer. take_wanted: takes the oldest search that another
- * daemon offers: `rows` is the packed request, `total` the user; STORE_MISS (1): no search. */
+ * device class. unwant: withdraws the offer. next_wanted: finds the oldest search that another
+ * daemon offers, of those with a rank above `rank`: `rows` is the user, an integer, and the packed
+ * request; `total` is the search's rank; STORE_MISS (1): no search. */
 void ledger_want(struct ledger *l, const char *key, const char *class_, int64_t uid,
                  const struct wire_buf *search);
 void ledger_unwant(struct ledger *l, const char *key);
-int ledger_take_wanted(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx);
+int ledger_next_wanted(struct ledger *l, const char *class_, int64_t rank, ledger_list_cb cb,
+                       void *ctx);
 /* Writes a client's trial; the callback comes when the trial is durable, or cannot be written.
  * ERROR_BUSY: no room (ledger_room). `once`: the trial is not written, STORE_THERE (3), when the
  * key has a client's trial of the same config that did not crash or hang. */

@@ -290,10 +290,17 @@ static int work_record(struct ledger *l, struct request *r, struct error *err)
     return r->argument ? work_add_trial_once(l, r, err) : work_add_trial(l, r, err);
 }
 
-static int work_take_wanted(struct ledger *l, struct request *r, struct error *err)
+static int work_next_wanted(struct ledger *l, struct request *r, struct error *err)
 {
+    WIRE_BUF_AUTO search = WIRE_BUF_NULL;
+    int64_t uid = 0;
+    r->number = r->argument;
+    int status = store_next_wanted(l->store, r->text[0], &r->number, &uid, &search, err);
     wire_buf_clear(&r->row);
-    return store_take_wanted(l->store, r->text[0], &r->number, &r->row, err);
+    wire_put_int(&r->row, uid);
+    wire_put_raw(&r->row, search.data, search.len);
+    return status < 0 || !r->row.failed ? status
+                                        : error_set(err, ERROR_NO_MEMORY, "no memory for a job");
 }
 
 /* ---- changes by other daemons ---------------------------------------------------------------- */
@@ -554,7 +561,7 @@ VERB(status, 0, NULL, work_status, NULL, answer_status);
 VERB(backup, 0, NULL, work_backup, NULL, verbs_answer_done);
 VERB(snapshot, VERB_READ | VERB_PATIENT, NULL, work_snapshot, NULL, answer_snapshot);
 VERB(changes, VERB_READ, NULL, work_changes, NULL, answer_changes);
-VERB(take_wanted, VERB_GROUP, NULL, work_take_wanted, NULL, answer_rows);
+VERB(next_wanted, VERB_READ, NULL, work_next_wanted, NULL, answer_rows);
 VERB(unpin, 0, NULL, work_unpin, NULL, verbs_answer_best);
 VERB(publish, VERB_GROUP, &best_schema, work_publish, settle_publish, verbs_answer_best);
 VERB(restore, VERB_GROUP, &best_schema, work_restore, keep_unsaved, verbs_answer_best);

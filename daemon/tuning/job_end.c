@@ -74,6 +74,7 @@ static void job_end_finish(struct tuning *x, struct job *j, enum job_end how)
         job_fail(j, &e);
     }
     job_lease_release(x, j);
+    offers_dropped(x, j);
     if (j->set_aside) {
         supervisor_forget(&x->supervisor, j->id);
     }

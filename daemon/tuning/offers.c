@@ -3,6 +3,7 @@
 #include "daemon/tuning/tuning.h"
 #include "daemon/daemon.h"
 #include "daemon/base/log.h"
+#include "proto/pull.h"
 
 /* ---- own searches ---------------------------------------------------------------------------- */
 
@@ -43,25 +44,40 @@ static bool has_nothing_to_do(const struct tuning *x)
            !x->daemon->stopping && !x->daemon->config->offline && list_empty(&x->pauses.sessions);
 }
 
-static void on_wanted(void *ctx, int status, const void *search, size_t n, int64_t uid,
+/* Queues a search that another daemon offers: its user, and the packed request. */
+static int offers_join(struct tuning *x, const void *found, size_t n, struct error *err)
+{
+    struct pull in = {found, (const uint8_t *)found + n};
+    struct request *r = &x->daemon->scratch->request;
+    struct wanted w = {.background = true};
+    const struct wire_obj *map;
+    int64_t uid = 0;
+    pull_int(&in, &uid);
+    int status = wire_decode(x->daemon->cache.entries.doc, in.at, pull_left(&in), &map, err);
+    status = status ? status : request_unpack(r, map, err);
+    status = status ? status : waiters_join_alone(x, &w, (uid_t)uid, err);
+    request_deinit(r);
+    r->query = (struct query){0};
+    return status;
+}
+
+static void on_wanted(void *ctx, int status, const void *found, size_t n, int64_t rank,
                       const struct error *err)
 {
     struct tuning *x = ctx;
-    const struct wire_obj *map;
-    struct error local = ERROR_NULL;
+    struct error refused = ERROR_NULL;
+    bool again = x->offers_again;
     x->offers_asking = false;
     if (status == 0 && has_nothing_to_do(x)) {
-        struct request *r = &x->daemon->scratch->request;
-        struct wanted w = {.background = true};
-        status = wire_decode(x->daemon->cache.entries.doc, search, n, &map, &local);
-        status = status ? status : request_unpack(r, map, &local);
-        status = status ? status : waiters_join_alone(x, &w, (uid_t)uid, &local);
-        request_deinit(r);
-        r->query = (struct query){0};
-        if (status < 0) {
-            log_info("a search of another gemmd is not taken: %s", local.text);
+        x->offers_rank = rank;
+        again = offers_join(x, found, n, &refused) < 0;
+        if (again) {
+            log_info("a search of another gemmd is not taken: %s", refused.text);
         }
-    } else if (x->offers_again) {
+    } else if (status != 0) {
+        x->offers_rank = 0;
+    }
+    if (again) {
         offers_take(x);
     }
 }
@@ -71,7 +87,8 @@ void offers_take(struct tuning *x)
     struct daemon *d = x->daemon;
     x->offers_again = x->offers_asking;
     if (!x->offers_asking && has_nothing_to_do(x) && ledger_daemons(d->ledger) > 1) {
-        x->offers_asking = ledger_take_wanted(d->ledger, d->device.class, on_wanted, x) == 0;
+        x->offers_asking =
+            ledger_next_wanted(d->ledger, d->device.class, x->offers_rank, on_wanted, x) == 0;
     }
 }
 

@@ -132,6 +132,9 @@ struct tuning {
     bool offers_open;
     /* the ledger looks for another daemon's search; it must be asked once more after that */
     bool offers_asking, offers_again;
+    /* The rank of the last search of another daemon that this daemon took: so it tries each search
+     * once. 0: it begins with the oldest, again after it has tried all. */
+    int64_t offers_rank;
     void (*stopped)(struct tuning *x);
 };
 

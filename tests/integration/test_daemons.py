@@ -236,6 +236,21 @@ def test_the_misses_of_one_daemon_spread_over_all(host, asked):
     assert len(rows) == 40 and all(n == 1 for _, n in rows)
     by_daemon = [m.status()["jobs"]["done"] for m in members]
     assert sum(by_daemon) == 40 and min(by_daemon) >= 2, by_daemon
+    eventually(lambda: not members[0].sql("SELECT key FROM wanted"), 30)
+
+
+def test_a_daemon_whose_searches_fail_leaves_them_to_the_others(folder, shared_cache):
+    """It tries each search of another daemon, and this takes no search away from the third."""
+    faults = folder / "faults"
+    faults.write_text(json.dumps({"config": "", "fault": "no_memory", "stage": "prepare"}) + "\n")
+    of = {"GEMMD_REPLAY_SPEED": "4"}
+    members = [Member(folder, i, shared_cache, {**of, "GEMMD_REPLAY_FAULTS": str(faults)} if i == 1 else of).start()
+               for i in range(3)]
+    run_ranks(members[:1], 1, problems(40))
+    done = [m.status()["jobs"]["done"] for m in members]
+    assert sum(done) == 40 and done[1] == 0 and done[2] >= 5, done
+    for m in members:
+        m.expect_clean_end()
 
 
 def test_a_search_taken_by_another_daemon_keeps_its_bucket(host):

@@ -229,7 +229,7 @@ def test_an_offline_daemon_on_a_database_that_is_not_there(folder):
 
 
 def test_few_open_files_are_told(folder):
-    for n in (5, 7, 9, 14, 23):
+    for n in (5, 7, 9, 14, 27):
         run = subprocess.run(["sh", "-c", f'ulimit -n {n}; exec "$@"', "sh", GEMMD, "--device", SYNTHETIC,
                               "--socket", folder / "few.sock", "--database", folder / "few.db"],
                              capture_output=True, text=True, timeout=60)

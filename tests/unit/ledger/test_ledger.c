@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "tests/unit/ledger/rig.h"
+#include "proto/pull.h"
 
 static void starts_and_stops(void **state)
 {
@@ -357,16 +358,28 @@ static void news_come_before_a_lease(void **state)
     end(&b);
 }
 
+static void on_wanted(void *ctx, int status, const void *found, size_t n, int64_t rank,
+                      const struct error *err)
+{
+    struct pull in = {found, (const uint8_t *)found + n};
+    int64_t uid = -1;
+    if (status == 0) {
+        assert_true(pull_int(&in, &uid));
+        assert_true(rank > 0);
+    }
+    on_list(ctx, status, in.at, pull_left(&in), uid, err);
+}
+
 static void searches_that_wait_are_shared(void **state)
 {
     struct fixture *f = *state;
     struct bench b;
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO search = WIRE_BUF_NULL, theirs = WIRE_BUF_NULL;
-    int64_t uid = 0;
+    int64_t uid = 0, rank = 0;
     assert_ok(begin(&b, f, &err));
     struct store *other = open_other(f);
-    CALL_OK(&b, take_wanted, "c", on_list, NULL);
+    CALL_OK(&b, next_wanted, "c", 0, on_wanted, NULL);
     wait_for(&b, 1);
     assert_int_equal(b.status, STORE_MISS);
     wire_put_array(&search, 2);
@@ -374,21 +387,20 @@ static void searches_that_wait_are_shared(void **state)
     wire_put_int(&search, 2);
     CALL(&b, want, "ours", "c", 7, &search);
     counts(&b);
-    assert_ok(store_take_wanted(other, "c", &uid, &theirs, &err));
+    assert_ok(store_next_wanted(other, "c", &rank, &uid, &theirs, &err));
     assert_int_equal(uid, 7);
     assert_int_equal(theirs.len, search.len);
     assert_memory_equal(theirs.data, search.data, search.len);
-    /* a search is taken once, also when nobody has published its key's answer */
-    assert_int_equal(store_take_wanted(other, "c", &uid, &theirs, &err), STORE_MISS);
-    CALL(&b, want, "withdrawn", "c", 7, &search);
-    CALL(&b, unwant, "withdrawn");
+    assert_int_equal(store_next_wanted(other, "c", &rank, &uid, &theirs, &err), STORE_MISS);
+    CALL(&b, unwant, "ours");
     counts(&b);
-    assert_int_equal(store_take_wanted(other, "c", &uid, &theirs, &err), STORE_MISS);
+    rank = 0;
+    assert_int_equal(store_next_wanted(other, "c", &rank, &uid, &theirs, &err), STORE_MISS);
 
     const struct store_wanted w = {
         .key = "k", .class = "c", .uid = 1000, .search = search.data, .n = search.len};
     assert_ok(store_want(other, &w, &err));
-    CALL_OK(&b, take_wanted, "c", on_list, NULL);
+    CALL_OK(&b, next_wanted, "c", 0, on_wanted, NULL);
     wait_for(&b, b.callbacks + 1);
     assert_int_equal(b.status, 0);
     assert_int_equal(b.id, 1000);  /* the user of the wanted search */

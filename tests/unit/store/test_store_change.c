@@ -303,18 +303,16 @@ static void work_at_k(struct store *s)
         .key = "wanted", .class = "c", .uid = 7, .search = "of a process", .n = 12};
     assert_ok(store_join(s, &err));
     assert_ok(store_lease(s, "k", 60000, &err));
-    const struct store_wanted later = {
-        .key = "later", .class = "c", .uid = 7, .search = "later", .n = 5};
     assert_ok(store_want(s, &w, &err));
-    assert_ok(store_want(s, &later, &err));
 }
 
-static int take_wanted(struct store *s, const char *class, char out[64])
+/* The search with the least rank above *rank. */
+static int ranked_wanted(struct store *s, const char *class, int64_t *rank, char out[64])
 {
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO search = WIRE_BUF_NULL;
     int64_t uid = -1;
-    int r = store_take_wanted(s, class, &uid, &search, &err);
+    int r = store_next_wanted(s, class, rank, &uid, &search, &err);
     if (r == 0) {
         snprintf(out, 64, "%lld %.*s", (long long)uid, (int)search.len, (const char *)search.data);
     } else {
@@ -322,6 +320,12 @@ static int take_wanted(struct store *s, const char *class, char out[64])
         assert_int_equal(search.len, 0);
     }
     return r;
+}
+
+static int next_wanted(struct store *s, const char *class, char out[64])
+{
+    int64_t rank = 0;
+    return ranked_wanted(s, class, &rank, out);
 }
 
 /* The leases of a killed process are free at once, even before its parent is told. */
@@ -335,7 +339,7 @@ static void a_process_that_died_holds_nothing(void **state)
     pid_t pid = start_process(f, work_at_k);
     struct store *s = fixture_open_as(f, FIRST);
     assert_int_equal(store_lease(s, "k", 60000, &err), STORE_HELD);
-    assert_int_equal(take_wanted(s, "c", wanted), 0);
+    assert_int_equal(next_wanted(s, "c", wanted), 0);
     assert_string_equal(wanted, "7 of a process");
     assert_ok(store_daemons(s, &n, &err));
     assert_int_equal(n, 1);
@@ -351,11 +355,11 @@ static void a_process_that_died_holds_nothing(void **state)
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitid(P_PID, (id_t)pid, &died, WEXITED | WNOWAIT), 0);
     assert_ok(store_lease(s, "k", 60000, &err));
-    assert_int_equal(take_wanted(s, "c", wanted), STORE_MISS);
+    assert_int_equal(next_wanted(s, "c", wanted), STORE_MISS);
     assert_ok(store_daemons(s, &n, &err));
     assert_int_equal(n, 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    assert_int_equal(take_wanted(s, "c", wanted), STORE_MISS);
+    assert_int_equal(next_wanted(s, "c", wanted), STORE_MISS);
     assert_int_equal(fixture_count(s, "SELECT count(*) FROM wanted"), 1);
     assert_ok(store_drop_gone(s, &err));
     assert_int_equal(fixture_count(s, "SELECT count(*) FROM wanted"), 0);
@@ -502,8 +506,10 @@ static void the_oldest_search_of_another_daemon_is_next(void **state)
     struct fixture *f = *state;
     struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND),
                  *c = fixture_open_as(f, THIRD);
+    struct error err = ERROR_NULL;
     char wanted[64];
-    assert_int_equal(take_wanted(a, "c", wanted), STORE_MISS);
+    int64_t rank = 0;
+    assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
     want(b, "later", "c");
     want(b, "first", "c");
     want(c, "of-c", "c");
@@ -513,34 +519,24 @@ static void the_oldest_search_of_another_daemon_is_next(void **state)
     execute(b, "UPDATE wanted SET since_s = since_s - 10 WHERE key = 'first'");
     assert_int_equal(fixture_count(b, "SELECT count(*) FROM wanted"), 5);
     static const char *const order[] = {"1000 first", "1000 later", "1000 of-c"};
+    static const char *const keys[] = {"first", "later", "of-c"};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(take_wanted(a, "c", wanted), 0);
+        assert_int_equal(next_wanted(a, "c", wanted), 0);
         assert_string_equal(wanted, order[i]);
+        /* a daemon that takes over a waiting search leases its key */
+        assert_ok(store_lease(a, keys[i], 60000, &err));
     }
-    assert_int_equal(take_wanted(a, "c", wanted), STORE_MISS);
-    assert_int_equal(take_wanted(a, "other class", wanted), 0);
+    assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
+    assert_int_equal(next_wanted(a, "other class", wanted), 0);
     assert_string_equal(wanted, "1000 elsewhere");
-    assert_int_equal(take_wanted(b, "c", wanted), 0);
+    assert_int_equal(next_wanted(b, "c", wanted), 0);
     assert_string_equal(wanted, "1000 own");
-    store_close(a);
-    store_close(b);
-    store_close(c);
-}
-
-/* One of several daemons takes a search that several daemons offer. */
-static void a_search_is_taken_once(void **state)
-{
-    struct fixture *f = *state;
-    struct store *a = fixture_open_as(f, FIRST), *b = fixture_open_as(f, SECOND),
-                 *c = fixture_open_as(f, THIRD);
-    char wanted[64];
-    want(a, "k", "c");
-    want(b, "k", "c");
-    assert_int_equal(take_wanted(c, "c", wanted), 0);
-    assert_string_equal(wanted, "1000 k");
-    assert_int_equal(take_wanted(c, "c", wanted), STORE_MISS);
-    assert_int_equal(take_wanted(a, "c", wanted), STORE_MISS);
-    assert_int_equal(fixture_count(a, "SELECT count(*) FROM wanted"), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(store_unlease(a, keys[i], &err));
+        assert_int_equal(ranked_wanted(a, "c", &rank, wanted), 0);
+        assert_string_equal(wanted, order[i]); /* although nobody carries out those before */
+    }
+    assert_int_equal(ranked_wanted(a, "c", &rank, wanted), STORE_MISS);
     store_close(a);
     store_close(b);
     store_close(c);
@@ -555,17 +551,16 @@ static void a_leased_search_is_not_next(void **state)
     char wanted[64];
     want(b, "k", "c");
     assert_ok(store_lease(c, "k", 60000, &err));
-    assert_int_equal(take_wanted(a, "c", wanted), STORE_MISS);
+    assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
     assert_ok(store_unlease(c, "k", &err));
-    assert_ok(store_unwant(a, "k", &err)); /* not a's wish */
-    assert_int_equal(take_wanted(a, "c", wanted), 0);
-    want(b, "k", "c");
+    assert_int_equal(next_wanted(a, "c", wanted), 0);
     assert_ok(store_lease(c, "k", 1, &err));
     usleep(5000);
-    assert_int_equal(take_wanted(a, "c", wanted), 0); /* that lease is over */
-    want(b, "k", "c");
+    assert_int_equal(next_wanted(a, "c", wanted), 0); /* that lease is over */
+    assert_ok(store_unwant(a, "k", &err));            /* not a's wish */
+    assert_int_equal(next_wanted(a, "c", wanted), 0);
     assert_ok(store_unwant(b, "k", &err));
-    assert_int_equal(take_wanted(a, "c", wanted), STORE_MISS);
+    assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
     store_close(a);
     store_close(b);
     store_close(c);
@@ -584,12 +579,11 @@ static void a_search_that_has_ended_is_not_next(void **state)
     best->created_s -= 1000;
     assert_ok(store_publish(b, best, &err));
     want(b, key, "c");
-    assert_int_equal(take_wanted(a, "c", wanted), 0);
-    want(b, key, "c");
+    assert_int_equal(next_wanted(a, "c", wanted), 0);
     fixture_best(best, 1, 2);
     best->created_s = fixture_count(a, "SELECT max(since_s) FROM wanted");
     assert_ok(store_publish(b, best, &err));
-    assert_int_equal(take_wanted(a, "c", wanted), STORE_MISS);
+    assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
     free(best);
     store_close(a);
     store_close(b);
@@ -603,7 +597,7 @@ static void a_search_of_another_boot_is_not_next(void **state)
     char wanted[64];
     want(b, "1", "c");
     strcpy(a->boot, "after a restart of the host");
-    assert_int_equal(take_wanted(a, "c", wanted), STORE_MISS);
+    assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
     assert_ok(store_drop_gone(a, &err));
     assert_int_equal(fixture_count(a, "SELECT count(*) FROM wanted"), 0);
     store_close(a);
@@ -629,7 +623,6 @@ int main(void)
         T(a_store_that_leaves_gives_everything_back),
         T(daemons_are_counted),
         T(the_oldest_search_of_another_daemon_is_next),
-        T(a_search_is_taken_once),
         T(a_leased_search_is_not_next),
         T(a_search_that_has_ended_is_not_next),
         T(a_search_of_another_boot_is_not_next),
