@@ -7,12 +7,16 @@ cuBLASLt stores matrices by columns: a row-major [R, C] is for cuBLASLt a C x R 
 dimension C. So it computes out^T (N x M) = w (its K x N matrix, transposed) times x^T (K x M).
 """
 import ctypes
+import itertools
 from ctypes import (POINTER, Structure, byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32,
                     c_uint64, c_void_p, sizeof)
 
 COMPUTE_32F, R_32F, R_16BF = 68, 0, 14
 DESC_TRANSA, PREF_WORKSPACE_BYTES, PREF_ALIGNMENT_A = 3, 1, 5
-CAP_TILE_IDS, CAP_STAGES_IDS, CONFIG_TILE_ID, CONFIG_STAGES_ID = 6, 13, 1, 6
+CAP_TILE_IDS, CAP_STAGES_IDS = 6, 13
+CONFIG_TILE_ID, CONFIG_SPLITS, CONFIG_REDUCTION, CONFIG_STAGES_ID = 1, 2, 3, 6
+REDUCE_IN_FP32 = 2  # parts of K are added in fp32 by a second kernel
+SPLITS = (1, 2, 4, 8)
 OP_T = 1
 WORKSPACE_BYTES = 32 << 20
 ALGORITHMS_MAX = 16
@@ -86,7 +90,7 @@ class CublasLt:
         return Matmul(self, x, w, out).plans(stream)
 
     def all_plans(self, x, w, out, stream, keys=None):
-        """{(algorithm, tile, stages): function} of all algorithms that can compute the product, or of `keys` alone."""
+        """{(algorithm, tile, stages, parts of K): function} of all algorithms that can compute the product, or of `keys`."""
         return Matmul(self, x, w, out).all_plans(stream, keys)
 
 
@@ -140,7 +144,7 @@ class Matmul:
         return [0] if get(algo, capability, ids, sizeof(ids), byref(size)) else list(ids)
 
     def _algorithms(self, keys):
-        """{(algorithm, tile, stages): algo} that cublasLtMatmulAlgoCheck accepts within the workspace."""
+        """{(algorithm, tile, stages, parts of K): algo} that cublasLtMatmulAlgoCheck accepts within the workspace."""
         lt, types = self.lt, (COMPUTE_32F, R_32F, R_16BF, R_16BF, R_16BF, R_16BF)
         ids, n, out = (c_int * 256)(), c_int(), {}
         lt.call("cublasLtMatmulAlgoGetIds", lt.handle, *types, len(ids), ids, byref(n))
@@ -148,16 +152,17 @@ class Matmul:
             algo = (c_uint64 * 8)()
             if lt.dll.cublasLtMatmulAlgoInit(lt.handle, *types, number, algo):
                 continue
-            for tile in self._ids_of(algo, CAP_TILE_IDS):
-                for stages in self._ids_of(algo, CAP_STAGES_IDS):
-                    if keys and (number, tile, stages) not in keys:
-                        continue
-                    one, found = (c_uint64 * 8)(*algo), Heuristic()
-                    for attribute, value in ((CONFIG_TILE_ID, tile), (CONFIG_STAGES_ID, stages)):
-                        lt.dll.cublasLtMatmulAlgoConfigSetAttribute(one, attribute, byref(c_uint32(value)), sizeof(c_uint32))
-                    status = lt.dll.cublasLtMatmulAlgoCheck(lt.handle, self.description, self.a, self.b, self.c, self.c, one, byref(found))
-                    if status == 0 and found.workspace <= WORKSPACE_BYTES:
-                        out[number, tile, stages] = one
+            for key in itertools.product((number,), self._ids_of(algo, CAP_TILE_IDS), self._ids_of(algo, CAP_STAGES_IDS), SPLITS):
+                one, found = (c_uint64 * 8)(*algo), Heuristic()
+                _, tile, stages, splits = key
+                for attribute, value in ((CONFIG_TILE_ID, tile), (CONFIG_STAGES_ID, stages), (CONFIG_SPLITS, splits),
+                                         (CONFIG_REDUCTION, REDUCE_IN_FP32 if splits > 1 else 0)):
+                    lt.dll.cublasLtMatmulAlgoConfigSetAttribute(one, attribute, byref(c_uint32(value)), sizeof(c_uint32))
+                if keys and key not in keys:
+                    continue
+                status = lt.dll.cublasLtMatmulAlgoCheck(lt.handle, self.description, self.a, self.b, self.c, self.c, one, byref(found))
+                if status == 0 and found.workspace <= WORKSPACE_BYTES:
+                    out[key] = one
         return out
 
     def all_plans(self, stream, keys=None):

@@ -110,7 +110,7 @@ def parts_table(rows):
         for peer, row in group.items():
             if row.get("kernels"):
                 parts = parts_of(row)
-                most = 1e3 * best[0] / parts["products"] if peer == "ours" and best else None
+                most = 1e3 * best[0] / parts["products"] if peer == "ours" and best and parts["products"] else None
                 lines.append([shape, way, peer, *(f"{us:,.0f}" for us in parts.values()),
                               f"{row['flops'] / parts['products'] / 1e6:.0f}" if parts["products"] else "-", report.cell(most, ".2f")])
     return report.table(["shape", "way", "library", *PARTS, "products, TFLOP/s", "at most"], lines) if lines else "not measured"
