@@ -84,8 +84,7 @@ PLAIN = {
     "a bit of a file turned over: not reported": "flipped bits of a database or module: effects that gemmd did not report",
 }
 
-# Workloads that the page leaves out, by terms in their names: another line has much the same figure, or is nearer to what a
-# user sees (the first step of a model).
+# Workloads that the page leaves out, by terms in their names. Another line has much the same figure, or users meet it sooner.
 LEFT_OUT = ("tokens, eager", "CUDA graph, eager", "taught nothing: median", "recorded keys: regret, median",
             "compile time, worst key", "1 daemon of a database", "16384 tokens, torch.compile", "16384 tokens, CUDA graph",
             "of a layer at once", "exact: 95th percentile", "device time, worst key", "p50 of a hit, the fleet's", "start, the fleet's")
