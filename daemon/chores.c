@@ -60,6 +60,7 @@ static void chores_on_timer(uv_timer_t *timer)
     }
     scheduler_tick(&p->tuning.scheduler);
     job_lease_tick(&p->tuning);
+    offers_tick(&p->tuning);
     precompile_tick(&p->tuning.precompiler);
     portfolio_tick(&p->tiers.portfolio);
     served_tick(p);

@@ -73,8 +73,8 @@ static void job_end_finish(struct tuning *x, struct job *j, enum job_end how)
         /* answers the waiters that joined after the cancelled job's last waiter had left */
         job_fail(j, &e);
     }
+    offers_dropped(x, j); /* before the lease, whose end brings other daemons to the offer */
     job_lease_release(x, j);
-    offers_dropped(x, j);
     if (j->set_aside) {
         supervisor_forget(&x->supervisor, j->id);
     }

@@ -74,8 +74,6 @@ static void on_wanted(void *ctx, int status, const void *found, size_t n, int64_
         if (again) {
             log_info("a search of another gemmd is not taken: %s", refused.text);
         }
-    } else if (status != 0) {
-        x->offers_rank = 0;
     }
     if (again) {
         offers_take(x);
@@ -89,6 +87,17 @@ void offers_take(struct tuning *x)
     if (!x->offers_asking && has_nothing_to_do(x) && ledger_daemons(d->ledger) > 1) {
         x->offers_asking =
             ledger_next_wanted(d->ledger, d->device.class, x->offers_rank, on_wanted, x) == 0;
+    }
+}
+
+void offers_tick(struct tuning *x)
+{
+    enum { AGAIN_MS = 10000 };
+    const uint64_t now = uv_now(&x->daemon->loop);
+    if (now >= x->offers_again_ms) {
+        x->offers_again_ms = now + AGAIN_MS;
+        x->offers_rank = 0;
+        offers_take(x);
     }
 }
 

@@ -52,8 +52,8 @@ void scheduler_drop(struct scheduler *s, struct job *j)
 {
     scheduler_unqueue(s, j);
     j->state = JOB_QUEUED; /* the end of its own lease must not bring it back to the queue */
-    job_lease_release(s->tuning, j);
     offers_dropped(s->tuning, j);
+    job_lease_release(s->tuning, j);
     if (j->set_aside) {
         supervisor_forget(&s->tuning->supervisor, j->id);
     }

@@ -133,8 +133,9 @@ struct tuning {
     /* the ledger looks for another daemon's search; it must be asked once more after that */
     bool offers_asking, offers_again;
     /* The rank of the last search of another daemon that this daemon took: so it tries each search
-     * once. 0: it begins with the oldest, again after it has tried all. */
+     * once until offers_again_ms (loop time), when it begins with the oldest again. */
     int64_t offers_rank;
+    uint64_t offers_again_ms;
     void (*stopped)(struct tuning *x);
 };
 
@@ -322,6 +323,8 @@ void offers_dropped(struct tuning *x, struct job *j); /* withdraws the offer */
 /* Takes the oldest search that another daemon offers, if this daemon is idle. Called when this
  * daemon becomes idle, and when another daemon offers a search. */
 void offers_take(struct tuning *x);
+/* Called periodically: some searches that were passed over wait again. */
+void offers_tick(struct tuning *x);
 
 /* ---- pauses.c -------------------------------------------------------------------------------- */
 
