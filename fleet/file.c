@@ -12,6 +12,9 @@
 #include "fleet/log.h"
 #include "proto/lockfile.h"
 
+/* in the counters, before the hash of file_hash_pairs */
+#define FILE_SCOPE "\"scope\": \""
+
 enum {
     BEAT_MS = 5000,      /* between two signs of life in the database */
     ATTACHED_MS = 15000, /* the daemons believe a sign of life for so long */
@@ -51,17 +54,15 @@ void file_hash_pairs(const struct fleet *f, char out[HASH_HEX])
 int file_put_status(struct fleet *f, struct error *err)
 {
     const struct counters *c = &f->counters;
-    char scope[HASH_HEX];
-    file_hash_pairs(f, scope);
     snprintf(f->status.counters, sizeof(f->status.counters),
              "{\"published\": %" PRId64 ", \"evidence\": %" PRId64 ", \"repeats\": %" PRId64
              ", \"refused_there\": %" PRId64 ", \"received\": %" PRId64 ", \"bad_rows\": %" PRId64
              ", \"distrusted\": %" PRId64 ", \"withdrawn\": %" PRId64 ", \"complaints\": %" PRId64
              ", \"granted\": %" PRId64 ", \"elsewhere\": %" PRId64 ", \"connects\": %" PRId64
-             ", \"leases\": %u, \"scope\": \"%s\"}",
+             ", \"leases\": %u, " FILE_SCOPE "%s\"}",
              c->published, c->evidence, c->repeats, c->refused_there, c->received, c->bad_rows,
              c->distrusted, c->withdrawn, c->complaints, c->granted, c->elsewhere, c->connects,
-             f->n_leases, scope);
+             f->n_leases, f->scope);
     f->counters_written = f->counters;
     return store_fleet_status(f->store, &f->status, err);
 }
@@ -257,6 +258,10 @@ int file_open(struct fleet *f, struct error *err)
     }
     if (r) {
         return r;
+    }
+    const char *scope = strstr(f->status.counters, FILE_SCOPE);
+    if (scope) {
+        snprintf(f->scope, sizeof(f->scope), "%.16s", scope + strlen(FILE_SCOPE));
     }
     snprintf(f->status.server, sizeof(f->status.server), "%s", f->link.server);
     snprintf(f->status.state, sizeof(f->status.state), "down");

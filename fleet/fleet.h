@@ -114,6 +114,7 @@ struct fleet {
     char wrong[FLEET_WRONG_MAX][64]; /* hosts of which two rows failed here */
     uint32_t n_wrong;
     struct counters counters, counters_written; /* written: to the row of `fleet` */
+    char scope[HASH_HEX]; /* a hash of the daemons' classes and stamps whose rows were read */
 
     /* times (uv_now) at which a step is due; 0: at once; UINT64_MAX: after news only */
     uint64_t feed_at, want_at, renew_at, publish_at, complain_at, quarantine_at, retry_at;

@@ -81,6 +81,13 @@ static void leases_free_gone(struct fleet *f)
     }
 }
 
+/* False for the lease of a daemon that has not renewed it in time: it is frozen, or was killed
+ * where this process cannot see it. */
+static bool leases_is_kept(const struct store_lease_row *row)
+{
+    return strcmp(row->state, "held") != 0 || row->left_ms > 0;
+}
+
 void leases_read(struct fleet *f)
 {
     struct error err = ERROR_NULL;
@@ -89,8 +96,9 @@ void leases_read(struct fleet *f)
         file_fail(f, "cannot read the keys that daemons ask for", &err);
         return;
     }
-    f->n_rows = f->n_rows < FLEET_LEASES_MAX ? f->n_rows : FLEET_LEASES_MAX;
-    for (unsigned i = 0; i < f->n_leases; i++) {
+    const bool whole = f->n_rows <= FLEET_LEASES_MAX;
+    f->n_rows = whole ? f->n_rows : FLEET_LEASES_MAX;
+    for (unsigned i = 0; whole && i < f->n_leases; i++) {
         f->leases[i].here = false;
     }
     bool gone = false;
@@ -102,7 +110,7 @@ void leases_read(struct fleet *f)
         }
         if (row->gone) {
             gone = true;
-        } else if (row->fence > 0) {
+        } else if (row->fence > 0 && leases_is_kept(row)) {
             leases_add(f, row->key, row->fence);
         } else if (strcmp(row->state, "asked") == 0) {
             f->want_at = 0;
@@ -314,6 +322,7 @@ static void leases_on_renewed(void *ctx, const PGresult *r)
             leases_forget(f, l.key);
         }
     }
+    leases_read(f); /* its own changes are no news to gemmd-fleet */
     f->renew_at = f->n_leases ? uv_now(&f->loop) + (uint64_t)f->ttl_ms / 3 : UINT64_MAX;
     steps_go_on(f);
 }

@@ -85,12 +85,14 @@ static int steps_compare_server(struct fleet *f, const PGresult *r, struct error
         log_warning("the server is not the one of before (%s): all rows are published again",
                     other ? "another epoch" : "it has lost rows");
         status = store_fleet_forget(f->store, false, err);
-        f->status.cursor = 0;
+        f->status.cursor = status ? f->status.cursor : 0;
     } else if (failed_over) {
         log_warning("the server failed over or was restored: this host's rows are published again");
         status = store_fleet_forget(f->store, true, err);
     }
-    snprintf(f->status.epoch, sizeof(f->status.epoch), "%s", now);
+    if (status == 0) {
+        snprintf(f->status.epoch, sizeof(f->status.epoch), "%s", now);
+    }
     return status;
 }
 
@@ -112,6 +114,8 @@ static void steps_on_hello(void *ctx, const PGresult *r)
     }
     if (steps_compare_server(f, r, &err)) {
         file_fail(f, "cannot forget the fleet's numbers", &err);
+        link_drop(&f->link, err.text); /* the next hello compares again */
+        return;
     }
     f->host = f->status.host = link_int(r, 0, HELLO_HOST);
     f->ttl_ms = link_int(r, 0, HELLO_TTL);
@@ -225,9 +229,10 @@ static void steps_read_pairs(struct fleet *f)
     }
     char hash[HASH_HEX];
     file_hash_pairs(f, hash);
-    if (grew && !strstr(f->status.counters, hash)) {
+    if (grew && strcmp(f->scope, hash) != 0) {
         f->status.cursor = 0;
     }
+    snprintf(f->scope, sizeof(f->scope), "%s", hash);
     f->feed_at = grew ? 0 : f->feed_at;
 }
 

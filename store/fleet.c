@@ -69,7 +69,8 @@ int store_fleet_asked(struct store *s, struct store_lease_row *out, uint32_t max
     int r = db_query(&s->db, &st, err,
                      "SELECT key, class, stamp, state, fence, until_ms - ?1,"
                      " is_gone(iif(state = 'held', owner, asker), boot) FROM lease"
-                     " WHERE state <> 'held' OR fence > 0 ORDER BY key",
+                     " WHERE state <> 'held' OR fence > 0 ORDER BY state = 'elsewhere',"
+                     " state = 'asked', key",
                      "i", now);
     while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
         r = 0;

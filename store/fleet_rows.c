@@ -146,8 +146,9 @@ static int fleet_end_row(struct store *s, int64_t seq, const char *state, const 
     DB_COPY(row.key, st, 0);
     row.generation = sqlite3_column_int64(st, 1);
     r = db_run(&s->db, NULL, err,
-               "UPDATE fleet_row SET state = ?2, reason = ?3, reported = 0 WHERE seq = ?1", "itt",
-               seq, state, reason);
+               "UPDATE fleet_row SET state = iif(state = 'refused', state, ?2), reason = ?3,"
+               " reported = iif(state = 'refused', reported, 0) WHERE seq = ?1",
+               "itt", seq, state, reason);
     r = r ? r
           : db_run(&s->db, NULL, err, "DELETE FROM best WHERE generation = ?1 AND source = 'fleet'",
                    "i", row.generation);

@@ -153,6 +153,10 @@ DECLARE now_timeline text := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
     END IF;
     UPDATE meta SET timeline = now_timeline WHERE timeline <> now_timeline;
     RETURN nextval('feed'); END $$;
+-- Who speaks, when a host complains or bars: the host among hosts of a role, else its role. So a role that registers two names is
+-- not two hosts to others.
+CREATE FUNCTION voice(h host, of_role name) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN h.role = of_role THEN '#' || h.id ELSE h.role::text END $$;
 -- Takes back a row. Another host's newest row becomes the answer again, else the key is free.
 CREATE FUNCTION withdraw_row(p_seq bigint, p_reason text) RETURNS void LANGUAGE plpgsql SET search_path = fleet, pg_temp AS $$
 DECLARE old best;  other best;  s bigint; BEGIN
@@ -180,10 +184,15 @@ DECLARE old best;  other best;  s bigint; BEGIN
 
 ---- functions of hosts ----------------------------------------------------------------------------------------------
 
--- head: the last number of the feed. A host that calls again within an hour writes nothing.
+-- head: the last number of the feed. A host that calls again within an hour writes nothing. A host whose name another role has
+-- is registered as name@role: hosts know each other by these names.
 CREATE FUNCTION fleet1.hello(p_name text, p_build text, OUT host int, OUT api_min int, OUT api_max int, OUT epoch uuid,
     OUT timeline text, OUT head bigint, OUT scheme text, OUT ttl_ms int, OUT poll_ms int, OUT fsync bool)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_timeout = '3s' AS $$ BEGIN
+    IF EXISTS (SELECT FROM host h WHERE h.name = p_name AND h.role <> session_user)
+            AND NOT EXISTS (SELECT FROM host h WHERE h.name = p_name AND h.role = session_user) THEN
+        p_name := p_name || '@' || session_user;
+    END IF;
     SELECT h.id INTO host FROM host h WHERE h.role = session_user AND h.name = p_name AND h.build = p_build
         AND h.seen > now() - interval '1 h';
     IF NOT FOUND THEN
@@ -220,21 +229,25 @@ RETURNS TABLE (kind "char", k uuid, num bigint, name text, r jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_timeout = '3s' AS $$
 DECLARE got uuid[] := '{}';  x uuid;  t interval := (SELECT ttl FROM meta);
     room int := least(p_take, (SELECT m.leases_per_host - count(a.key) FROM meta m LEFT JOIN answer a ON a.host = p_host
-        AND a.seq IS NULL AND NOT a.key = ANY (p_keys) GROUP BY m.leases_per_host)); BEGIN
+        AND a.seq IS NULL AND NOT over(a.until) AND NOT a.key = ANY (p_keys) GROUP BY m.leases_per_host)); BEGIN
     PERFORM me(p_host), check_count(cardinality(p_keys), 256);
     IF room > 0 THEN
-        -- A lease of this host counts as free: it is a grant whose answer was lost. Each host takes the keys in another order.
+        -- A lease of this host counts as free: it is a grant whose answer was lost. It keeps its time `taken`, so that after
+        -- 15 minutes it ends (see renew), and others get the key. Each host takes the keys in another order.
         FOR x IN SELECT DISTINCT u, a.host IS NOT DISTINCT FROM p_host AS own, uuid_hash_extended(u, p_host) AS place
                 FROM unnest(p_keys) u LEFT JOIN answer a ON a.key = u AND a.stamp = p_stamp
-                WHERE u IS NOT NULL AND (a.key IS NULL OR (a.seq IS NULL AND (a.host = p_host OR over(a.until))))
+                WHERE u IS NOT NULL AND (a.key IS NULL OR (a.seq IS NULL AND (over(a.until)
+                    OR (a.host = p_host AND a.taken > clock_timestamp() - interval '15 min'))))
                 ORDER BY own DESC, place LOOP
             CONTINUE WHEN NOT pg_try_advisory_xact_lock(slot(x, p_stamp));
             INSERT INTO answer AS a (key, stamp, host, fence, until) VALUES (x, p_stamp, p_host, nextval('fence'), clock_timestamp() + t)
                 ON CONFLICT DO NOTHING RETURNING a.fence INTO num;
             IF NOT FOUND THEN
-                UPDATE answer a SET host = p_host, fence = nextval('fence'), taken = clock_timestamp(), until = clock_timestamp() + t
+                UPDATE answer a SET host = p_host, fence = nextval('fence'), until = clock_timestamp() + t,
+                    taken = CASE WHEN over(a.until) THEN clock_timestamp() ELSE a.taken END
                     WHERE a.ctid = (SELECT o.ctid FROM answer o WHERE o.key = x AND o.stamp = p_stamp AND o.seq IS NULL
-                        AND (o.host = p_host OR over(o.until)) FOR UPDATE SKIP LOCKED) RETURNING a.fence INTO num;
+                        AND (over(o.until) OR (o.host = p_host AND o.taken > clock_timestamp() - interval '15 min'))
+                        FOR UPDATE SKIP LOCKED) RETURNING a.fence INTO num;
             END IF;
             IF FOUND THEN
                 got := got || x;  kind := 'g';  k := x;  r := NULL;
@@ -264,7 +277,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_time
             AND o.host = p_host AND o.seq IS NULL ORDER BY slot(o.key, o.stamp), o.key FOR UPDATE) l
         WHERE a.key = l.key AND a.stamp = l.stamp; END $$;
 -- Publishes rows of a stamp and a class. p_known: the number of the row that the search saw as the key's answer, else 0.
--- verdict: a the row answers now, e another row answers, t the row was there already (num: its number), x refused.
+-- verdict: a the row answers now, e another row answers, t the row was there already and answered (num: its number), x refused.
 CREATE FUNCTION fleet1.publish(p_host int, p_stamp int, p_class int, p_ids uuid[], p_keys uuid[], p_fences bigint[], p_known bigint[],
     p_rows jsonb[]) RETURNS TABLE (verdict "char", k uuid, num bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_timeout = '3s' AS $$
@@ -277,9 +290,9 @@ DECLARE i int;  n int := 0;  j jsonb;  cap int := (SELECT row_bytes FROM meta); 
     END LOOP;
     FOR i IN SELECT o FROM unnest(p_keys) WITH ORDINALITY u (x, o) ORDER BY slot(x, p_stamp), x LOOP
         k := p_keys[i];  j := p_rows[i];  num := NULL;
-        SELECT b.seq INTO num FROM best b WHERE b.id = p_ids[i];
+        SELECT b.seq, CASE WHEN b.answered AND NOT b.withdrawn THEN 't' ELSE 'e' END INTO num, verdict FROM best b WHERE b.id = p_ids[i];
         IF FOUND THEN
-            verdict := 't';
+            NULL;
         ELSIF (octet_length(j::text) <= cap AND jsonb_typeof(j) = 'object' AND j->>'key' = replace(k::text, '-', '')
                 AND j->>'stamp' = stamp_name AND j->>'class' = class_name AND j->>'source' = 'tuned') IS NOT TRUE THEN
             verdict := 'x';
@@ -313,13 +326,15 @@ DECLARE n int := 0;  most int := greatest(1, least(p_limit, 256));  head bigint 
     num := CASE WHEN n = most THEN num ELSE greatest(head, p_after) END;
     k := NULL;  source := NULL;  answers := NULL;  withdraws := NULL;  host := NULL;  name := NULL;  r := NULL;
     RETURN NEXT; END $$;
--- Says that a row was wrong or slow here. A row of which two hosts complain is withdrawn.
+-- Says that a row was wrong or slow here. A row of which two hosts complain is withdrawn; hosts of a role other than the row's
+-- count as one.
 CREATE FUNCTION fleet1.complain(p_host int, p_seq bigint, p_reason text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_timeout = '3s' AS $$ BEGIN
     PERFORM charge(p_host, 1, 0);
     INSERT INTO complaint (seq, host, reason) SELECT b.seq, p_host, left(p_reason, 320) FROM best b WHERE b.seq = p_seq AND b.host <> p_host
         AND b.source <> 'withdrawn' ON CONFLICT DO NOTHING;
-    IF FOUND AND (SELECT count(*) FROM complaint c WHERE c.seq = p_seq) >= 2 THEN
+    IF FOUND AND (SELECT count(DISTINCT voice(h, o.role)) FROM complaint c JOIN host h ON h.id = c.host JOIN best b ON b.seq = c.seq
+            JOIN host o ON o.id = b.host WHERE c.seq = p_seq) >= 2 THEN
         PERFORM withdraw_row(p_seq, 'two hosts complained: ' || p_reason);
     END IF; END $$;
 -- Puts variants that crashed or hung a runner into the fleet's quarantine, or takes the host's own word back.
@@ -337,12 +352,13 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = fleet, pg_temp SET lock_time
     DELETE FROM quarantine q WHERE q.variant = p_variant AND q.host = p_host;
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n; END $$;
--- Variants that other hosts put into quarantine, the newest 256. `hosts` counts the hosts; an admin counts as two.
+-- Variants that other hosts put into quarantine, the newest 256. `hosts` counts the hosts; those of another role count as one,
+-- an admin as two.
 CREATE FUNCTION fleet1.barred(p_host int, p_classes int[])
 RETURNS TABLE (variant uuid, driver text, hosts int, name text, r jsonb)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = fleet, pg_temp AS $$ BEGIN
     PERFORM me(p_host);
-    RETURN QUERY SELECT q.variant, q.driver, sum(CASE q.host WHEN 0 THEN 2 ELSE 1 END)::int, min(coalesce(h.name, 'an admin')),
+    RETURN QUERY SELECT q.variant, q.driver, (count(DISTINCT voice(h, session_user)) + CASE WHEN bool_or(q.host = 0) THEN 2 ELSE 0 END)::int, min(coalesce(h.name, 'an admin')),
         (array_agg(q."row" ORDER BY q.at DESC))[1]
         FROM quarantine q LEFT JOIN host h ON h.id = q.host WHERE q.class = ANY (p_classes) AND q.host <> p_host AND h.distrusted IS NULL
         GROUP BY q.variant, q.class, q.driver ORDER BY max(q.at) DESC LIMIT 256; END $$;

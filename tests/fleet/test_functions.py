@@ -3,6 +3,7 @@
 an admin moves the ends instead."""
 import threading
 import time
+import uuid
 
 import psycopg2
 import pytest
@@ -140,9 +141,10 @@ def test_a_withdrawn_row_is_replaced_by_another_hosts_row_or_frees_its_key(serve
 
 
 def test_a_row_is_withdrawn_when_two_hosts_complain(server):
-    a, b, c = Host(server, "a"), Host(server, "b", "h2"), Host(server, "c", "h2")
+    a, b, c, d = (Host(server, name, role) for name, role in (("a", "h1"), ("b", "h2"), ("c", "h2"), ("d", "h1")))
     a.publish([key(1)])
-    for who, left in ((a, 2), (b, 2), (b, 2), (c, 3)):  # complaints about own rows and repeated complaints do not count
+    # complaints about own rows and repeated complaints do not count; the hosts of another role count as one
+    for who, left in ((a, 2), (b, 2), (b, 2), (c, 2), (d, 3)):
         who.all("SELECT fleet1.complain(%s, 1, 'slow')", who.id)
         assert len(a.feed(0)) == left
     assert kinds(b.want([key(1)], 0)) == {key(1): "f"}
@@ -161,6 +163,45 @@ def test_a_distrusted_host_loses_its_rows_and_its_calls_until_it_is_trusted_agai
             call()
     boss.execute("SELECT fleet1.trust('a')")
     assert kinds(a.want([key(1)], 1)) == {key(1): "g"}
+
+
+def test_withdrawn_rows_are_no_leases(server):
+    a = Host(server, "a")
+    boss = server.connect("boss").cursor()
+    most = int(server.psql("SELECT leases_per_host FROM fleet.meta"))
+    for first in range(0, most, 200):
+        a.publish([key(1000 + i) for i in range(first, min(first + 200, most))])
+    boss.execute("SELECT fleet1.distrust('a', 'bad memory')")
+    boss.execute("SELECT fleet1.trust('a')")
+    assert kinds(a.want([key(1)], 1)) == {key(1): "g"}
+
+
+def test_a_host_does_not_keep_a_key_by_wanting_it_again(server):
+    a, b = Host(server, "a"), Host(server, "b", "h2")
+    assert kinds(a.want([key(1)], 1)) == {key(1): "g"}
+    server.psql("UPDATE fleet.answer SET taken = taken - interval '14 min'")
+    assert kinds(a.want([key(1)], 1)) == {key(1): "g"}
+    server.psql("UPDATE fleet.answer SET taken = taken - interval '2 min'")
+    assert kinds(a.want([key(1)], 1)) == {key(1): "f"}
+    assert kinds(b.want([key(1)], 1)) == {key(1): "h"}
+    end_leases(server)
+    assert kinds(b.want([key(1)], 1)) == {key(1): "g"}
+
+
+def test_a_row_that_did_not_answer_is_no_answer_when_it_is_published_again(server):
+    a, b = Host(server, "a"), Host(server, "b", "h2")
+    a.publish([key(1)])
+    ids = [str(uuid.uuid4())]
+    assert [r[0] for r in b.publish([key(1)], ids=ids)] == ["e"]
+    assert [(r[0], r[2]) for r in b.publish([key(1)], ids=ids)] == [("e", 2)]
+
+
+def test_a_host_with_the_name_of_another_roles_host_has_another_name(server):
+    victim, enemy = Host(server, "victim"), Host(server, "victim", "h2")
+    victim.publish([key(1)])
+    enemy.publish([key(2)])
+    assert [r[6] for r in victim.feed(0)[:2]] == ["victim", "victim@h2"]
+    assert Host(server, "victim").id == victim.id and Host(server, "victim", "h2").id == enemy.id
 
 
 def test_a_pin_answers_until_it_is_withdrawn(server):
@@ -199,6 +240,9 @@ def test_a_variant_is_put_into_quarantine_by_two_hosts_or_by_an_admin(server):
         who.all("SELECT fleet1.bar(%s, %s, '580', %s, %s)", who.id, who.cls, key(7), '{"status": "hung"}')
     assert [n for _, n in a.all(quarantine, a.id, [a.cls])] == [1]  # a host does not read back its own word
     assert [n for _, n in c.all(quarantine, c.id, [c.cls])] == [2]
+    c.all("SELECT fleet1.bar(%s, %s, '580', %s, %s)", c.id, c.cls, key(7), '{"status": "hung"}')
+    assert [n for _, n in a.all(quarantine, a.id, [a.cls])] == [1]  # b and c are of another role
+    c.all("SELECT fleet1.unbar(%s, %s)", c.id, key(7))
     assert b.row("SELECT fleet1.unbar(%s, %s)", b.id, key(7)) == (1,)
     assert [n for _, n in c.all(quarantine, c.id, [c.cls])] == [1]
 

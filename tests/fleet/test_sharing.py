@@ -2,6 +2,7 @@
 """gemmd-fleet between a database with a played daemon and a real server: leases, rows, trust, stamps."""
 import json
 import signal
+import sqlite3
 import subprocess
 import uuid
 
@@ -224,6 +225,24 @@ def test_a_restarted_gemmd_fleet_keeps_the_leases_of_running_searches_and_return
     server.psql("UPDATE fleet.answer SET until = clock_timestamp()")  # as if nobody had renewed it
     b.do("ask", 1)
     until("b is answered", lambda: b.lease(1)[0] in ("granted", "elsewhere"))
+
+
+def test_a_restarted_gemmd_fleet_reads_on_where_it_was(pair, server):
+    a, b = pair
+    take(a, 1)
+    a.do("tune", 1, 5.0)
+    a.do("unlease", 1)
+    until("b has the row", lambda: b.best(1))
+    assert b.stop_fleet() == 0
+    with sqlite3.connect(b.database) as db:  # a gemmd-fleet that began with the first row would bring it again
+        db.execute("DELETE FROM fleet_row")
+        db.execute("DELETE FROM best")
+    b.link(server.conninfo("h2")).wait_attached()
+    take(a, 2)
+    a.do("tune", 2, 5.0)
+    a.do("unlease", 2)
+    until("b has the second row", lambda: b.best(2))
+    assert b.best(1) is None and b.numbers(1) == []
 
 
 def test_a_gemmd_fleet_that_ends_while_a_lease_comes_gives_the_lease_back(pair, server):
