@@ -85,16 +85,19 @@ static enum peer poller_peer_of(uint32_t events)
  * the timer's: then 1 ms is left after the timer, and an ordinary wait ends it. */
 static int poller_set_timer(struct poller *p, int timeout_ms)
 {
-    uint64_t ms = uv_now(p->loop) + (uint64_t)timeout_ms;
-    struct itimerspec at = {
-        .it_value = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000 * 1000000)}};
     if (timeout_ms <= 1) {
         return timeout_ms;
     }
-    if (ms < p->timer_ms && timerfd_settime(p->timer, TFD_TIMER_ABSTIME, &at, NULL) < 0) {
+    const uint64_t ms = uv_now(p->loop) + (uint64_t)timeout_ms;
+    if (ms >= p->timer_ms) {
+        return -1;
+    }
+    struct itimerspec at = {
+        .it_value = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000 * 1000000)}};
+    if (timerfd_settime(p->timer, TFD_TIMER_ABSTIME, &at, NULL) < 0) {
         return timeout_ms;
     }
-    p->timer_ms = ms < p->timer_ms ? ms : p->timer_ms;
+    p->timer_ms = ms;
     return -1;
 }
 
