@@ -14,8 +14,7 @@ experts  forward over the rows of E experts, M / E rows each: ours in one launch
          host's time does not count.
 
 A grid of portable configs is compiled and timed. The fastest four of both sides take turns, and the best of each side
-counts. Exit status: 0 all measured
-and right, 1 a wrong result, 77 no PyTorch, no GPU, or no such kernel.
+counts. Exit status: 0 all measured and right, 1 a wrong result, 77 no PyTorch, no GPU, or no such kernel.
 """
 import argparse
 import concurrent.futures
@@ -45,10 +44,9 @@ TRY_SAMPLES, FINALISTS = 3, 4
 
 
 def configs():
-    for rows, cols, depth, warps, stages, group in itertools.product((64, 128, 256), (64, 128, 256), (32, 64), (4, 8, 16),
-                                                                     (2, 3, 4), (8,)):
+    for rows, cols, depth, warps, stages in itertools.product((64, 128, 256), (64, 128, 256), (32, 64), (4, 8, 16), (2, 3, 4)):
         yield {"BLOCK_SIZE_M": rows, "BLOCK_SIZE_N": cols, "BLOCK_SIZE_K": depth, "num_warps": warps, "num_stages": stages,
-               "GROUP_SIZE_M": group}
+               "GROUP_SIZE_M": 8}
 
 
 def kernel_names(torch, runs):
@@ -151,7 +149,7 @@ class Bench:
             return lambda: kernel.launch(args)
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
             made = [(c, k) for c, k in zip(configs(), pool.map(compile_one, configs())) if k]
-        found = [({**config, "GROUP_SIZE_M": 8}, launcher(kernel)) for config, kernel in made]
+        found = [(config, launcher(kernel)) for config, kernel in made]
         for samples, most in ((1, 16), (TRY_SAMPLES, FINALISTS)):
             times = self.clock.run({i: run for i, (_, run) in enumerate(found)}, samples)
             order = sorted(times, key=lambda i: statistics.median(times[i]))
@@ -179,8 +177,8 @@ class Bench:
         times = {who: statistics.median(us) for who, us in self.clock.run(ops, self.options.samples).items()}
         best, peer = min(range(len(finalists)), key=times.get), min(peers, key=times.get)
         return {"name": name, "experts": experts, "flops": 2 * rows * n * k, "ours_us": times[best], "config": finalists[best][0],
-                "compiled": compiled, "peer_us": times[peer], "peer": f"{peer[3]} parts of K, {self.names[peer]}", "tried": tried, "torch_us": times.get("torch"),
-                "wrong": "; ".join(wrong)}
+                "compiled": compiled, "peer_us": times[peer], "peer": f"{peer[3]} parts of K, {self.names[peer]}", "tried": tried,
+                "torch_us": times.get("torch"), "wrong": "; ".join(wrong)}
 
 
 def conclude(record):
@@ -210,7 +208,7 @@ def main():
     os.environ.setdefault("GEMMD_LIBRARY", str(options.build / "client" / "libgemmd.so"))
     sys.path.insert(0, str(ROOT / "python"))
     bench, until = Bench(torch, options), time.monotonic() + options.seconds
-    record = {"program": "mma_peers", "machine": {"gpu": torch.cuda.get_device_name(0)}, "rows": [], "left_out": []}
+    record = {"program": "mma_peers", "machine": {"gpu": torch.cuda.get_device_name(0)}, "rows": []}
     for name, *shape in SHAPES:
         if re.search(options.shapes, name) and time.monotonic() < until:
             record["rows"].append(bench.row(name, *shape, until))
