@@ -66,7 +66,7 @@ static int check_schema(struct store *s, struct error *err)
 int store_check(struct store *s, int64_t *bad_rows, struct error *err)
 {
     *bad_rows = 0;
-    int r = check_schema(s, err);
+    int r = commit_met_newer(s, err) ? err->code : check_schema(s, err);
     r = r ? r : check_pages(s, err);
     for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
         r = rows_check(s, i, NULL, "", bad_rows, err);

@@ -204,22 +204,31 @@ void commit_unlock(struct store *s)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+bool commit_met_newer(struct store *s, struct error *err)
+{
+    int64_t version;
+    if (db_int(&s->db, "PRAGMA user_version", &version, err) || version <= STORE_SCHEMA_VERSION) {
+        return false;
+    }
+    error_set(err, ERROR_STORE,
+              "database %s was migrated to schema %" PRId64
+              " by a newer gemmd: nothing more is saved by this one (schema %d); "
+              "restart it from the newer program",
+              s->path, version, STORE_SCHEMA_VERSION);
+    return true;
+}
+
 /* Reads the next row numbers again when another connection has committed. Fails when a newer gemmd
  * has migrated the file. */
 static int hear_others(struct store *s, struct error *err)
 {
-    int64_t seen, version;
+    int64_t seen;
     int r = db_int(&s->db, "PRAGMA data_version", &seen, err);
     if (r || seen == s->seen) {
         return r;
     }
-    r = db_int(&s->db, "PRAGMA user_version", &version, err);
-    if (r == 0 && version > STORE_SCHEMA_VERSION) {
-        return error_set(err, ERROR_STORE,
-                         "database %s was migrated to schema %" PRId64
-                         " by a newer gemmd: nothing more is saved by this one (schema %d); "
-                         "restart it from the newer program",
-                         s->path, version, STORE_SCHEMA_VERSION);
+    if (commit_met_newer(s, err)) {
+        return err->code;
     }
     for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
         r = rows_number_on(s, i, err);

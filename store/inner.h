@@ -217,6 +217,8 @@ int rows_number_on(struct store *s, enum table_id table, struct error *err);
 
 /* May be nested. ERROR_BUSY: another gemmd holds the lock and has not committed for two seconds. */
 int commit_lock(struct store *s, struct error *err);
+/* True when a newer gemmd has migrated the file: this one may neither write nor rebuild it. */
+bool commit_met_newer(struct store *s, struct error *err);
 void commit_unlock(struct store *s);
 /* Writes into the lock file that the file at the path is the database. The caller holds the
  * lock. */
@@ -252,8 +254,8 @@ int change_attach(struct store *s, struct error *err);
 /* Sets the object's reference to its parent row (table.parent) to 0 when the store lacks that row:
  * the row was not written, or was lost in a rebuild. (write.c) */
 int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err);
-/* Sets b->trial when the caller left it 0: to a trial of this key and config with the same time,
- * else to the newest; 0: there is none. (write.c) */
+/* Sets b->trial to a trial of this key and config with the same time, else to the newest; 0: there
+ * is none. An imported row keeps its trial, if the store has it. (write.c) */
 int write_find_trial(struct store *s, struct best *b, struct error *err);
 
 /* ---- the log (log.c) ------------------------------------------------------------------------- */

@@ -91,7 +91,10 @@ static int store_rebuild_file(struct store *s, struct error *err)
     if (r) {
         return r;
     }
-    if (s->file.st_ino && store_is_named(s) < 0 && commit_is_noted(s)) {
+    if (s->db.h && commit_met_newer(s, err)) {
+        s->db.damaged = false; /* its schema is not this gemmd's, and that may be all */
+        r = err->code;
+    } else if (s->file.st_ino && store_is_named(s) < 0 && commit_is_noted(s)) {
         r = store_attach_again(s, err); /* another gemmd has rebuilt the file */
     } else {
         store_detach(s);
