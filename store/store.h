@@ -110,9 +110,9 @@ int store_add_served(struct store *s, const struct wire_obj *rows, struct error 
 int store_put_device(struct store *s, const struct device_info *d, struct error *err);
 
 /* A transaction that gives b->generation the next number and appends the row; durable on return (or
- * with the commit of the group). b->trial 0, unless imported: looks up the newest good trial of
- * that key, config and stamp (kernel version); a trial that is not in the store becomes 0. After a
- * fault b->generation is 0. store_publish_again writes a row that the file has lost, with its old
+ * with the commit of the group). Sets b->trial to the newest good trial of that key, config and
+ * stamp (kernel version), or 0. An imported row keeps its trial, if the store has it. After a fault
+ * b->generation is 0. store_publish_again writes a row that the file has lost, with its old
  * generation, over a bad row of that generation if there is one. STORE_THERE: the file has the row.
  * ERROR_CONFLICT: another key has that generation. */
 int store_publish(struct store *s, struct best *b, struct error *err);

@@ -243,9 +243,10 @@ int store_add_trial_once(struct store *s, struct trial *t, struct error *err)
 int write_find_trial(struct store *s, struct best *b, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
-    if (b->trial || best_is_brought(b)) {
+    if (best_is_brought(b)) {
         return write_known_parent(s, TABLE_BEST, b, err);
     }
+    b->trial = 0; /* a number of an undone transaction may be another key's trial by now */
     const char *config = row_json(&s->scratch, &b->config);
     if (!config) {
         return db_fail(&s->db, SQLITE_NOMEM, err);

@@ -75,7 +75,12 @@ static void references_are_kept_or_dropped(void **state)
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->trial, 0);
     fixture_best(b, 1, 1);
+    strcpy(b->source, "imported");
     b->trial = 12345;
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->trial, 0);
+    fixture_best(b, 2, 1);
+    b->trial = measured; /* of key 1 */
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->trial, 0);
 
