@@ -132,11 +132,13 @@ int store_fleet_own(struct store *s, const char *key, int64_t generation, int64_
 }
 
 /* Ends a row of the fleet: it stays known under its number, and its candidate, or confirmed row, is
- * deleted. */
+ * deleted. An older row that answers the key again is written once more: daemons take newer rows
+ * only. */
 static int fleet_end_row(struct store *s, int64_t seq, const char *state, const char *reason,
                          struct error *err)
 {
     struct store_fleet_row row;
+    struct best now;
     DB_STMT_AUTO *st = NULL;
     int r = db_first(&s->db, &st, err, "SELECT key, generation FROM fleet_row WHERE seq = ?1", "i",
                      seq);
@@ -152,7 +154,11 @@ static int fleet_end_row(struct store *s, int64_t seq, const char *state, const 
     r = r ? r
           : db_run(&s->db, NULL, err, "DELETE FROM best WHERE generation = ?1 AND source = 'fleet'",
                    "i", row.generation);
-    return r ? r : change_add(s, "best", row.key, err);
+    r = r ? r : store_best_of(s, row.key, &now, err);
+    if (r == 0 && now.generation < row.generation) {
+        return store_fleet_renumber(s, &now, err);
+    }
+    return r < 0 ? r : change_add(s, "best", row.key, err);
 }
 
 int store_fleet_withdraw(struct store *s, int64_t seq, const char *reason, struct error *err)

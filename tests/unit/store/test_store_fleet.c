@@ -374,6 +374,13 @@ static void refused_withdrawn_and_evicted_rows_do_not_come_back(void **state)
         offer(fleet, b, i, 5, i, STORE_THERE);
         assert_string_equal(source_of(a, i, b), i == 3 ? "tuned" : "");
     }
+    /* an older row answers again, above the withdrawn row, whose number daemons have heard */
+    publish(a, b, 5, 1, "imported");
+    offer(fleet, b, 5, 2, 6, 0);
+    const int64_t withdrawn = b->generation;
+    assert_ok(store_fleet_withdraw(fleet, 6, "host-b is distrusted", &err));
+    assert_string_equal(source_of(a, 5, b), "imported");
+    assert_true(b->generation > withdrawn);
     free(b);
     store_close(fleet);
     store_close(a);
