@@ -15,6 +15,12 @@
 
 enum { PART_FRESH_S = 60 };
 
+/* True for a file of the last `age_s` seconds. One of a clock that was ahead counts as old. */
+static bool snapshot_is_fresh(const struct stat *made, time_t now, int64_t age_s)
+{
+    return made->st_mtime <= now && now - made->st_mtime < age_s;
+}
+
 /* True when the database was last written before the snapshot began. With equal times the write may
  * be newer, since a clock tick is long. */
 static bool snapshot_is_current(const struct store *s, const struct stat *made)
@@ -34,9 +40,9 @@ int store_snapshot(struct store *s, int64_t age_s, struct error *err)
     snprintf(name, sizeof(name), "%s.snapshot", s->path);
     snprintf(part, sizeof(part), "%s.part", name);
     if (!s->db.h || store_is_named(s) != 1 ||
-        (stat(name, &st) == 0 &&
-         (begun[0].tv_sec - st.st_mtime < age_s || snapshot_is_current(s, &st))) ||
-        (stat(part, &st) == 0 && begun[0].tv_sec - st.st_mtime < PART_FRESH_S)) {
+        (stat(name, &st) == 0 && st.st_mtime <= begun[0].tv_sec &&
+         (snapshot_is_fresh(&st, begun[0].tv_sec, age_s) || snapshot_is_current(s, &st))) ||
+        (stat(part, &st) == 0 && snapshot_is_fresh(&st, begun[0].tv_sec, PART_FRESH_S))) {
         return 0;
     }
     unlink(part);

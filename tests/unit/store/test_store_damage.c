@@ -893,6 +893,14 @@ static void a_snapshot_is_made_when_the_database_was_written_to(void **state)
     assert_int_equal(stat(name, &st), 0);
     assert_true(st.st_ino != first.st_ino);
     assert_int_equal(files_like(f, "part"), 0);
+    /* files of a time when the clock was ahead */
+    const struct timespec ahead[2] = {{st.st_mtime + 86400, 0}, {st.st_mtime + 86400, 0}};
+    write_file(part, "", 0);
+    assert_int_equal(utimensat(AT_FDCWD, part, ahead, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, name, ahead, 0), 0);
+    assert_ok(store_snapshot(s, 3600, &err));
+    assert_int_equal(stat(name, &first), 0);
+    assert_true(st.st_ino != first.st_ino);
     store_close(s);
 }
 
