@@ -101,6 +101,7 @@ static int open_lock(struct store *s, struct error *err)
     }
     place_close(&s->lock_fd);
     s->lock_fd = fd;
+    owner_lock_byte(s);
     return 0;
 }
 

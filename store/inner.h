@@ -246,6 +246,8 @@ int write_delete(struct store *s, const char *const sql[2], const char *types, c
                  const char *kind, int64_t *n, struct error *err);
 /* The SQL function is_gone(owner, boot): true when the owner of a row of `lease` or `wanted` has
  * ended, or the host was booted since (owner.c). */
+/* Locks the byte of s->owner in the lock file: the kernel frees it when this process ends. */
+void owner_lock_byte(const struct store *s);
 void owner_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args);
 /* Closes the descriptors of all owners that were seen. */
 void owners_forget(struct store *s);

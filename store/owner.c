@@ -4,8 +4,13 @@
  * else that a waiting daemon does. So a store keeps descriptors of the owners that it has seen: a
  * poll tells at once, and without an error, that such a process has ended. Where there is no
  * descriptor (an old kernel, too many open files) each row reads /proc.
+ *
+ * /proc tells nothing of a process in another container. So each owner locks a byte of
+ * <database>.lock, which its name decides. The kernel frees the byte when the process ends. Names
+ * of older gemmds, which lock no byte, lack the ending LOCKS.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +19,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "proto/hash.h"
 #include "store/inner.h"
+
+#define LOCKS ".lock"
 
 struct owner {
     long pid;
@@ -55,7 +63,31 @@ void store_owner(char out[STORE_OWNER_MAX])
     char state;
     unsigned long long began = 0;
     read_process((long)getpid(), &state, &began);
-    snprintf(out, STORE_OWNER_MAX, "%ld.%llu.%llu", (long)getpid(), began, process_namespace());
+    snprintf(out, STORE_OWNER_MAX, "%ld.%llu.%llu" LOCKS, (long)getpid(), began,
+             process_namespace());
+}
+
+static struct flock owner_byte(const char *name)
+{
+    enum { TEXT_AT_MOST = 4096 }; /* the lock file's own bytes (commit.c) */
+    return (struct flock){.l_type = F_WRLCK,
+                          .l_whence = SEEK_SET,
+                          .l_start = TEXT_AT_MOST + (off_t)(hash64(name, strlen(name)) >> 2),
+                          .l_len = 1};
+}
+
+void owner_lock_byte(const struct store *s)
+{
+    struct flock byte = owner_byte(s->owner);
+    fcntl(s->lock_fd, F_OFD_SETLK, &byte); /* a file system without such locks frees no byte */
+}
+
+static bool owner_byte_is_free(const struct store *s, const char *name)
+{
+    struct flock byte = owner_byte(name);
+    const size_t n = strlen(name), end = strlen(LOCKS);
+    return n > end && strcmp(name + n - end, LOCKS) == 0 && s->lock_fd >= 0 &&
+           fcntl(s->lock_fd, F_OFD_GETLK, &byte) == 0 && byte.l_type == F_UNLCK;
 }
 
 static bool owner_read(const char *text, struct owner *o)
@@ -80,7 +112,6 @@ bool store_owner_is_lost(const char *text)
     if (!owner_read(text, &o)) {
         return true;
     }
-    /* the owner may be a process of another container: its leases end when they expire */
     return o.space == process_namespace() && process_has_ended(&o);
 }
 
@@ -125,8 +156,11 @@ static struct owner_seen *owner_place(struct store *s)
 static bool owner_look(struct store *s, const char *name)
 {
     struct owner o;
-    if (s->flags & STORE_READ_ONLY || !owner_read(name, &o) || o.space != process_namespace()) {
+    if (s->flags & STORE_READ_ONLY || !owner_read(name, &o)) {
         return store_owner_is_lost(name); /* a store for lists looks seldom */
+    }
+    if (o.space != process_namespace()) {
+        return owner_byte_is_free(s, name);
     }
     /* The descriptor comes first: if the process ends later, another process can get its number,
      * but not its start time. */

@@ -151,9 +151,9 @@ int store_modules_of_bests(struct store *s, char (**out)[HASH_HEX], uint32_t *n,
 /* ---- other gemmds of the file (owner.c, change.c) -------------------------------------------- */
 
 enum { STORE_OWNER_MAX = 64 };
-/* Names this process in leases and changes: "<pid>.<start time>.<pid namespace>". */
+/* Names this process in leases and changes: "<pid>.<start time>.<pid namespace>.lock". */
 void store_owner(char out[STORE_OWNER_MAX]);
-/* True when the owner's process has certainly ended. */
+/* True when /proc shows that the owner's process has ended. */
 bool store_owner_is_lost(const char *owner);
 
 /* A change by another gemmd. `name` by kind: "best" a key with another newest row, or without rows;

@@ -436,6 +436,41 @@ static void owners_are_judged_by_more_than_a_number(void **state)
     }
 }
 
+/* A process of another namespace, of which /proc shows nothing: its locked byte tells. */
+static void the_end_of_a_process_in_another_container_is_seen(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open_as(f, FIRST);
+    struct error err = ERROR_NULL;
+    int64_t n;
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    assert_ok(store_join(s, &err));
+    const pid_t child = fork();
+    if (child == 0) {
+        struct store *mine = fixture_open_as(f, "77.1.1.lock");
+        const bool joined = store_join(mine, &err) == 0 && store_lease(mine, "k", 60000, &err) == 0;
+        if (write(ready[1], joined ? "j" : "-", 1) == 1) {
+            pause();
+        }
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(byte, 'j');
+    assert_ok(store_daemons(s, &n, &err));
+    assert_int_equal(n, 2);
+    assert_int_equal(store_lease(s, "k", 1000, &err), STORE_HELD);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_ok(store_daemons(s, &n, &err));
+    assert_int_equal(n, 1);
+    assert_ok(store_lease(s, "k", 1000, &err));
+    close(ready[0]);
+    close(ready[1]);
+    store_close(s);
+}
+
 static void a_store_that_leaves_gives_everything_back(void **state)
 {
     struct fixture *f = *state;
@@ -620,6 +655,7 @@ int main(void)
         T(a_process_that_died_holds_nothing),
         T(any_number_of_owners_is_watched),
         T(owners_are_judged_by_more_than_a_number),
+        T(the_end_of_a_process_in_another_container_is_seen),
         T(a_store_that_leaves_gives_everything_back),
         T(daemons_are_counted),
         T(the_oldest_search_of_another_daemon_is_next),
