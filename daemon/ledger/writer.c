@@ -118,10 +118,11 @@ static int writer_try_request(struct ledger *l, struct request *r, struct error 
     if (patient) {
         wait_for_writes(l, r);
     }
-    if (patient && !writer_begin_list(l, r)) {
+    /* before the list begins: from then on the loop may interrupt the handle that is open now */
+    int status = l->read_only ? store_refresh(l->store, err) : 0;
+    if (status == 0 && patient && !writer_begin_list(l, r)) {
         return error_set(err, ERROR_CANCELLED, "nobody waits for this list");
     }
-    int status = l->read_only ? store_refresh(l->store, err) : 0;
     return status ? status : writer_work_request(l, r, err);
 }
 
