@@ -414,9 +414,11 @@ void verbs_settle_lease(struct ledger *l, struct request *r)
 static int work_status(struct ledger *l, struct request *r, struct error *err)
 {
     struct store_stats s = {0};
-    /* the loop learns of the changes before it learns the generation that they led to */
-    verbs_tell_changes(l, err);
+    struct error ignored;
     int status = store_stats(l->store, &s, err);
+    /* The loop learns of the changes before it learns the generation that they led to. They are
+     * read last: another gemmd may commit between the two. */
+    verbs_tell_changes(l, &ignored);
     uv_mutex_lock(&l->mutex);
     int64_t lost = l->lost_trials;
     uv_mutex_unlock(&l->mutex);

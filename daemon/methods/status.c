@@ -75,7 +75,7 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
          * the number */
         p->d->generation = store->generation;
     }
-    if (s && pin_to(p->parts, s, x->generation, &err) < 0) {
+    if (s && pin_to(p->parts, s, x->generation < 0 ? p->d->generation : x->generation, &err) < 0) {
         pending_fail(p, &err);
         return;
     }
@@ -85,27 +85,21 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
     pending_drop(p);
 }
 
-/* Pins to a generation newer than this daemon knows: it may be of another daemon's commit whose
- * news this daemon has not read yet, so ask the database. */
-static int pin_later(struct call *c, int64_t generation, struct error *err)
-{
-    struct pinning *x = call_later(c, sizeof(*x), err);
-    if (!x) {
-        return err->code;
-    }
-    x->generation = generation;
-    return pending_asked(&x->pending, ledger_status(c->d->ledger, on_news_heard, x), err);
-}
-
-/* Pins this connection to a generation; -1: the newest. */
+/* Pins this connection to a generation; -1: the newest. Asks the database first: another daemon may
+ * have committed a row up to this generation, whose news this daemon has not read yet. */
 static int pin_generation(struct call *c, const struct wire_obj *generation, struct error *err)
 {
-    int64_t g, newest = c->d->generation;
+    int64_t g;
     if (!wire_get_int(generation, &g) || g < -1) {
         return error_set(err, ERROR_INVALID,
                          "'generation' must be a number from 0 on, or -1: as it is now");
     }
-    return g > newest ? pin_later(c, g, err) : pin_to(c->parts, c->s, g < 0 ? newest : g, err);
+    struct pinning *x = call_later(c, sizeof(*x), err);
+    if (!x) {
+        return err->code;
+    }
+    x->generation = g;
+    return pending_asked(&x->pending, ledger_status(c->d->ledger, on_news_heard, x), err);
 }
 
 /* Names the session's job. ERROR_INVALID: the text could disturb a terminal, or is too long. */

@@ -487,6 +487,26 @@ def test_a_pinned_generation_does_not_see_what_has_none(host):
         assert answers(two, 1)[1] == generation + 1
 
 
+def test_a_generation_is_the_same_at_each_daemon(host):
+    """one pins to a generation that it has just committed, and has not heard yet of two's row below it."""
+    one, two = host(2)
+    within = 0
+    with one.connect() as a, two.connect() as b, one.connect() as pinned:
+        for n in range(1000):
+            theirs = b.send("put", problem={**CUSTOM, "n": n}, config={"a": 1}, time_us=1.0)
+            ours = a.send("put", problem={**CUSTOM, "n": 1000000 + n}, config={"a": 1}, time_us=1.0)
+            a.wait(ours)
+            generation = pinned.call("hello", version=1, generation=-1)["pinned"]
+            try:
+                answer = pinned.call("get", problem={**CUSTOM, "n": n}, wait="cached")["generation"]
+            except RpcError:
+                answer = None
+            written = b.wait(theirs)["generation"]
+            assert answer == (written if written <= generation else None)
+            within += written <= generation
+    assert within > 0
+
+
 def test_what_cannot_be_saved_at_the_end_is_said(host):
     one, two = host(2)
     with commit_lock(one):
