@@ -358,6 +358,8 @@ int verbs_decode_answered(struct ledger *l, const struct request *r, struct erro
 void verbs_answer_done(struct ledger *l, struct request *r); /* on the loop: calls back */
 /* On the loop: passes on that a best was written as news, then calls back with that best. */
 void verbs_answer_best(struct ledger *l, struct request *r);
+/* Hands news to the loop. NEWS_BEST is about l->object->best. */
+void verbs_respond_news(struct ledger *l, enum ledger_news_kind kind, const char *text);
 /* Tells the loop how far gemmd-fleet has read, when the thread starts. */
 void verbs_tell_fleet(struct ledger *l);
 

@@ -140,6 +140,7 @@ static int save_quarantine(struct ledger *l, struct error *err)
         if (r < 0) {
             writer_notice(l, "lost", "a row of quarantine was never saved: %s", err->text);
         }
+        verbs_respond_news(l, NEWS_QUARANTINE, ""); /* the loop's entry is unsaved */
         l->dirty = true;
         request_free(queue_pop(&l->quarantined));
     }

@@ -305,10 +305,11 @@ static int work_next_wanted(struct ledger *l, struct request *r, struct error *e
 
 /* ---- changes by other daemons ---------------------------------------------------------------- */
 
-/* Hands news to the loop. NEWS_BEST is about l->object->best. */
-static void respond_news(struct ledger *l, const struct verb *verb, enum ledger_news_kind kind,
-                         const char *text)
+void verbs_respond_news(struct ledger *l, enum ledger_news_kind kind, const char *text)
 {
+    const struct verb *verb = kind == NEWS_BEST        ? &verb_saved
+                              : kind == NEWS_RELOADING ? &verb_reload
+                                                       : &verb_news;
     struct request *r = request_new(verb, NULL, TEXTS(text));
     struct error ignored;
     if (r && kind == NEWS_BEST && verbs_take_best(l, r, 0, &ignored)) {
@@ -340,15 +341,16 @@ static int tell_change(struct ledger *l, const struct store_change *c, struct er
     if (strcmp(c->kind, "best") == 0) {
         int r = store_best_of(l->store, c->name, &l->object->best, err);
         if (r == 0) {
-            respond_news(l, &verb_saved, NEWS_BEST, c->name);
+            verbs_respond_news(l, NEWS_BEST, c->name);
         } else if (r > 0) {
-            respond_news(l, &verb_news, NEWS_EVICTED, c->name);
+            queue_drop(&l->unsaved, c->name); /* else the key would come back */
+            verbs_respond_news(l, NEWS_EVICTED, c->name);
         }
         return r < 0 ? r : 0;
     }
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
         if (strcmp(c->kind, plain[i].kind) == 0) {
-            respond_news(l, &verb_news, plain[i].news, c->name);
+            verbs_respond_news(l, plain[i].news, c->name);
         }
     }
     return 0;
@@ -365,7 +367,7 @@ static int tell_changes(struct ledger *l, bool *more, struct error *err)
     int64_t at = l->changes;
     int status = store_changes(l->store, &at, page, PAGE, &n, err);
     if (status == STORE_MISSED) {
-        respond_news(l, &verb_reload, NEWS_RELOADING, "");
+        verbs_respond_news(l, NEWS_RELOADING, "");
     }
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         status = tell_change(l, &page[i], err);
@@ -390,7 +392,7 @@ void verbs_tell_fleet(struct ledger *l)
     char cursor[24];
     if (!l->read_only && store_fleet_read(l->store, &fleet, &ignored) == 0) {
         snprintf(cursor, sizeof(cursor), "%lld", (long long)fleet.cursor);
-        respond_news(l, &verb_news, NEWS_FLEET, cursor);
+        verbs_respond_news(l, NEWS_FLEET, cursor);
     }
 }
 

@@ -419,6 +419,19 @@ def test_what_one_could_not_save_the_others_hear_when_it_can(host):
     assert one.status()["store"]["unsaved"] == 0
 
 
+def test_what_another_takes_out_is_not_saved_later(host):
+    one, two = host(2)
+    for n in range(20):
+        put(one, 1, n)
+    limit_files(one, True)
+    assert not put(one, 2, 2)["saved"]
+    two.call("evict", problem={**CUSTOM, "n": 2})
+    eventually(lambda: answers(one, 2) is None)
+    limit_files(one, False)
+    eventually(lambda: one.status()["store"]["unsaved"] == 0 and put(one, 3, 3)["saved"])
+    assert answers(one, 2) is None and answers(two, 2) is None
+
+
 # ---- a daemon that is stopped in a commit ----------------------------------------------------------
 
 

@@ -223,6 +223,9 @@ def test_what_crashed_while_nothing_could_be_saved_is_heard_of_later(host, folde
     for m in host(0):
         eventually(lambda m=m: tier(m) != "exact")
         assert len(m.connect().list("quarantine")) == 1
+    other.call("unquarantine", variant=other.connect().list("quarantine")[0]["variant"])
+    for m in host(0):
+        eventually(lambda m=m: tier(m) == "exact")
 
 
 def test_ranks_of_a_generation_agree_on_what_is_in_quarantine(daemon, crashing):
