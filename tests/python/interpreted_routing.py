@@ -38,8 +38,8 @@ for (tokens, topk, experts), dtype in itertools.product(((100, 3, 5), (70, 2, 33
                                                         (torch.int64, torch.int32)):
     torch.manual_seed(experts)
     ids = torch.randint(0, experts + 2, (tokens, topk)).to(dtype)  # with equal ones of a token, and two of other ranks
-    for of in (ids, ids.t().contiguous().t()):
-        for got, right in zip(routing._cuda_sort(of, experts), routing.plain_sort(ids, experts)):
+    for of in (ids, ids.t().contiguous().t(), ids[:, :1]):
+        for got, right in zip(routing._cuda_sort(of, experts), routing.plain_sort(of, experts)):
             assert got.dtype == torch.int32 and torch.equal(got, right)
 for tokens, topk, width in ((5, 3, 72), (2, 8, 2048), (9, 1, 130)):
     for dtype in (torch.bfloat16, torch.float32):
@@ -47,4 +47,12 @@ for tokens, topk, width in ((5, 3, 72), (2, 8, 2048), (9, 1, 130)):
         # The interpreter cuts where a GPU rounds.
         torch.testing.assert_close(rows._cuda_sum_of_slots(x, topk), rows.plain_sum_of_slots(x, topk), atol=1e-6,
                                    rtol=1e-5 if dtype == torch.float32 else 1.6e-2)
+strided = lambda t: torch.stack((t, t + 1), 1)[:, 0]
+m_sizes, gather = (strided(t.to(torch.int32)) for t in (torch.tensor([4, 0, 3]), torch.randperm(12)))
+got, right = torch.ones(2, 12, 40)
+rows._cuda_clear(got, gather, m_sizes)
+rows._plain_clear(right, gather, m_sizes)
+assert torch.equal(got, right)
+x = torch.randn(12, 40)
+torch.testing.assert_close(rows._cuda_sums(x, m_sizes), rows._plain_sums(x, m_sizes))
 print("right")

@@ -79,7 +79,7 @@ def _cuda_sort(ids, experts):
         return plain_sort(ids, experts)
     m_sizes, gather = _fake_sort(ids, experts + 1)
     with torch.cuda.device_of(ids):
-        kernels.launch_sort(ids.reshape(-1), m_sizes, gather)
+        kernels.launch_sort(ids.reshape(-1).contiguous(), m_sizes, gather)
     return m_sizes[:experts], gather
 
 

@@ -80,7 +80,7 @@ def _cuda_sums(rows, m_sizes):
         return _plain_sums(rows, m_sizes)
     rows, out = rows.contiguous(), _new_sums(rows, m_sizes)
     with torch.cuda.device_of(rows):
-        kernels.sum_of_experts(rows, m_sizes, out)
+        kernels.sum_of_experts(rows, m_sizes.contiguous(), out)
     return out
 
 
@@ -93,7 +93,7 @@ def _cuda_clear(rows, gather, m_sizes):
     if kernels is None:
         return _plain_clear(rows, gather, m_sizes)
     with torch.cuda.device_of(rows):
-        kernels.clear_rest(rows, gather, m_sizes)
+        kernels.clear_rest(rows, gather.contiguous(), m_sizes.contiguous())
 
 
 sum_of_slots = define("sum_of_slots", "(Tensor rows, int topk) -> Tensor",
