@@ -75,6 +75,15 @@ def one_rank():
     dist.destroy_process_group()
 
 
+@pytest.fixture
+def worst_memory():
+    """PyTorch fills new tensors with NaN."""
+    torch = pytest.importorskip("torch")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
 class Refused(Exception):
     """Raised by strange_daemon()'s `result`: the daemon answers with the error of this name and code."""
 

@@ -228,6 +228,23 @@ def test_the_sum_over_a_token_s_experts(tuned, wanted):
         gt.grouped_gemm_sum(x, w, m_sizes, gather, 5)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("form", ["order", "permute_x", "permute_y", "sum"])
+def test_rows_of_other_ranks_experts_have_gradients_of_zero(tuned, worst_memory, form, transposed):
+    ids = torch.rand(TOKENS, E + 2).topk(TOPK).indices
+    m_sizes, gather = gt.sort_by_expert(ids, E)
+    here, x, w = int(m_sizes.sum()), *operands(rows=TOKENS if form == "permute_x" else T)
+    how = {"transposed": transposed, "partial": True}
+    w = w.transpose(1, 2).contiguous() if transposed else w
+    if form == "sum":
+        y = gt.grouped_gemm_sum(x, w, m_sizes, gather, TOPK, **how)
+    else:
+        y = gt.grouped_gemm(x, w, m_sizes, gather, TOPK, form == "permute_x", form == "permute_y", **how)
+    dx, = torch.autograd.grad(y, x, torch.randn_like(y))
+    assert here < T and dx.isfinite().all() and dx.any()
+    assert form == "permute_x" or not dx[here:].any()
+
+
 @pytest.mark.parametrize("wanted", ["", "x", "w", "xw"])
 @pytest.mark.parametrize("product", ["grouped_gemm", "grouped_gemm_sum"])
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])

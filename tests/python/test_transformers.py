@@ -398,10 +398,12 @@ for dtype, sizes, more in ((torch.float32, [5, 0, 40, 3], 4), (torch.bfloat16, [
     data = torch.randn(sum(sizes) + more, 70).to(dtype)
     torch.testing.assert_close(rows._cuda_sums(data, m_sizes), rows._plain_sums(data, m_sizes), atol=1e-5, rtol=1e-4)
     gather = torch.randperm(len(data)).to(torch.int32)
-    got, right = data.clone(), data.clone()
-    rows._cuda_clear(got, gather, m_sizes)
-    rows._plain_clear(right, gather, m_sizes)
-    torch.testing.assert_close(got, right)
+    for index in gather, None:
+        wide, right = data.repeat(1, 2), data.clone()
+        got = wide[:, :70]
+        rows._cuda_clear(got, index, m_sizes)
+        rows._plain_clear(right, index, m_sizes)
+        assert torch.equal(wide, torch.cat((right, data), 1))
 print("right")
 """
 

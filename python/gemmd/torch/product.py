@@ -81,6 +81,15 @@ def _sum_rows(rows, m_sizes, gather, topk, partial):
     return sum_of_slots(rows, topk)
 
 
+def gradient_of_x(dx, m_sizes, gather, topk, permute_x, partial):
+    """The gradient of x, of a row for each routed row. `partial`: zeros for rows that belong to no expert."""
+    if permute_x:  # a token's gradient is the sum over its experts
+        return _sum_rows(dx, m_sizes, gather, topk, partial)
+    if partial:
+        clear_rest(dx, None, m_sizes)
+    return dx
+
+
 class _Product(Function):
     @staticmethod
     def forward(ctx, x, w, m_sizes, gather, topk, permute_x, permute_y, transposed=False, summed=False, partial=False):
@@ -97,8 +106,8 @@ class _Product(Function):
         topk, permute_x, _ = ctx.flags
         transposed, summed, partial = ctx.how
         dx, dw = gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags), transposed, summed)
-        if permute_x and dx is not None:  # a token's gradient is the sum over its experts
-            dx = _sum_rows(dx, m_sizes, gather, topk, partial)
+        if dx is not None:
+            dx = gradient_of_x(dx, m_sizes, gather, topk, permute_x, partial)
         return dx, dw, None, None, None, None, None, None, None, None
 
 

@@ -85,7 +85,8 @@ def _cuda_sums(rows, m_sizes):
 
 
 def _plain_clear(rows, gather, m_sizes):
-    rows[gather[int(m_sizes.sum()):].long()] = 0
+    rest = slice(int(m_sizes.sum()), None)
+    rows[rest if gather is None else gather[rest].long()] = 0
 
 
 def _cuda_clear(rows, gather, m_sizes):
@@ -93,7 +94,7 @@ def _cuda_clear(rows, gather, m_sizes):
     if kernels is None:
         return _plain_clear(rows, gather, m_sizes)
     with torch.cuda.device_of(rows):
-        kernels.clear_rest(rows, gather.contiguous(), m_sizes.contiguous())
+        kernels.clear_rest(rows, None if gather is None else gather.contiguous(), m_sizes.contiguous())
 
 
 sum_of_slots = define("sum_of_slots", "(Tensor rows, int topk) -> Tensor",
@@ -104,9 +105,10 @@ sum_of_experts = define("sum_of_experts", "(Tensor rows, Tensor m_sizes) -> Tens
                         _plain_sums, _cuda_sums, _new_sums)
 """rows [T, N] in expert order, m_sizes [experts] -> [experts, N] in fp32, in a fixed order of sums."""
 
-clear_rest = define("clear_rest", "(Tensor(a!) rows, Tensor gather_indices, Tensor m_sizes) -> ()",
+clear_rest = define("clear_rest", "(Tensor(a!) rows, Tensor? gather_indices, Tensor m_sizes) -> ()",
                     _plain_clear, _cuda_clear, lambda rows, gather, m_sizes: None)
-"""Writes zeros to rows[gather_indices[i]] for each i from the sum of m_sizes on. rows: [T, N], contiguous."""
+"""Writes zeros to rows[gather_indices[i]] for each i from the sum of m_sizes on; without gather_indices to rows[i].
+rows: [T, N], adjacent elements in a row."""
 
 
 class _AddBias(Function):

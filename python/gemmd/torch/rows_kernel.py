@@ -42,16 +42,16 @@ def _sum_of_experts(rows, m_sizes, out, width, experts, EXPERTS: tl.constexpr, R
 
 
 @triton.jit
-def _clear_rest(rows, gather, m_sizes, count, experts, programs, WIDTH: tl.constexpr,
+def _clear_rest(rows, gather, m_sizes, count, experts, programs, stride, WIDTH: tl.constexpr,
                 EXPERTS: tl.constexpr, COLUMNS: tl.constexpr):
     index = tl.arange(0, EXPERTS)
     first = tl.sum(tl.load(m_sizes + index, mask=index < experts, other=0).to(tl.int64))
     i = first + tl.program_id(0)
     while i < count:
-        row = tl.load(gather + i).to(tl.int64)
+        row = i if gather is None else tl.load(gather + i).to(tl.int64)
         for begin in range(0, WIDTH, COLUMNS):
             column = begin + tl.arange(0, COLUMNS)
-            tl.store(rows + row * WIDTH + column, tl.zeros([COLUMNS], rows.dtype.element_ty),
+            tl.store(rows + row * stride + column, tl.zeros([COLUMNS], rows.dtype.element_ty),
                      mask=column < WIDTH)
         i += programs
 
@@ -76,10 +76,10 @@ def sum_of_experts(rows, m_sizes, out):
 
 
 def clear_rest(rows, gather, m_sizes):
-    """Writes zeros into the rows [T, N] (contiguous) that gather [T] names behind the experts' rows."""
+    """Writes zeros into the rows [T, N] behind the experts' rows, or those that gather [T] names there."""
     count, width = rows.shape
     programs = min(count, PROGRAMS_MOST)
     if not count or not width:
         return
-    _clear_rest[(programs,)](rows, gather, m_sizes, count, m_sizes.shape[0], programs, WIDTH=width,
-                             EXPERTS=triton.next_power_of_2(m_sizes.shape[0]), COLUMNS=1024, num_warps=4)
+    _clear_rest[(programs,)](rows, gather, m_sizes, count, m_sizes.shape[0], programs, rows.stride(0),
+                             WIDTH=width, EXPERTS=triton.next_power_of_2(m_sizes.shape[0]), COLUMNS=1024, num_warps=4)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from gemmd.torch.fp8 import ops
 from gemmd.torch.once import once_differentiable
 from gemmd.torch.plans import plans
-from gemmd.torch.product import _refuse_others, _sum_rows, autocast, check_shapes
+from gemmd.torch.product import _refuse_others, _sum_rows, autocast, check_shapes, gradient_of_x
 from gemmd.torch.scaled import E4M3, SCALE_TYPES, quantise_call
 from gemmd.torch.scaled_plain import padded_columns
 from gemmd.torch.shapes import NO_PERMUTE, Call, Flags, describe, routed_rows
@@ -91,8 +91,8 @@ class _Product(Function):
             dx = ops.grads_into(ctx.main_grad, *rest)
         else:
             dx, dw = ops.grads(*rest, want_w)
-        if want_x and routing.permute_x:  # a token's gradient is the sum over its experts
-            dx = _sum_rows(dx, m_sizes, gather, routing.topk, partial)
+        if want_x:
+            dx = gradient_of_x(dx, m_sizes, gather, *routing[:2], partial)
         return dx if want_x else None, dw if want_w else None, *[None] * 8
 
 
