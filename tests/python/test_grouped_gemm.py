@@ -257,10 +257,17 @@ def test_a_single_expert_needs_no_probs_and_flat_indices_do():
     assert torch.equal(y, x) and (x.grad == 1).all()
 
 
-def test_no_tokens():
-    permuted, row_id_map = gg.ops.permute(torch.empty(0, K), torch.empty(0, TOPK, dtype=torch.int32))
-    y = gg.ops.unpermute(permuted, row_id_map, torch.empty(0, TOPK))
-    assert permuted.shape == (0, K) and row_id_map.shape == (0,) and y.shape == (0, K)
+@pytest.mark.parametrize("tokens, topk, columns", [(0, TOPK, K), (3, 0, K), (3, TOPK, 0)])
+def test_no_numbers(tokens, topk, columns):
+    """A rank's backward reaches the functions before permute(), such as a collective, also without rows."""
+    x, probs = (torch.randn(tokens, size, dtype=torch.bfloat16, requires_grad=True) for size in (columns, topk))
+    permuted, row_id_map = gg.ops.permute(x, torch.zeros(tokens, topk, dtype=torch.int32))
+    y = gg.ops.unpermute(permuted, row_id_map, probs)
+    assert permuted.shape == (tokens * topk, columns) and row_id_map.shape == (tokens * topk,)
+    assert y.shape == (tokens, columns) and y.dtype == x.dtype and not y.any()
+    y.sum().backward()
+    for t in x, probs:
+        assert t.grad.shape == t.shape and not t.grad.any()
 
 
 def test_a_whole_layer_as_megatron_writes_it(tuned):

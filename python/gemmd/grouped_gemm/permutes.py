@@ -93,7 +93,7 @@ def permute(input_act, indices, num_out_tokens=None, max_token_num=0):
     place = torch.arange(tokens * topk, device=order.device, dtype=torch.int32)
     place = torch.where(place < rows, place, -1)
     if not input_act.numel() or not topk:
-        return input_act.new_empty((rows, input_act.shape[1])), place
+        return input_act.reshape(-1)[:0].view(rows, input_act.shape[1]), place  # keeps the edge to input_act
     row_id_map = torch.empty_like(place).scatter(0, order % topk * tokens + order // topk, place)
     return _Permute.apply(input_act, order[:rows], row_id_map, topk), row_id_map
 
@@ -117,6 +117,7 @@ def unpermute(input_act, row_id_map, probs=None):
                          "one number for each token and slot")
     row_id_map = row_id_map.to(input_act.device)
     if not input_act.numel():
-        return input_act.new_zeros((tokens, input_act.shape[1]))
+        out = input_act.new_zeros((tokens, input_act.shape[1])) + input_act.sum()  # keeps the edge to input_act
+        return out if probs is None else out + probs[:0].sum().to(out.device)
     probs = None if probs is None else probs.to(input_act.device, torch.float32)
     return _Unpermute.apply(input_act, row_id_map, probs, topk)
