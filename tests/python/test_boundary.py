@@ -90,6 +90,19 @@ def test_without_a_daemon_the_job_goes_on(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_daemon_that_comes_back_is_asked_at_once_without_a_retry_time(cpu):
+    gt.configure(socket=cpu.socket, wait="boundary", budget=1, retry_s=0)
+    step(*operands())
+    cpu.kill()
+    assert gt.boundary(20) == 0
+    cpu.start()
+    step(*operands())
+    asked = cpu.status()["requests"]
+    gt.boundary(20)
+    assert cpu.status()["requests"] > asked + 1
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_daemon_that_dies_ends_the_pauses(cpu):
     gt.configure(socket=cpu.socket, wait="boundary", budget=1)
     job = operands()

@@ -329,7 +329,7 @@ class Plans:
             left, _ = self._client(device).pause(ms, deadline_ms=ms + PAUSE_LATE_MS)
             self._take_new(device)
         except (GemmdError, OSError):  # no daemon: the plans stay as they are
-            self._quiet_until[name] = time.monotonic() + (self.settings.retry_s or float("inf"))
+            self._leave_alone(device)
             return 0
         if left == 0 and self.settings.retry_s is not None:
             for plan in self._plans.values():  # no job has these keys any more: _renew() asks again
@@ -372,12 +372,15 @@ class Plans:
         return answer, answer.local and self._refused or answer.note
 
     def _look_for_daemon(self, device, client, deadline_ms, late_at):
-        """Stops requests to the device's daemon for retry_s when the daemon was late or is missing,
-        but not when the daemon refused only this key (no room on its disk, say)."""
-        now, retry_s = time.monotonic(), self.settings.retry_s
-        if now >= late_at or not client.reaches_daemon(min(deadline_ms, HELLO_MS)):
-            self._quiet_until[_device_name(device)] = (float("inf") if retry_s is None
-                                                       else now + retry_s)
+        """Leaves the device's daemon alone when the daemon was late or is missing, but not when the daemon
+        refused only this key (no room on its disk, say)."""
+        if time.monotonic() >= late_at or not client.reaches_daemon(min(deadline_ms, HELLO_MS)):
+            self._leave_alone(device)
+
+    def _leave_alone(self, device):
+        """Stops requests to the device's daemon for retry_s."""
+        retry_s = self.settings.retry_s
+        self._quiet_until[_device_name(device)] = time.monotonic() + (float("inf") if retry_s is None else retry_s)
 
     def _with_kernel(self, call, answer, reason):
         if answer is not None and answer.module:
