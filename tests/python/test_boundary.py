@@ -147,7 +147,7 @@ def test_while_triton_compiles_only_its_compilers_call_it():
     rows.compiling.add(warm._compile)
     compiler = threading.Thread(target=warm._compile, args=([call, call], torch.device("cpu")))
     compiler.start()
-    assert not rows.may_call_triton() and rows.find_kernels("rows_kernel") is None
+    assert not rows.may_call_triton() and rows.find_kernels("rows_kernel", torch.device("cpu")) is None
     go.set()
     compiler.join()
     assert seen == [True, True] and rows.may_call_triton()

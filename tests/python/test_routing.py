@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed for this P
 if not hasattr(torch.library, "register_fake"):
     pytest.skip(f"PyTorch {torch.__version__} is older than 2.4", allow_module_level=True)
 
-from gemmd.torch import route, sort_by_expert  # noqa: E402
+from gemmd.torch import activation, route, routing, rows, sort_by_expert  # noqa: E402
 
 
 def by_definition(logits, topk, normalise):
@@ -66,6 +66,19 @@ def test_ids_without_a_row_or_with_one_for_each_token():
     assert [t.numel() for t in sort_by_expert(torch.empty(0, 2, dtype=torch.int64), 4)] == [4, 0]
     m_sizes, gather = sort_by_expert(torch.tensor([2, 0, 2]), 3)
     assert m_sizes.tolist() == [1, 0, 2] and gather.tolist() == [1, 0, 2]
+
+
+def test_a_triton_that_cannot_launch_is_one_warning():
+    """Triton has no driver for the tensors of a CPU."""
+    pytest.importorskip("triton", reason="Triton is not installed for this Python")
+    ids, h = torch.tensor([[2, 0], [1, 2]]), torch.randn(4, 8)
+    with pytest.warns(RuntimeWarning, match="Triton cannot launch a kernel on cpu") as said:
+        m_sizes, gather = routing._cuda_sort(ids, 3)
+        total = rows._cuda_sum_of_slots(h, 2)
+        a = activation._cuda_gate(h, None, None, None, *activation.SWIGLU)
+    assert len(said) == 1 and m_sizes.tolist() == [1, 1, 2] and gather.tolist() == [1, 2, 0, 3]
+    torch.testing.assert_close(total, h.view(2, 2, 8).sum(1))
+    torch.testing.assert_close(a, torch.nn.functional.silu(h[:, :4]) * h[:, 4:])
 
 
 def test_the_kernels_say_the_same():

@@ -98,7 +98,7 @@ def _operands(h, bias, expert, weights):
 
 
 def _cuda_gate(h, bias, expert, weights, *kind):
-    kernels = find_kernels("activation_kernel")
+    kernels = find_kernels("activation_kernel", h.device)
     if kernels is None or not h.numel():
         return _plain_gate_op(h, bias, expert, weights, *kind)
     h, rest = _operands(h, bias, expert, weights)
@@ -109,7 +109,7 @@ def _cuda_gate(h, bias, expert, weights, *kind):
 
 
 def _cuda_grads(h, bias, expert, weights, da, again, *kind):
-    kernels = find_kernels("activation_kernel")
+    kernels = find_kernels("activation_kernel", h.device)
     if kernels is None or not h.numel():
         return _plain_grads(h, bias, expert, weights, da, again, *kind)
     h, rest = _operands(h, bias, expert, weights)

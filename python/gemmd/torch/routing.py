@@ -44,14 +44,14 @@ def plain_sort(ids, experts):
 
 # ---- on a GPU --------------------------------------------------------------------------------------
 
-def _find_kernels(count, experts):
-    """The Triton kernels; None when they do not take `count` elements and so many experts."""
-    kernels = find_kernels("routing_kernel") if count else None
+def _find_kernels(t, experts):
+    """The Triton kernels; None when they do not take the elements of t and so many experts."""
+    kernels = find_kernels("routing_kernel", t.device) if t.numel() else None
     return kernels if kernels and experts <= kernels.EXPERTS_MOST else None
 
 
 def _cuda_route(logits, topk, normalise):
-    kernels = _find_kernels(logits.numel(), logits.shape[1])
+    kernels = _find_kernels(logits, logits.shape[1])
     if kernels is None or logits.dtype not in DTYPES or not 0 < topk <= logits.shape[1]:
         return _plain_route(logits, topk, normalise)
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
@@ -62,7 +62,7 @@ def _cuda_route(logits, topk, normalise):
 
 
 def _cuda_route_grads(logits, weights, ids, dweights, experts, dtype, normalise):
-    kernels = _find_kernels(ids.numel(), experts)
+    kernels = _find_kernels(ids, experts)
     if kernels is None or dtype not in DTYPES:
         return _plain_route_grads(logits, weights, ids, dweights, experts, dtype, normalise)
     if logits is not None and logits.stride(1) != 1:
@@ -74,7 +74,7 @@ def _cuda_route_grads(logits, weights, ids, dweights, experts, dtype, normalise)
 
 
 def _cuda_sort(ids, experts):
-    kernels = _find_kernels(ids.numel(), experts + 1)
+    kernels = _find_kernels(ids, experts + 1)
     if kernels is None:
         return plain_sort(ids, experts)
     m_sizes, gather = _fake_sort(ids, experts + 1)

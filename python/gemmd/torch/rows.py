@@ -8,6 +8,7 @@ the rows after the sum of m_sizes belong to no expert of this rank.
 import functools
 import importlib
 import threading
+import warnings
 
 import torch
 from torch.autograd import Function
@@ -25,16 +26,25 @@ def may_call_triton():
 
 
 @functools.cache
-def _import_kernels(module):
+def _can_launch(device):
+    """False for a PyTorch without Triton, and when Triton cannot launch a kernel: no C compiler, say."""
+    out = torch.empty(1, device=device)
     try:
-        return importlib.import_module(f"gemmd.torch.{module}")
-    except ImportError:  # a PyTorch without Triton
-        return None
+        from gemmd.torch import rows_kernel
+        with torch.cuda.device_of(out):
+            rows_kernel.write_zero(out)
+    except ImportError:
+        return False
+    except Exception as e:  # Triton has errors of many types
+        warnings.warn(f"gemmd: Triton cannot launch a kernel on {device} ({e}); the ops around the products run in "
+                      "plain PyTorch (this is said once)", RuntimeWarning, stacklevel=2)
+        return False
+    return True
 
 
-def find_kernels(module):
+def find_kernels(module, device):
     """The module of gemmd.torch that has an op's Triton kernels; None when plain PyTorch has to run."""
-    return _import_kernels(module) if may_call_triton() else None
+    return importlib.import_module(f"gemmd.torch.{module}") if may_call_triton() and _can_launch(device) else None
 
 
 def _to(t, dtype):
@@ -55,7 +65,7 @@ def _new_sum_of_slots(rows, topk):
 
 
 def _cuda_sum_of_slots(rows, topk):
-    kernels = find_kernels("rows_kernel")
+    kernels = find_kernels("rows_kernel", rows.device)
     if kernels is None or not rows.numel():
         return plain_sum_of_slots(rows, topk)
     rows, out = rows.contiguous(), _new_sum_of_slots(rows, topk)
@@ -75,7 +85,7 @@ def _plain_sums(rows, m_sizes):
 
 
 def _cuda_sums(rows, m_sizes):
-    kernels = find_kernels("rows_kernel")
+    kernels = find_kernels("rows_kernel", rows.device)
     if kernels is None:
         return _plain_sums(rows, m_sizes)
     rows, out = rows.contiguous(), _new_sums(rows, m_sizes)
@@ -90,7 +100,7 @@ def _plain_clear(rows, gather, m_sizes):
 
 
 def _cuda_clear(rows, gather, m_sizes):
-    kernels = find_kernels("rows_kernel")
+    kernels = find_kernels("rows_kernel", rows.device)
     if kernels is None:
         return _plain_clear(rows, gather, m_sizes)
     with torch.cuda.device_of(rows):

@@ -58,7 +58,7 @@ def warm_layer(first, hidden, kind, weights, bias, again, dtype):
     type `dtype`, an activation `kind` (None: not ours) that is computed `again` for the gradients or kept, routing
     weights of weights' type, and a `bias` [experts, 2 * inter] or None. Does nothing on a CPU, and without Triton. With wait="boundary", where the
     first step waits for nothing, the compilers run beside the step, which runs plain PyTorch."""
-    if first.device.type != "cuda" or rows.find_kernels("rows_kernel") is None:
+    if first.device.type != "cuda" or rows.find_kernels("rows_kernel", first.device) is None:
         return
     calls = calls_of(first, hidden, kind, weights, bias, again, dtype)
     if plans.settings.wait == "boundary":
