@@ -27,7 +27,7 @@ from gemmd.torch import fp8, launch, product
 from gemmd.torch.activation import SWIGLU, Kind, gated
 from gemmd.torch.routing import in_expert_order, sort_by_expert
 from gemmd.torch.rows import add_bias
-from gemmd.torch.shapes import DTYPES
+from gemmd.torch.shapes import DTYPES, has_numbers
 from gemmd.torch.warm import warm_layer
 
 NAME, NAME_FP8 = "gemmd", "gemmd_fp8"
@@ -62,7 +62,7 @@ def _takes(x, first, second):
 
 def _takes_fp8(first, second):
     """True when both products can run in fp8. fp32 weights do so under autocast, which casts them."""
-    cast = torch.is_autocast_enabled(first.device.type)
+    cast = not first.is_meta and torch.is_autocast_enabled(first.device.type)  # "meta" has no autocast
     reason = ""
     if first.dtype != torch.bfloat16 and not (cast and first.dtype == torch.float32):
         reason = f"the weights are {first.dtype} (fp8 takes bfloat16, or float32 under autocast)"
@@ -149,7 +149,7 @@ def _products(module, x, first, topk, transposed, in_fp8, warm=None):
     """Where the products run, as (gemmd.torch.product or fp8, keywords of the first product, of the second). A training
     step then asks for all kernels of the layer; warm: prepare_layer()'s `meanwhile`."""
     names = {"names": _names(module)} if in_fp8 else {}
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    if torch.is_grad_enabled() and has_numbers(x):
         (fp8 if in_fp8 else launch).prepare_layer(x, first, module.down_proj, topk, transposed, warm, **names)
     return (fp8, *({"name": name} for name in names["names"])) if in_fp8 else (product, {}, {})
 

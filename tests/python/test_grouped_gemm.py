@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed for this P
 if not hasattr(torch.library, "register_autograd"):
     pytest.skip(f"PyTorch {torch.__version__} is older than 2.4", allow_module_level=True)
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
 import gemmd.grouped_gemm as gg  # noqa: E402
 import gemmd.torch as gt  # noqa: E402
 
@@ -126,6 +128,13 @@ def test_torch_compile_takes_gmm_whole(tuned):
     expected = right("a b", a, b).square().sum()
     assert error(loss, expected.detach()) < 1e-5
     assert all(error(x, r) < 1e-5 for x, r in zip(got, torch.autograd.grad(expected, [a, b])))
+
+
+def test_fake_tensors_ask_for_nothing():
+    with FakeTensorMode():
+        a, b = operands("a b")
+        gg.ops.gmm(a, b, torch.empty(E, dtype=torch.int64), main_grad=torch.empty(b.shape)).sum().backward()
+    assert a.grad.shape == a.shape and len(gt.status()) == 0
 
 
 def test_torch_compile_takes_outputs_that_are_there_already(tuned):

@@ -15,6 +15,8 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 if int(transformers.__version__.split(".")[0]) < 5:
     pytest.skip(f"transformers {transformers.__version__} has no experts interface", allow_module_level=True)
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
 import gemmd.torch as gt  # noqa: E402
 import gemmd.transformers  # noqa: E402
 from gemmd.torch import activation, plans, routing, rows, warm  # noqa: E402
@@ -255,6 +257,18 @@ def test_no_token_at_all():
     hidden, ids, weights = routed(tokens=0)
     out = run(mixtral_once, "gemmd", hidden, ids, weights)[0]
     assert out.shape == (0, 32)
+
+
+@pytest.mark.parametrize("where", [lambda: torch.device("meta"), FakeTensorMode], ids=["meta", "fake"])
+@pytest.mark.parametrize("implementation", ["gemmd", "gemmd_fp8"])
+def test_tensors_without_numbers(implementation, where):
+    with where():
+        hidden, weights = torch.empty(20, 32), torch.empty(20, 2)
+        module = mixtral()
+        for name, parameter in list(module.named_parameters()):
+            setattr(module, name, torch.nn.Parameter(parameter.bfloat16()))
+        out, *_ = run(module, implementation, hidden.bfloat16(), weights.long(), weights)
+    assert out.shape == (20, 32) and len(gt.status()) == 0
 
 
 def warned(recwarn):

@@ -3,6 +3,7 @@
 from typing import NamedTuple, Optional
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from gemmd.results import Problem
 
@@ -12,6 +13,11 @@ DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 def describe(t):
     """The type and shape of an argument, for the sentence of an error; t may be no tensor."""
     return f"{getattr(t, 'dtype', type(t).__name__)} {tuple(getattr(t, 'shape', ()))}"
+
+
+def has_numbers(t):
+    """False while torch.compile traces the call, on the device "meta", and for a fake tensor."""
+    return not (torch.compiler.is_compiling() or t.is_meta or isinstance(t, FakeTensor))
 
 
 class Flags(NamedTuple):

@@ -17,7 +17,7 @@ from gemmd.torch.plans import plans
 from gemmd.torch.product import _refuse_others, _sum_rows, autocast, check_shapes, gradient_of_x
 from gemmd.torch.scaled import E4M3, SCALE_TYPES, quantise_call
 from gemmd.torch.scaled_plain import padded_columns
-from gemmd.torch.shapes import NO_PERMUTE, Call, Flags, describe, routed_rows
+from gemmd.torch.shapes import NO_PERMUTE, Call, Flags, describe, has_numbers, routed_rows
 
 ALIGN = 16  # of N and K
 PLANS = {None: "fp8", False: "fp8", "": "fp8", "dW": "dW", "all": "bf16", True: "bf16"}
@@ -182,7 +182,7 @@ def _run(x, w, m_sizes, gather, routing, summed, partial, main_grad, scale_type,
     n, k = ops._n_and_k(w, routing.transposed)
     plan = _plan(Layer(routed_rows(x, routing), n, k, w.shape[0], None if main_grad is None else main_grad.dtype, name))
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
-        if not torch.compiler.is_compiling():
+        if has_numbers(x):
             _prepare(x, w, routing, summed, main_grad, scale_type, plan)
         return _Product.apply(x, w, m_sizes, gather, main_grad, routing, summed, partial, scale_type, plan)
     y, *_ = ops.forward(x, w, m_sizes, gather, *routing, scale_type, plan, False)
