@@ -185,6 +185,15 @@ def test_gradients_are_added_to_main_gradients(enabled, dtype, plan):
         assert error(main_grad - 1, step * dw) < limit
 
 
+def test_a_main_gradient_off_16_bytes_gets_no_kernel_of_bf16():
+    """A GPU's kernel refuses the address, and its refusal would be the plan of later steps."""
+    fp8.stay_bf16(lambda layer: "dW")
+    (x, w), (m_sizes, _) = operands(), routing()
+    main_grad = torch.zeros(w.numel() + 1)[1:].view(w.shape)
+    fp8.grouped_gemm(x, w, m_sizes, main_grad=main_grad).backward(torch.ones(T, N, dtype=BF16))
+    assert main_grad.any() and not any(row["launches"] for row in gt.status() if row["mode"] == "dW")
+
+
 def test_only_wanted_gradients_are_made():
     (x, w), (m_sizes, gather) = operands(), routing()
     dy = torch.randn(T, N).to(BF16)

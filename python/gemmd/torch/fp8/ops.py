@@ -11,6 +11,7 @@ from gemmd.torch import ops, plain
 from gemmd.torch.custom_ops import define
 from gemmd.torch.fp8 import seen
 from gemmd.torch.fp8.weights import quantised
+from gemmd.torch.layout import ALIGNED
 from gemmd.torch.product import multiply as multiply_bf16
 from gemmd.torch.product import multiply_dx, operands_of_dw
 from gemmd.torch.scaled import E4M3, Gather, multiply, multiply_into_weights, quantise_columns, quantise_rows
@@ -42,7 +43,8 @@ def _bf16_dw(out, dy, x, m_sizes, gather, flags, transposed, summed, accumulate)
     dy, x, gather, flags = operands_of_dw(dy, x, gather, flags, transposed, summed)
     flags = Flags(*flags)
     rows = gradient_rows(dy, gather, flags)
-    writable = out.dtype in (torch.bfloat16, torch.float32) and out.is_contiguous()
+    writable = (out.dtype in (torch.bfloat16, torch.float32) and out.is_contiguous()
+                and out.data_ptr() % ALIGNED == 0)
     if writable and bf16.launch("dW", flags, rows, out, dy, x, m_sizes, gather, accumulate=accumulate):
         return
     result = plain.dw(dy, x, m_sizes, gather, flags)
