@@ -319,6 +319,26 @@ def test_copies_go_with_their_weights():
     assert weights.copied_bytes() == 0 and len(weights._copies) == before
 
 
+def test_copies_go_with_the_numbers_of_their_weights(one_rank):
+    """FSDP2 keeps the storages of gathered weights, and empties them after a layer's forward."""
+    from torch.distributed.fsdp import fully_shard
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(E, K, K).to(BF16))
+
+        def forward(self, x):
+            return fp8.grouped_gemm(x, self.w, m_sizes)
+
+    (x, _), (m_sizes, _) = operands(), routing()
+    layers = [fully_shard(Layer(), mesh=one_rank, reshard_after_forward=True) for _ in range(4)]
+    gc.collect()
+    fp8.forget_weights()
+    torch.nn.Sequential(*layers)(x)
+    assert weights.copied_bytes() == E * (2 * K * K + 4 * 3 * 3)
+
+
 def test_weights_at_the_same_place_with_another_shape_are_others():
     x, (m_sizes, _) = operands()[0].detach(), routing()
     both = torch.randn(E, 2 * N, K).to(BF16)

@@ -2,7 +2,8 @@
 """Quantised copies of weights, kept for as long as the weights have the same numbers.
 
 A copy takes two bytes for each weight: both orientations. It is kept by the weights' storage and goes
-with the storage. A copy is made anew when PyTorch counts a write (`_version`), when the weights lie
+with the storage. FSDP2 empties the storage of gathered weights instead; such a copy goes when the next
+copy is made. A copy is made anew when PyTorch counts a write (`_version`), when the weights lie
 elsewhere, and after each step of an optimizer: FSDP2 and optimizers with main weights of their own
 write weights behind PyTorch's count. Other such writes (`w.data`) need forget_weights().
 """
@@ -20,6 +21,7 @@ _steps = 0  # steps of optimizers
 
 
 class _Copy(NamedTuple):
+    storage: weakref.ref
     version: tuple
     straight: Scaled  # as the weights lie
     turned: Scaled  # the last two dimensions exchanged
@@ -32,6 +34,13 @@ def forget_weights():
     PyTorch does not count, such as w.data.copy_(...)."""
     for key in list(_copies):
         _copies[key] = None
+
+
+def _drop_copies_of_empty_storages():
+    for key, copy in list(_copies.items()):
+        storage = copy and copy.storage()
+        if storage is not None and storage.nbytes() == 0:
+            _copies[key] = None
 
 
 def _count_step(*_):
@@ -52,7 +61,7 @@ def _make(w, version, scale_type):
     if w.is_cuda:
         stream, done = torch.cuda.current_stream(w.device), torch.cuda.Event()
         done.record(stream)
-    return _Copy(version, *copies, stream, done)
+    return _Copy(weakref.ref(w.untyped_storage()), version, *copies, stream, done)
 
 
 def _wait(copy, w):
@@ -79,6 +88,7 @@ def quantised(w, scale_type):
     copy = _copies.get(key)
     if copy is None or copy.version != version:
         copy = _copies[key] = None  # frees the old copy before there is a new one
+        _drop_copies_of_empty_storages()
         copy = _copies[key] = _make(w, version, scale_type)
     else:
         _wait(copy, w)
