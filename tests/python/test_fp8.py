@@ -642,6 +642,14 @@ def test_the_kernels_of_a_step_are_asked_for_at_once(monkeypatch, transposed, ma
     assert set(calls) == set(plans.plans._plans) and len(calls) == len(set(calls))
 
 
+def test_notes_of_what_was_asked_for_are_bounded(monkeypatch):
+    monkeypatch.setattr(plans, "PLANS_MOST", 4)
+    _, w = operands()
+    for rows in range(1, 10):
+        fp8.grouped_gemm(torch.randn(rows, K).to(BF16), w, torch.tensor([rows, 0, 0, 0]))
+    assert 0 < len(plans.plans._layers) <= 4
+
+
 def test_a_daemon_tunes_the_keys_of_a_step(cpu):
     gt.configure(socket=cpu.socket, budget=1, wait="tuned")
     (x, w), (m_sizes, _) = operands(), routing()

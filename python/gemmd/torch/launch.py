@@ -90,9 +90,8 @@ def prepare_layer(x, first, second, topk, transposed, meanwhile=None):
     rows, kind = x.shape[0] * topk, x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else first.dtype
     key = rows, x.device, first.shape, dtype, second.shape, topk, transposed
-    if key in plans.layers or rows == 0 or dtype not in DTYPES:
+    if rows == 0 or dtype not in DTYPES or not plans.is_new_layer(key):
         return
-    plans.layers.add(key)
     flags = Flags(topk, True, False), Flags(topk, False, True)
     plans.prepare([
         Call(mode, first.device, dtype, rows, w.shape[1], w.shape[2], w.shape[0], f)

@@ -174,7 +174,7 @@ class Plans:
     def _forget(self):
         self._lock = threading.RLock()
         self._plans, self._clients = {}, {}
-        self.layers = set()  # the layers whose products were asked for together (launch.prepare_layer)
+        self._layers = set()  # the layers and products whose calls were asked for together
         self._kernels = weakref.WeakValueDictionary()  # the plans own the kernels
         self._unconnected, self._made = {}, 0
         self._refused = ""  # why the daemon took no announcement
@@ -236,6 +236,15 @@ class Plans:
                 meanwhile()
             for call in new:
                 self.find(call)
+
+    def is_new_layer(self, key):
+        """True at the first call with this key. At PLANS_MOST keys forgets them all."""
+        if key in self._layers:
+            return False
+        if len(self._layers) >= PLANS_MOST:
+            self._layers.clear()
+        self._layers.add(key)
+        return True
 
     def _announce(self, calls):
         """Puts the calls' keys into the daemon's queue."""

@@ -126,8 +126,7 @@ def _calls_of_a_step(x_rows, w, routing, summed, main_grad, scale_type, plan):
 def _prepare(x, w, routing, summed, main_grad, scale_type, plan):
     """Asks for all kernels of a training step at once, so that the daemon tunes them side by side."""
     key = x.shape[0], w.device, w.shape, w.dtype, routing, summed, main_grad is None, scale_type, plan
-    if key not in plans.layers:
-        plans.layers.add(key)
+    if plans.is_new_layer(key):
         plans.prepare(_calls_of_a_step(x.shape[0], w, routing, summed, main_grad, scale_type, plan))
 
 
@@ -143,9 +142,8 @@ def prepare_layer(x, first, second, topk, transposed, meanwhile=None, names=("",
     """As gemmd.torch.launch.prepare_layer(), in fp8: asks for both products of a layer in all modes. names: of the
     products, for the hook of stay_bf16()."""
     key = "fp8", x.shape[0], first.device, first.shape, second.shape, first.dtype, topk, transposed, _hook, names
-    if key in plans.layers or x.shape[0] == 0:
+    if x.shape[0] == 0 or not plans.is_new_layer(key):
         return
-    plans.layers.add(key)
     calls = []
     for w, x_rows, summed, name in ((first, x.shape[0], False, names[0]), (second, x.shape[0] * topk, True, names[1])):
         n, k = ops._n_and_k(w, transposed)
