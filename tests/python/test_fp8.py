@@ -611,6 +611,13 @@ def test_bad_operands_are_a_sentence(change, sentence):
         fp8.grouped_gemm(**{**given, **change})
 
 
+def test_bad_topk_of_a_sum_is_a_sentence():
+    (x, w), (m_sizes, gather) = operands(), routing()
+    for topk, sentence in (0, "topk is 0"), (4, "150 rows: topk = 4"):
+        with pytest.raises(ValueError, match=sentence):
+            fp8.grouped_gemm_sum(x, w, m_sizes, gather, topk)
+
+
 def test_without_a_kernel_plain_pytorch_runs_with_one_warning(monkeypatch):
     def refuse(*_):
         raise gt.plans.GemmdError("kernel_compile", -18, "no_compiler", "there is no compiler")

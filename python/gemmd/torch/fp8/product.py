@@ -177,6 +177,8 @@ def _run(x, w, m_sizes, gather, routing, summed, partial, main_grad, scale_type,
     _refuse_others(x=x, w=w, m_sizes=m_sizes)
     x, = autocast(x.reshape(-1, x.shape[-1]), dtype=torch.bfloat16)  # the quantisers read bf16
     _check(x, w, m_sizes, gather, routing, partial, main_grad, scale_type)
+    if summed and x.shape[0] % routing.topk:
+        raise ValueError(f"x has {x.shape[0]} rows: topk = {routing.topk} for each token")
     n, k = ops._n_and_k(w, routing.transposed)
     plan = _plan(Layer(routed_rows(x, routing), n, k, w.shape[0], None if main_grad is None else main_grad.dtype, name))
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
@@ -208,7 +210,5 @@ def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk, *, transposed=False, p
                      scale_type="fp32", name=""):
     """gemmd.torch.grouped_gemm_sum() in fp8: a layer's second product with the sum over each token's experts. Arguments
     as of grouped_gemm(). Returns bf16 [tokens, N]."""
-    if isinstance(x, torch.Tensor) and x[..., 0].numel() % topk:
-        raise ValueError(f"x has {x[..., 0].numel()} rows: topk = {topk} for each token")
     return _run(x, w, m_sizes, gather_indices, Routing(topk, False, True, transposed), True, partial, main_grad,
                 scale_type, name)
