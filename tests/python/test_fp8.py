@@ -280,6 +280,18 @@ def test_an_optimizer_step_behind_pytorchs_count_is_seen(monkeypatch):
     assert torch.equal(fp8.grouped_gemm(x, w, m_sizes), before) and len(calls) == 3
 
 
+def test_replays_of_a_captured_optimizer_step_are_seen(monkeypatch):
+    monkeypatch.setattr(weights, "_step_was_captured", False)
+    (x, w), (m_sizes, _) = operands(), routing()
+    with monkeypatch.context() as during:
+        during.setattr(torch.cuda, "is_initialized", lambda: True)
+        during.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        torch.optim.SGD([w], lr=1).step()
+    before = fp8.grouped_gemm(x, w, m_sizes).detach()
+    w.data.neg_()  # as a replay does
+    assert torch.equal(fp8.grouped_gemm(x, w, m_sizes), -before)
+
+
 def test_weights_that_fsdp_gathers_are_quantised_after_each_step(one_rank):
     """FSDP2 writes the gathered weights behind PyTorch's count."""
     from torch.distributed.fsdp import fully_shard
