@@ -44,16 +44,17 @@ def hows():
 
 
 def test_a_job_begins_at_once_and_is_tuned_between_steps(cpu):
-    gt.configure(socket=cpu.socket, wait="boundary", budget=1)
+    gt.configure(socket=cpu.socket, wait="boundary", budget=1, retry_s=0)  # a loaded machine may miss a pause's end
     job = operands()
     first = step(*job)
     # plain PyTorch, or the default's kernel when another test has left it in the shared cache
     assert "exact" not in {p["tier"] for p in gt.status()} and cpu.status()["store"]["trials"] == 0
-    while gt.boundary(20):
+    while {p["tier"] for p in gt.status()} != {"exact"}:
+        gt.boundary(20)
         now = step(*job)
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(now, first))
         time.sleep(0.01)
-    assert hows() == {"gemmd"} and {p["tier"] for p in gt.status()} == {"exact"}
+    assert hows() == {"gemmd"}
     asked = cpu.status()["requests"]
     assert gt.boundary(20) == 0 and cpu.status()["requests"] == asked + 1, "known: nobody is asked"
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(step(*job), first))
