@@ -16,7 +16,7 @@ static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, str
     struct daemon *d = &p->daemon;
     struct scratch *x = d->scratch;
     struct query *q = &x->request.query;
-    struct wanted w = {.again = true, .background = true, .quiet = true};
+    struct joining w = {.again = true, .background = true, .quiet = true};
     int status = learned_row(d, e, &x->best, err);
     status = status ? status : problem_make(&x->request.problem, x->best.op, &x->best.problem, err);
     status = status ? status : request_default(&x->request, err);

@@ -43,7 +43,7 @@ int method_pin(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    struct wanted w = {
+    struct joining w = {
         .pin = true, .again = true, .account = c->s->account, .session = c->s, .id = c->id};
     status = waiters_join(&c->parts->tuning, &w, err);
     return status < 0 ? status : METHOD_LATER;

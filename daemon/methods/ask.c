@@ -86,10 +86,10 @@ static int ask_put_now(const struct ask *a, struct error *err)
          * default */
         return status;
     }
-    struct wanted w = {.again = x->request.query.again,
-                       .background = true,
-                       .in_pauses = in_pauses,
-                       .account = a->account};
+    struct joining w = {.again = x->request.query.again,
+                        .background = true,
+                        .in_pauses = in_pauses,
+                        .account = a->account};
     const struct query asked = x->request.query;
     x->other = x->request.problem; /* waiters_join changes the request */
     if (waiters_join(&a->parts->tuning, &w, &refused) < 0) {

@@ -182,7 +182,7 @@ static int fleet_confirm(struct fleet_read *p, const struct best *b, struct erro
     struct daemon *d = p->parked.pending.d;
     struct request *r = &d->scratch->request;
     const double ratio = b->time_us / b->reference_us;
-    struct wanted w = {
+    struct joining w = {
         .background = true, .candidate = b->generation, .promised = isfinite(ratio) ? ratio : 1};
     int status = request_default(r, err);
     status = status ? status : problem_make(&r->problem, b->op, &b->problem, err);

@@ -8,7 +8,7 @@
 static int get_wait_for_tuning(struct call *c, struct error *err)
 {
     struct scratch *x = c->d->scratch;
-    struct wanted w = {
+    struct joining w = {
         .again = x->request.query.again, .account = c->s->account, .session = c->s, .id = c->id};
     int status = waiters_join(&c->parts->tuning, &w, err);
     return status < 0 ? status : METHOD_LATER;

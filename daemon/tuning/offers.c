@@ -49,7 +49,7 @@ static int offers_join(struct tuning *x, const void *found, size_t n, struct err
 {
     struct pull in = {found, (const uint8_t *)found + n};
     struct request *r = &x->daemon->scratch->request;
-    struct wanted w = {.background = true};
+    struct joining w = {.background = true};
     const struct wire_obj *map;
     int64_t uid = 0;
     pull_int(&in, &uid);

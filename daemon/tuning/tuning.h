@@ -153,7 +153,7 @@ void tuning_stop(struct tuning *x, void (*stopped)(struct tuning *x));
 
 /* How a request joins a search. The daemon's scratch holds the search: `request` with the problem
  * as the client gave it, `bucket`, and `key` with its id. */
-struct wanted {
+struct joining {
     bool pin, again, background;
     bool quiet;     /* the job may run only while no other process uses the device */
     bool in_pauses; /* the job may use the device only in pauses (pauses.c) */
@@ -171,10 +171,10 @@ struct wanted {
 /* Joins the job of this search, or makes a job; changes scratch->request. Errors: ERROR_BUSY,
  * scheduler.off while tuning is off, and errors that show before a search (no valid config; an
  * invalid restriction or given config). */
-int waiters_join(struct tuning *x, const struct wanted *w, struct error *err);
+int waiters_join(struct tuning *x, const struct joining *w, struct error *err);
 /* Fills scratch's bucket and key from scratch->request, sets w->account to the account of `uid`,
  * and joins the search's job. No client waits for the job. */
-int waiters_join_alone(struct tuning *x, struct wanted *w, uid_t uid, struct error *err);
+int waiters_join_alone(struct tuning *x, struct joining *w, uid_t uid, struct error *err);
 /* Appends the answer of an earlier search with the request and bucket of scratch. Stored are the
  * answers of searches whose winner did not become the key's answer (cache/partials.c). False: no
  * answer is stored, or the request wants a new search (`again`; a given list). */

@@ -15,7 +15,7 @@ static void on_deadline(uv_timer_t *timer);
 
 /* Finds the job that makes the same search, or NULL. A request with `again` wants a whole search,
  * so it does not join a job that only verifies the known best. */
-static struct job *find_same(const struct scheduler *s, const struct wanted *w,
+static struct job *find_same(const struct scheduler *s, const struct joining *w,
                              const struct wire_buf *search)
 {
     uint64_t identity = job_identity(search, w->pin);
@@ -29,7 +29,7 @@ static struct job *find_same(const struct scheduler *s, const struct wanted *w,
     return NULL;
 }
 
-static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf *search,
+static int make_job(struct scheduler *s, const struct joining *w, struct wire_buf *search,
                     struct job **out, struct error *err)
 {
     const struct scratch *x = s->tuning->daemon->scratch;
@@ -84,7 +84,7 @@ static void waiter_gone(struct ticket *t);
 static void give_lower_tier(struct chore *c);
 static void cancel_waiter(struct ticket *t, const struct error *e);
 
-static int waiters_wait_for(struct tuning *x, struct job *j, const struct wanted *w,
+static int waiters_wait_for(struct tuning *x, struct job *j, const struct joining *w,
                             const struct query *q, struct error *err)
 {
     if (!w->session) {
@@ -119,7 +119,7 @@ static int waiters_wait_for(struct tuning *x, struct job *j, const struct wanted
     return 0;
 }
 
-int waiters_join(struct tuning *x, const struct wanted *w, struct error *err)
+int waiters_join(struct tuning *x, const struct joining *w, struct error *err)
 {
     struct scheduler *s = &x->scheduler;
     if (s->off.code) {
@@ -174,7 +174,7 @@ int waiters_join(struct tuning *x, const struct wanted *w, struct error *err)
     return 0;
 }
 
-int waiters_join_alone(struct tuning *x, struct wanted *w, uid_t uid, struct error *err)
+int waiters_join_alone(struct tuning *x, struct joining *w, uid_t uid, struct error *err)
 {
     struct account *account = account_of(x->accounts, uid);
     int status = account ? daemon_key(x->daemon, err)
