@@ -51,11 +51,10 @@ struct lease {
     bool here; /* the database has the row; else it is released, unless a row is published */
 };
 
-/* A variant in quarantine, of this host or of others. */
+/* A variant that this host put into quarantine. */
 struct quarantined {
     char variant[HASH_HEX], class[192], driver[32];
-    int64_t hosts; /* that say so */
-    bool there;    /* scratch: the newest list has it */
+    bool there; /* scratch: the newest list has it */
 };
 
 struct counters {
@@ -98,6 +97,7 @@ struct fleet {
     char scheme[16]; /* of this database; "": not known yet */
     struct store_fleet status;
     char logged[LINK_TEXT_MAX]; /* the last reason why the server is away */
+    int fault; /* the code of the last fault of the database; 0: it was written since */
 
     struct pair pairs[FLEET_PAIRS_MAX];
     unsigned n_pairs;
@@ -118,14 +118,14 @@ struct fleet {
 
     /* times (uv_now) at which a step is due; 0: at once; UINT64_MAX: after news only */
     uint64_t feed_at, want_at, renew_at, publish_at, complain_at, quarantine_at, retry_at;
-    bool quarantine_changed;                           /* this host's quarantine has changed */
-    struct quarantined sent[FLEET_QUARANTINE_MAX];     /* to the server */
-    struct quarantined received[FLEET_QUARANTINE_MAX]; /* from the server */
-    unsigned n_sent, n_received;
+    bool quarantine_changed;                       /* this host's quarantine has changed */
+    struct quarantined sent[FLEET_QUARANTINE_MAX]; /* to the server */
+    unsigned n_sent;
     struct quarantine quarantine; /* the variant of the statement under way; scratch */
     unsigned taken_back;          /* index in `sent` of the variant that is being taken back */
     uint64_t beat_at;
     bool pairs_changed;
+    bool pairs_grew; /* a pair runs since the last steps_read_pairs */
 };
 
 /* ---- options.c ------------------------------------------------------------------------------- */
@@ -139,10 +139,15 @@ void options_read(struct options *o, int argc, char **argv);
 bool steps_intern(struct fleet *f);
 /* Starts the next due statement, or the timer until it. Call after every event. */
 void steps_go_on(struct fleet *f);
-/* For the callback of a statement that the server refused for now: tries again a little later. */
+/* For the callback of a statement that the server refused for now: tries again a little later.
+ * Drops the connection when it refused what the statement brought. */
 void steps_retry(struct fleet *f);
+/* The same, but then this step waits until *due, and the others go on. */
+void steps_put_off(struct fleet *f, uint64_t *due);
 void steps_on_up(void *fleet);
 void steps_on_down(void *fleet, const char *why, unsigned soon_ms);
+/* Notes that a daemon of this host has the pair (NULL: none). */
+void steps_note_runs(struct fleet *f, struct pair *p);
 /* Finds, or adds, a pair. NULL: there are too many. */
 struct pair *steps_find_pair(struct fleet *f, const char *class, const char *stamp);
 bool steps_is_waiting(const struct fleet *f); /* a daemon waits for another host, or for a grant */

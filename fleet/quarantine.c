@@ -16,32 +16,25 @@
 
 enum { BELIEVED_HOSTS = 2 };
 
-static struct quarantined *quarantine_find(struct quarantined *list, unsigned n,
-                                           const struct quarantine *q)
+static struct quarantined *quarantine_find_sent(struct fleet *f, const struct quarantine *q)
 {
-    for (unsigned i = 0; i < n; i++) {
-        if (strcmp(list[i].variant, q->variant) == 0 && strcmp(list[i].class, q->class) == 0 &&
-            strcmp(list[i].driver, q->driver) == 0) {
-            return &list[i];
+    for (unsigned i = 0; i < f->n_sent; i++) {
+        struct quarantined *b = &f->sent[i];
+        if (strcmp(b->variant, q->variant) == 0 && strcmp(b->class, q->class) == 0 &&
+            strcmp(b->driver, q->driver) == 0) {
+            return b;
         }
     }
     return NULL;
 }
 
-static void quarantine_add(struct quarantined *list, unsigned *n, const struct quarantine *q,
-                           int64_t hosts)
+static bool quarantine_is_ours(const struct fleet *f, const char *class)
 {
-    struct quarantined *b = quarantine_find(list, *n, q);
-    if (!b && *n < FLEET_QUARANTINE_MAX) {
-        b = &list[(*n)++];
-        snprintf(b->variant, sizeof(b->variant), "%s", q->variant);
-        snprintf(b->class, sizeof(b->class), "%s", q->class);
-        snprintf(b->driver, sizeof(b->driver), "%s", q->driver);
+    bool ours = false;
+    for (unsigned i = 0; i < f->n_pairs; i++) {
+        ours = ours || (f->pairs[i].runs && strcmp(f->pairs[i].class, class) == 0);
     }
-    if (b) {
-        b->hosts = hosts;
-        b->there = true;
-    }
+    return ours;
 }
 
 /* ---- to the server --------------------------------------------------------------------------- */
@@ -50,10 +43,15 @@ static void quarantine_on_sent(void *ctx, const PGresult *r)
 {
     struct fleet *f = ctx;
     if (r) {
-        quarantine_add(f->sent, &f->n_sent, &f->quarantine, 1);
+        struct quarantined *b = &f->sent[f->n_sent++];
+        snprintf(b->variant, sizeof(b->variant), "%s", f->quarantine.variant);
+        snprintf(b->class, sizeof(b->class), "%s", f->quarantine.class);
+        snprintf(b->driver, sizeof(b->driver), "%s", f->quarantine.driver);
+        b->there = true;
         steps_go_on(f);
     } else {
-        steps_retry(f);
+        f->quarantine_changed = !f->link.refusal[0]; /* refused: until it changes again */
+        steps_put_off(f, &f->quarantine_at);
     }
 }
 
@@ -111,7 +109,7 @@ bool quarantine_send(struct fleet *f)
         f->sent[i].there = false;
     }
     for (unsigned looked = 0; n && looked < FLEET_QUARANTINE_MAX; looked++) {
-        if (store_fleet_list_quarantine(f->store, after, &f->quarantine, 1, &n, &err)) {
+        if (store_fleet_list_quarantine(f->store, false, after, &f->quarantine, 1, &n, &err)) {
             file_fail(f, "cannot read the quarantine", &err);
             return false;
         }
@@ -119,7 +117,7 @@ bool quarantine_send(struct fleet *f)
         for (unsigned i = 0; n && i < f->n_pairs && !p; i++) {
             p = strcmp(f->pairs[i].class, f->quarantine.class) == 0 ? &f->pairs[i] : NULL;
         }
-        struct quarantined *known = n ? quarantine_find(f->sent, f->n_sent, &f->quarantine) : NULL;
+        struct quarantined *known = n ? quarantine_find_sent(f, &f->quarantine) : NULL;
         if (known) {
             known->there = true;
         } else if (p && p->class_id && f->n_sent < FLEET_QUARANTINE_MAX) {
@@ -150,10 +148,6 @@ static bool quarantine_read_row(const struct fleet *f, const PGresult *r, int i,
         import_decode(&quarantine_schema, link_text(r, i, QUARANTINE_ROW), q, NULL)) {
         return false;
     }
-    bool ours = false;
-    for (unsigned k = 0; k < f->n_pairs; k++) {
-        ours = ours || (f->pairs[k].runs && strcmp(f->pairs[k].class, q->class) == 0);
-    }
     const bool fault = strcmp(q->status, "crashed") == 0 || strcmp(q->status, "hung") == 0 ||
                        strcmp(q->status, "device_lost") == 0;
     snprintf(q->driver, sizeof(q->driver), "%s", link_text(r, i, QUARANTINE_DRIVER));
@@ -161,41 +155,41 @@ static bool quarantine_read_row(const struct fleet *f, const PGresult *r, int i,
     q->key[0] = q->module[0] = '\0';
     q->deaths = hosts >= BELIEVED_HOSTS ? hosts : 0;
     import_clean_text(q->reason);
-    return ours && fault;
+    return quarantine_is_ours(f, q->class) && fault;
 }
 
-static int quarantine_take_row(struct fleet *f, const PGresult *r, int i, struct error *err)
+/* Writes a row of the server's list. Returns the row's id here, 0 for a row that is not to be used,
+ * or a fault. */
+static int64_t quarantine_take_row(struct fleet *f, const PGresult *r, int i, struct error *err)
 {
     struct quarantine *q = &f->quarantine;
     char name[64];
     if (!quarantine_read_row(f, r, i, q)) {
         return 0;
     }
-    const int64_t hosts = link_int(r, i, QUARANTINE_HOSTS);
-    struct quarantined *known = quarantine_find(f->received, f->n_received, q);
-    const bool same = known && known->hosts == hosts;
-    if (!known && f->n_received == FLEET_QUARANTINE_MAX) {
-        return 0;
-    }
-    quarantine_add(f->received, &f->n_received, q, hosts);
     snprintf(name, sizeof(name), "%.63s", link_text(r, i, QUARANTINE_NAME));
     import_clean_text(name);
-    return same ? 0 : store_fleet_add_quarantine(f->store, q, name, err);
+    const int status = store_fleet_add_quarantine(f->store, q, name, err);
+    return status ? status : q->id;
 }
 
-/* Frees variants that no other host has in quarantine any more. */
-static int quarantine_free_rest(struct fleet *f, struct error *err)
+/* Frees the variants of other hosts that are not in the server's list. */
+static int quarantine_free_rest(struct fleet *f, const int64_t *listed, int n_listed,
+                                struct error *err)
 {
+    struct quarantine *q = &f->quarantine;
+    int64_t after = 0;
+    uint32_t n = 1;
     int status = 0;
-    for (unsigned i = f->n_received; status == 0 && i-- > 0;) {
-        const struct quarantined *b = &f->received[i];
-        if (!b->there) {
-            struct quarantine *q = &f->quarantine;
-            snprintf(q->variant, sizeof(q->variant), "%s", b->variant);
-            snprintf(q->class, sizeof(q->class), "%s", b->class);
-            snprintf(q->driver, sizeof(q->driver), "%s", b->driver);
+    while (status == 0 && n) {
+        bool stays = false;
+        status = store_fleet_list_quarantine(f->store, true, after, q, 1, &n, err);
+        for (int i = 0; n && i < n_listed && !stays; i++) {
+            stays = listed[i] == q->id;
+        }
+        after = q->id;
+        if (status == 0 && n && !stays && quarantine_is_ours(f, q->class)) {
             status = store_fleet_unquarantine(f->store, q, err);
-            f->received[i] = f->received[--f->n_received];
         }
     }
     return status;
@@ -205,19 +199,20 @@ static void quarantine_on_read(void *ctx, const PGresult *r)
 {
     struct fleet *f = ctx;
     struct error err = ERROR_NULL;
-    int status = 0;
+    int64_t listed[FLEET_QUARANTINE_MAX], id = 0;
     if (!r) {
         steps_retry(f);
         return;
     }
-    for (unsigned i = 0; i < f->n_received; i++) {
-        f->received[i].there = false;
+    const int n = PQntuples(r) < FLEET_QUARANTINE_MAX ? PQntuples(r) : FLEET_QUARANTINE_MAX;
+    for (int i = 0; id >= 0 && i < n; i++) {
+        id = listed[i] = quarantine_take_row(f, r, i, &err);
     }
-    for (int i = 0; status == 0 && i < PQntuples(r); i++) {
-        status = quarantine_take_row(f, r, i, &err);
+    /* a list of so many rows may be cut: what it lacks may be in quarantine still */
+    if (id >= 0 && n < FLEET_QUARANTINE_MAX) {
+        id = quarantine_free_rest(f, listed, n, &err);
     }
-    status = status ? status : quarantine_free_rest(f, &err);
-    if (status) {
+    if (id < 0) {
         file_fail(f, "cannot write the fleet's quarantine", &err);
     }
     f->quarantine_at = uv_now(&f->loop) + (uint64_t)f->options.idle_ms;

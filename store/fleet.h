@@ -79,9 +79,10 @@ int store_fleet_unpublished(struct store *s, int64_t after, struct best *out, ui
 int store_fleet_add_quarantine(struct store *s, struct quarantine *q, const char *origin,
                                struct error *err);
 int store_fleet_unquarantine(struct store *s, const struct quarantine *q, struct error *err);
-/* Reads variants that this host put into quarantine, with ids above `after`. */
-int store_fleet_list_quarantine(struct store *s, int64_t after, struct quarantine *out,
-                                uint32_t max, uint32_t *n, struct error *err);
+/* Reads variants that this host, or the others, put into quarantine, with ids above `after`. */
+int store_fleet_list_quarantine(struct store *s, bool of_others, int64_t after,
+                                struct quarantine *out, uint32_t max, uint32_t *n,
+                                struct error *err);
 
 /* gemmd-fleet's own state, for people and for its next start. */
 struct store_fleet {

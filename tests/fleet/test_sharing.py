@@ -180,6 +180,46 @@ def test_a_variant_that_hung_one_host_is_a_doubt_until_two_hosts_say_so(pair, se
     until("c has a doubt again", lambda: deaths(c) == [(0,)])
     b.do("unquarantine", 7)
     until("c knows of nothing", lambda: deaths(c) == [])
+    b.do("quarantine", 7, "again")
+    until("c has a doubt once more", lambda: deaths(c) == [(0,)])
+    assert c.stop_fleet() == 0
+    b.do("unquarantine", 7)
+    until("the server knows of nothing", lambda: server.psql("SELECT count(*) FROM fleet.quarantine") == "0")
+    c.link(server.conninfo("h1"))
+    until("c hears what it missed", lambda: deaths(c) == [])
+
+
+def test_a_list_that_the_server_cuts_frees_no_variant(pair, server):
+    """fleet1.barred returns the newest 256."""
+    a, b = pair
+    for m in range(1, 11):
+        a.do("quarantine", m, "x")
+    until("b knows of ten", lambda: b.rows("SELECT count(*) FROM quarantine") == [(10,)])
+    server.psql("CREATE TEMP TABLE one AS SELECT * FROM fleet.quarantine LIMIT 1; DO $$ BEGIN FOR n IN 1001..1256 LOOP"
+                " UPDATE one SET variant = lpad(to_hex(n), 32, '0')::uuid, at = now(); INSERT INTO fleet.quarantine SELECT * FROM one;"
+                " END LOOP; END $$")
+    until("b has read them", lambda: b.rows("SELECT count(*) FROM quarantine") == [(266,)])
+    assert b.rows("SELECT count(*) FROM quarantine WHERE variant < ?", f"{20:032x}") == [(10,)]
+
+
+def test_rows_of_a_stamp_that_came_while_a_statement_was_under_way(server, host):
+    other = "src=2 abi=1 target=cpu compiler=cc"
+    a = host("a", stamp=other).link(server.conninfo("h1")).wait_attached()
+    c = host("c").link(server.conninfo("h2")).wait_attached()
+    for m in (1, 2, 3):
+        a.do("tune", m, 5.0)
+    until("c has passed them over", lambda: c.rows("SELECT cursor FROM fleet") == [(3,)])
+    first = c.daemon
+    with server.connect("postgres").cursor() as boss:
+        boss.execute("BEGIN; LOCK TABLE fleet.best IN ACCESS EXCLUSIVE MODE")
+        until("c waits for the server", lambda: server.psql(
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE usename = 'h2' AND wait_event_type = 'Lock'") == "t")
+        c.play(other)
+        assert c.do("ask", 9) == "asked"
+        boss.execute("ROLLBACK")
+    until("c has them", lambda: all(c.best(m) for m in (1, 2, 3)))
+    first.kill()
+    first.wait()
 
 
 def test_rows_of_a_hostile_host_are_not_used(pair, server):

@@ -437,7 +437,7 @@ static void quarantine_of_other_hosts_is_a_doubt_until_it_is_a_fact(void **state
         assert_int_equal(n, deaths > 0);
         free(avoid);
     }
-    assert_ok(store_fleet_list_quarantine(s, 0, own, ROWS, &n, &err));
+    assert_ok(store_fleet_list_quarantine(s, false, 0, own, ROWS, &n, &err));
     assert_int_equal(n, 0); /* not this host's word */
     assert_ok(store_fleet_unquarantine(s, &q, &err));
     assert_int_equal(fixture_count(s, "SELECT count(*) FROM quarantine"), 0);
@@ -451,7 +451,7 @@ static void quarantine_of_other_hosts_is_a_doubt_until_it_is_a_fact(void **state
     assert_ok(store_add_quarantine(s, &q, &err));
     assert_ok(store_fleet_add_quarantine(s, &q, "host-b", &err));
     assert_ok(store_fleet_unquarantine(s, &q, &err));
-    assert_ok(store_fleet_list_quarantine(s, 0, own, ROWS, &n, &err));
+    assert_ok(store_fleet_list_quarantine(s, false, 0, own, ROWS, &n, &err));
     assert_int_equal(n, 1);
     assert_int_equal(own[0].deaths, 1);
     store_close(s);
