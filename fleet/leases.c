@@ -105,9 +105,7 @@ void leases_read(struct fleet *f)
     for (uint32_t i = 0; i < f->n_rows; i++) {
         const struct store_lease_row *row = &f->rows[i];
         struct pair *p = steps_find_pair(f, row->class, row->stamp);
-        if (p && !row->gone) {
-            p->runs = true;
-        }
+        steps_note_runs(f, row->gone ? NULL : p);
         if (row->gone) {
             gone = true;
         } else if (row->fence > 0 && leases_is_kept(row)) {

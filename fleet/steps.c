@@ -15,7 +15,7 @@
 #include "fleet/text.h"
 #include "proto/build.h"
 
-enum { RETRY_MS = 500 };
+enum { REFUSED_MS = 60000, RETRY_MS = 500 };
 
 bool steps_is_waiting(const struct fleet *f)
 {
@@ -29,8 +29,25 @@ bool steps_is_waiting(const struct fleet *f)
 
 void steps_retry(struct fleet *f)
 {
+    if (f->link.refusal[0]) {
+        link_drop(&f->link, f->link.refusal);
+        return;
+    }
     f->retry_at = uv_now(&f->loop) + RETRY_MS;
     steps_go_on(f);
+}
+
+void steps_put_off(struct fleet *f, uint64_t *due)
+{
+    if (f->link.refusal[0]) {
+        log_warning("%s: %s; this host tries again in %d s", f->link.server, f->link.refusal,
+                    REFUSED_MS / 1000);
+        f->link.refusal[0] = '\0';
+        *due = uv_now(&f->loop) + REFUSED_MS;
+        steps_go_on(f);
+    } else {
+        steps_retry(f);
+    }
 }
 
 /* ---- hello ----------------------------------------------------------------------------------- */
@@ -175,9 +192,18 @@ struct pair *steps_find_pair(struct fleet *f, const char *class, const char *sta
     return p;
 }
 
+void steps_note_runs(struct fleet *f, struct pair *p)
+{
+    if (p && !p->runs) {
+        p->runs = true;
+        f->pairs_grew = f->pairs_changed = true;
+    }
+}
+
 static void steps_on_intern(void *ctx, const PGresult *r)
 {
     struct fleet *f = ctx;
+    r = r && PQntuples(r) ? r : NULL;
     for (unsigned i = 0; r && i < f->n_pairs; i++) {
         if (!f->pairs[i].class_id) { /* the pair that steps_intern sent */
             f->pairs[i].stamp_id = link_int(r, 0, 0);
@@ -214,26 +240,21 @@ static void steps_read_pairs(struct fleet *f)
     struct store_fleet_stamp found[FLEET_PAIRS_MAX];
     struct error err = ERROR_NULL;
     uint32_t n = 0;
-    bool grew = false;
-    f->pairs_changed = false;
     if (store_fleet_stamps(f->store, found, FLEET_PAIRS_MAX, &n, &err)) {
         file_fail(f, "cannot read the daemons' stamps", &err);
         return;
     }
     for (uint32_t i = 0; i < n && i < FLEET_PAIRS_MAX; i++) {
-        struct pair *p = steps_find_pair(f, found[i].class, found[i].stamp);
-        grew = grew || (p && !p->runs);
-        if (p) {
-            p->runs = true;
-        }
+        steps_note_runs(f, steps_find_pair(f, found[i].class, found[i].stamp));
     }
     char hash[HASH_HEX];
     file_hash_pairs(f, hash);
-    if (grew && strcmp(f->scope, hash) != 0) {
+    if (f->pairs_grew && strcmp(f->scope, hash) != 0) {
         f->status.cursor = 0;
     }
     snprintf(f->scope, sizeof(f->scope), "%s", hash);
-    f->feed_at = grew ? 0 : f->feed_at;
+    f->feed_at = f->pairs_grew ? 0 : f->feed_at;
+    f->pairs_grew = f->pairs_changed = false;
 }
 
 /* ---- the next statement ---------------------------------------------------------------------- */
