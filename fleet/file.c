@@ -25,11 +25,10 @@ enum {
 
 void file_fail(struct fleet *f, const char *what, const struct error *err)
 {
-    static int last;
-    if (err->code != last || err->code == ERROR_STORE) {
+    if (err->code != f->fault || err->code == ERROR_STORE) {
         log_error("%s: %s", what, err->text);
     }
-    last = err->code;
+    f->fault = err->code;
     f->retry_at = uv_now(&f->loop) + 2000;
     if (err->code ==
         ERROR_STORE) { /* damaged, replaced, or migrated: a daemon repairs it meanwhile */
@@ -64,7 +63,9 @@ int file_put_status(struct fleet *f, struct error *err)
              c->distrusted, c->withdrawn, c->complaints, c->granted, c->elsewhere, c->connects,
              f->n_leases, f->scope);
     f->counters_written = f->counters;
-    return store_fleet_status(f->store, &f->status, err);
+    int r = store_fleet_status(f->store, &f->status, err);
+    f->fault = r ? f->fault : 0;
+    return r;
 }
 
 void file_write_status(struct fleet *f, const char *state, const char *text)

@@ -49,9 +49,11 @@ struct link {
     bool busy;           /* a statement is under way */
     uint64_t statements; /* that were sent */
     PGresult *result;    /* owned: the last result of the statement under way */
-    /* Called when the statement has ended. `r` NULL: the server refused the
-     * statement for now (a lock, a time limit), and the connection stays. Not called when the
-     * connection was lost. */
+    /* why the server refused what the last statement brought; "": it did not, or only for now (a
+     * lock, a time limit) */
+    char refusal[LINK_TEXT_MAX];
+    /* Called when the statement has ended. `r` NULL: the server refused the statement, and the
+     * connection stays. Not called when the connection was lost. */
     void (*done)(void *ctx, const PGresult *r);
 
     void (*on_up)(void *ctx);

@@ -90,7 +90,7 @@ static void publish_on_done(void *ctx, const PGresult *r)
     struct fleet *f = ctx;
     struct error err = ERROR_NULL;
     if (!r) {
-        steps_retry(f);
+        steps_put_off(f, &f->publish_at);
         return;
     }
     int status = store_begin(f->store, &err);
@@ -191,7 +191,7 @@ static void publish_on_complained(void *ctx, const PGresult *r)
     struct fleet *f = ctx;
     struct error err = ERROR_NULL;
     if (!r) {
-        steps_retry(f);
+        steps_put_off(f, &f->complain_at);
         return;
     }
     f->counters.complaints++;
@@ -216,6 +216,7 @@ bool publish_complain(struct fleet *f)
         return false;
     }
     f->complaint = row.seq;
+    import_clean_text(row.reason); /* the database may have cut it inside a character */
     log_warning("row %" PRId64 " of %s for key %.12s is not used here: %s", row.seq, row.origin,
                 row.key, row.reason);
     const char *const values[] = {text_of_number(host, f->host), text_of_number(seq, row.seq),

@@ -10,12 +10,13 @@ enum { STATEMENT_MS = 5000 };
 
 const char *link_text(const PGresult *r, int row, int column)
 {
-    return PQgetvalue(r, row, column);
+    const char *text = PQgetvalue(r, row, column);
+    return text ? text : "";
 }
 
 int64_t link_int(const PGresult *r, int row, int column)
 {
-    return strtoll(PQgetvalue(r, row, column), NULL, 10);
+    return strtoll(link_text(r, row, column), NULL, 10);
 }
 
 /* True for a refusal that ends by itself: a lock, a deadlock, a time limit, a serialisation. */
@@ -23,6 +24,13 @@ static bool query_is_passing(const char *state)
 {
     return strcmp(state, "55P03") == 0 || strcmp(state, "40P01") == 0 ||
            strcmp(state, "40001") == 0 || strcmp(state, "57014") == 0;
+}
+
+/* True for a refusal of what the statement brings: an exhausted quota, too much of it, bad data. */
+static bool query_is_refused(const char *state)
+{
+    return strcmp(state, "53400") == 0 || strcmp(state, "54000") == 0 ||
+           strncmp(state, "22", 2) == 0;
 }
 
 static void query_end(struct link *l)
@@ -36,7 +44,10 @@ static void query_end(struct link *l)
     if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) {
         l->failures = 0;
         l->done(l->ctx, r);
-    } else if (state && query_is_passing(state)) {
+    } else if (state && (query_is_passing(state) || query_is_refused(state))) {
+        const char *text = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
+        snprintf(l->refusal, sizeof(l->refusal), "%s",
+                 query_is_refused(state) ? text ? text : state : "");
         l->done(l->ctx, NULL);
     } else {
         /* "ERROR:  text": people need only the text */
@@ -91,6 +102,7 @@ void link_query(struct link *l, const char *sql, int n, const char *const *value
                 void (*done)(void *ctx, const PGresult *r))
 {
     l->done = done;
+    l->refusal[0] = '\0';
     l->busy = true;
     l->statements++;
     uv_timer_start(&l->deadline, query_on_deadline, STATEMENT_MS, 0);

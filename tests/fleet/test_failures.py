@@ -47,6 +47,26 @@ def test_no_server_at_the_start(server, host):
     assert a.status()[:2] == ("up", "connected")
 
 
+def test_a_host_beyond_its_quota_still_shares_leases(server, host):
+    server.psql("UPDATE fleet.meta SET rows_per_hour = 5")
+    a = host("a").link(server.conninfo("h1")).wait_attached()
+    for m in range(1, 13):
+        a.do("tune", m, 5.0)
+    until("the refusal is said", lambda: "too many rows" in a.said())
+    assert a.do("ask", 50) == "asked"
+    until("a lease is granted", lambda: a.lease(50)[0] == "granted")
+    assert a.status()[0] == "up" and a.said().count("connected with") == 1
+    server.psql("UPDATE fleet.meta SET rows_per_hour = 20000")
+
+
+def test_a_reason_that_was_cut_inside_a_character_is_told(server, host):
+    a, c = host("a").link(server.conninfo("h1")).wait_attached(), host("c").link(server.conninfo("h2")).wait_attached()
+    a.do("tune", 1, 5.0)
+    until("c has it", lambda: c.best(1))
+    c.do("refuse", 1, "x" * 318 + "\u2018")
+    until("c has complained", lambda: server.psql("SELECT count(*) FROM fleet.complaint") == "1")
+
+
 def test_a_killed_server_loses_no_row_and_each_row_is_published_once(server, host):
     a, b = host("a").link(server.conninfo()).wait_attached(), host("b").link(server.conninfo("h2")).wait_attached()
     a.do("tune", 1, 5.0)
