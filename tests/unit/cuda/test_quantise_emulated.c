@@ -63,6 +63,11 @@ struct made {
     struct workload w;
     void *buffers[BUFFERS_MAX]; /* owned: x and the output's, with its guards */
     char *out;
+    /* of make_case */
+    struct problem problem;
+    struct record config;
+    void *so;
+    _Alignas(16) uint8_t args[ARGS_MAX];
 };
 
 static void make_workload(const struct problem *p, struct made *m)
@@ -143,40 +148,63 @@ static void compare(const struct made *m, const char *name)
     free(expected);
 }
 
-static void run_case(const char *problem, const char *config)
+/* On one SM, so that persistent blocks have several tiles. */
+static struct device_info describe_h200(void)
+{
+    struct device_info h200 = {H200_FIELDS};
+    h200.sm_count = 1;
+    return h200;
+}
+
+static void make_case(const char *problem, const char *config, struct made *m)
 {
     char text[200];
-    struct problem p;
     struct error err = ERROR_NULL;
     struct rejection why;
     struct variant v;
-    struct made m = {0};
-    _Alignas(16) uint8_t args[ARGS_MAX] = {0};
-    static struct launch_plan plan;
-    struct device_info h200 = {H200_FIELDS};
-    h200.sm_count = 1; /* so that persistent blocks have several tiles */
-    const struct record c = config_of(config);
+    const struct device_info h200 = describe_h200();
+    *m = (struct made){.config = config_of(config)};
     snprintf(text, sizeof(text), "quantise %s", problem);
-    if (problem_parse(&p, text, &err)) {
+    if (problem_parse(&m->problem, text, &err)) {
         fail_msg("%s", err.text);
     }
-    if (quantise_cuda.check(&p, &c, &h200, &why)) {
+    if (quantise_cuda.check(&m->problem, &m->config, &h200, &why)) {
         fail_msg("%s: %s", config, why.text);
     }
-    assert_int_equal(quantise_cuda.variant(&p, &c, "sm_90a", &v, &err), 0);
-    void *so = build("emulate_quantise.c", v.options);
-    make_workload(&p, &m);
-    check_everything(&m.w);
-    quantise_family.bind(&m.w, m.buffers, NULL, 0, NULL, args);
-    if (quantise_cuda.plan(&p, &c, &h200, args, &plan, &err)) {
+    assert_int_equal(quantise_cuda.variant(&m->problem, &m->config, "sm_90a", &v, &err), 0);
+    m->so = build("emulate_quantise.c", v.options);
+    make_workload(&m->problem, m);
+    check_everything(&m->w);
+    quantise_family.bind(&m->w, m->buffers, NULL, 0, NULL, m->args);
+}
+
+static void free_case(struct made *m)
+{
+    free_workload(m);
+    dlclose(m->so);
+}
+
+static void launch_case(struct made *m)
+{
+    struct error err = ERROR_NULL;
+    static struct launch_plan plan;
+    const struct device_info h200 = describe_h200();
+    if (quantise_cuda.plan(&m->problem, &m->config, &h200, m->args, &plan, &err)) {
         fail_msg("%s", err.text);
     }
-    const struct emulate_range out = {m.out + GUARD,
-                                      m.out + GUARD + m.w.buffers[QUANTISE_OUT].count};
-    run(so, &plan.steps[0], &out, m.buffers[QUANTISE_X], (size_t)m.w.buffers[QUANTISE_X].count * 2);
+    const struct emulate_range out = {m->out + GUARD,
+                                      m->out + GUARD + m->w.buffers[QUANTISE_OUT].count};
+    run(m->so, &plan.steps[0], &out, m->buffers[QUANTISE_X],
+        (size_t)m->w.buffers[QUANTISE_X].count * 2);
+}
+
+static void run_case(const char *problem, const char *config)
+{
+    struct made m;
+    make_case(problem, config, &m);
+    launch_case(&m);
     compare(&m, problem);
-    free_workload(&m);
-    dlclose(so);
+    free_case(&m);
 }
 
 static void test_modes(void **state)
@@ -206,6 +234,47 @@ static void test_modes(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         run_case(cases[i][0], cases[i][1]);
     }
+}
+
+/* Wrong sizes of experts are cut to the rows of x. */
+static void test_wrong_sizes_are_cut(void **state)
+{
+    (void)state;
+    enum { EXPERTS = 40 };
+    static const struct {
+        uint32_t flags;
+        int32_t given[EXPERTS], cut[EXPERTS];
+    } cases[] = {
+        {0, {[3] = 400, [38] = 300}, {[3] = 400, [38] = 200}},
+        {0, {[1] = 700, [35] = 300}, {[1] = 600}},
+        {0, {100, INT32_MAX, INT32_MAX, INT32_MAX}, {100, 500}},
+        {0, {-512, 768}, {[1] = 600}},
+        {0, {[2] = 300, [3] = INT32_MIN, [36] = 300}, {[2] = 300, [36] = 300}},
+        {QUANTISE_ENDS, {200, 100, 500}, {200, 0, 400}},
+        {QUANTISE_ENDS, {50, INT32_MIN, INT32_MAX}, {50, 550}}, /* the differences overflow */
+    };
+    struct made m;
+    make_case("mode=both M=600 K=272 experts=40",
+              "TILE_ROWS=128 ROWS_PER_THREAD=4 MIN_BLOCKS=2 stream=false prefetch=false "
+              "GROUP_SIZE_M=1",
+              &m);
+    struct quantise_args *a = (struct quantise_args *)m.args;
+    const size_t bytes = (size_t)m.w.buffers[QUANTISE_OUT].count + 2 * GUARD;
+    char *expected = malloc(bytes);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        a->flags = 0;
+        a->m_sizes = cases[i].cut;
+        memset(m.out, 0xff, bytes);
+        launch_case(&m);
+        memcpy(expected, m.out, bytes);
+        a->flags = cases[i].flags;
+        a->m_sizes = cases[i].given;
+        memset(m.out, 0xff, bytes);
+        launch_case(&m);
+        assert_memory_equal(m.out, expected, bytes);
+    }
+    free(expected);
+    free_case(&m);
 }
 
 /* The GPU's reference equals the CPU's. */
@@ -241,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_wrong_sizes_are_cut),
         cmocka_unit_test(test_reference),
     };
     families_register();

@@ -329,6 +329,59 @@ static void test_args(void **state)
     launcher_free(l);
 }
 
+/* Wrong sizes of experts are cut to the rows of x: `given` acts as `cut`, and nothing is written
+ * outside the tensors. */
+static void test_wrong_sizes_are_cut(void **state)
+{
+    (void)state;
+    enum { ROWS = 256, FIRST = 1024, ALL = 3 * 1024 };
+    static const struct {
+        uint32_t flags;
+        int64_t given[4], cut[4];
+    } cases[] = {
+        {0, {130, 400, 9, 0}, {130, 126, 0, 0}},
+        {0, {-512, 768, 0, 0}, {0, 256, 0, 0}},
+        {0, {100, INT64_MAX, INT64_MAX, 1}, {100, 156, 0, 0}},
+        {QUANTISE_ENDS, {200, 100, 240, 300}, {200, 0, 56, 0}},
+        {QUANTISE_ENDS, {50, INT64_MIN, INT64_MAX, 60}, {50, 206, 0, 0}}, /* differences overflow */
+    };
+    static _Alignas(16) uint16_t x[ALL][16];
+    static struct outputs {
+        _Alignas(16) uint8_t q[ALL][16];
+        float scales[ALL];
+        _Alignas(16) uint8_t q_t[16][768];
+        float scales_t[6][16];
+    } out, expected;
+    struct launcher *l;
+    cpu_open_launcher("quantise mode=both M=256 K=16 experts=4", &l);
+    for (int i = 0; i < ALL; i++) {
+        x[i][2] = bf16(i);
+    }
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        const bool cut = i % 2 == 0;
+        struct quantise_args a = {.size = sizeof(a),
+                                  .flags = cut ? 0 : cases[i / 2].flags,
+                                  .x = x[FIRST],
+                                  .q = out.q[FIRST],
+                                  .scales = out.scales + FIRST,
+                                  .q_t = out.q_t,
+                                  .scales_t = out.scales_t,
+                                  .padded = 768,
+                                  .m_sizes = cut ? cases[i / 2].cut : cases[i / 2].given,
+                                  .m_sizes_dtype = DTYPE_INT64,
+                                  .gather_dtype = DTYPE_INT32,
+                                  .rows = ROWS};
+        memset(&out, 0x55, sizeof(out));
+        assert_ok(launcher_launch(l, &a, err));
+        if (cut) {
+            memcpy(&expected, &out, sizeof(out));
+        } else {
+            assert_memory_equal(&out, &expected, sizeof(out));
+        }
+    }
+    launcher_free(l);
+}
+
 /* ---- configs --------------------------------------------------------------------------------- */
 
 static void test_configs(void **state)
@@ -401,11 +454,17 @@ static void test_cuda_configs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_op),           cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_bitwise),      cmocka_unit_test(test_faults_are_found),
-        cmocka_unit_test(test_known_values), cmocka_unit_test(test_args),
-        cmocka_unit_test(test_long_rows),    cmocka_unit_test(test_scales_differ_from_poison),
-        cmocka_unit_test(test_configs),      cmocka_unit_test(test_cuda_configs),
+        cmocka_unit_test(test_op),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_bitwise),
+        cmocka_unit_test(test_faults_are_found),
+        cmocka_unit_test(test_known_values),
+        cmocka_unit_test(test_args),
+        cmocka_unit_test(test_wrong_sizes_are_cut),
+        cmocka_unit_test(test_long_rows),
+        cmocka_unit_test(test_scales_differ_from_poison),
+        cmocka_unit_test(test_configs),
+        cmocka_unit_test(test_cuda_configs),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

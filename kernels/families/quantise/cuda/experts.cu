@@ -11,25 +11,30 @@ INLINE int list_at(const void *list, int i, u32 wide)
     return wide ? (int)((const i64 *)list)[i] : ((const int *)list)[i];
 }
 
-INLINE int rows_of_expert(const struct quantise_params *p, int e)
+/* The rows of expert e. Cut to 0..most, so that wrong sizes reach no memory outside the tensors. The difference is
+ * unsigned, because that of wrong ends may overflow. */
+INLINE int rows_of_expert(const struct quantise_params *p, int e, int most)
 {
     if (e >= p->experts)
         return 0;
-    const int n = list_at(p->m_sizes, e, p->flags & FLAG_M_SIZES_64);
-    return p->flags & FLAG_ENDS && e > 0 ? n - list_at(p->m_sizes, e - 1, p->flags & FLAG_M_SIZES_64) : n;
+    const u32 wide = p->flags & FLAG_M_SIZES_64, size = (u32)list_at(p->m_sizes, e, wide);
+    const u32 before = p->flags & FLAG_ENDS && e > 0 ? (u32)list_at(p->m_sizes, e - 1, wide) : 0;
+    const int rows = (int)(size - before);
+    return rows < 0 ? 0 : least(rows, most);
 }
 
-INLINE int scan_lanes(int v)
+/* The sum of v over the lanes up to this one, cut at `most`. */
+INLINE int scan_lanes(int v, int most)
 {
     for (int by = 1; by < 32; by *= 2) {
         const int below = shuffle_up(v, by);
-        v += THREAD % 32 >= by ? below : 0;
+        v += THREAD % 32 >= by ? least(below, most - v) : 0;
     }
     return v;
 }
 
 /* Token block `number` of the experts' blocks of 128 rows. All warps do the same work: 32 experts at a time, and a scan
- * only of the experts that the block lies in. */
+ * of the blocks only for the experts that the block lies in. */
 INLINE void find_token_block(const struct quantise_params *p, int number, struct tile *t)
 {
     int block = 0, row = 0;
@@ -42,19 +47,21 @@ INLINE void find_token_block(const struct quantise_params *p, int number, struct
     }
 #pragma unroll 1
     for (int e = 0; e < p->experts; e += 32) {
-        const int rows = rows_of_expert(p, e + THREAD % 32), blocks = (rows + SIDE - 1) / SIDE;
-        const int all = sum_lanes(blocks);
+        const int most = p->rows - row;
+        const int rows_to = scan_lanes(rows_of_expert(p, e + THREAD % 32, most), most);
+        const int before = shuffle_up(rows_to, 1), rows = rows_to - (THREAD % 32 ? before : 0);
+        const int blocks = (rows + SIDE - 1) / SIDE, all = sum_lanes(blocks);
         if (number < block + all) {
-            const int blocks_to = block + scan_lanes(blocks), rows_to = row + scan_lanes(rows);
+            const int blocks_to = block + scan_lanes(blocks, all);
             const int lane = count_lanes(number >= blocks_to); /* experts that end before */
             const int own = shuffle_from(number - blocks_to + blocks, lane);
-            const int start = shuffle_from(rows_to - rows, lane), end = shuffle_from(rows_to, lane);
+            const int start = row + shuffle_from(rows_to - rows, lane), end = row + shuffle_from(rows_to, lane);
             t->first = start + own * SIDE;
             t->rows = least(SIDE, end - t->first);
             return;
         }
         block += all;
-        row += sum_lanes(rows);
+        row += shuffle_from(rows_to, 31);
     }
 }
 
