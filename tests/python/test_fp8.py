@@ -154,8 +154,10 @@ def test_odd_rows_of_experts(enabled, sizes):
 
 
 @SWITCHES
-def test_rows_of_no_expert_count_for_nothing(enabled, worst_memory):
+@pytest.mark.parametrize("plan", [None, "dW"])
+def test_rows_of_no_expert_count_for_nothing(enabled, plan, worst_memory):
     gt.configure(enabled=enabled)
+    fp8.stay_bf16(lambda layer: plan)
     for experts in (E, 1):
         x, w = operands(40)
         w = w[:experts].detach().requires_grad_()
@@ -167,7 +169,7 @@ def test_rows_of_no_expert_count_for_nothing(enabled, worst_memory):
         assert not dx[25:].any()
         y_right, dx_right, dw_right = right(x[:25], w, m_sizes, dy[:25])
         for got, expected in ((y[:25], y_right), (dx[:25], dx_right), (dw, dw_right)):
-            assert error(got, expected) < LIMITS[BF16]
+            assert error(got, expected) < (0.05 if plan and got is dw else LIMITS[BF16])
 
 
 @pytest.mark.parametrize("enabled, dtype, plan", [(True, FP32, None), (True, BF16, None), (True, torch.double, None), (True, FP32, "dW"),

@@ -20,7 +20,7 @@ if not hasattr(torch.library, "register_autograd"):
 import gemmd  # noqa: E402
 import gemmd.torch as gt  # noqa: E402
 from conftest import BUILD, LIB, Refused, strange_daemon  # noqa: E402
-from gemmd.torch import launch, layout, ops, plain, plans  # noqa: E402
+from gemmd.torch import activation, launch, layout, ops, plain, plans, product  # noqa: E402
 from gemmd.torch.shapes import Call, Flags  # noqa: E402
 
 E, TOPK, TOKENS, N, K = 4, 2, 12, 16, 32
@@ -243,6 +243,43 @@ def test_rows_of_other_ranks_experts_have_gradients_of_zero(tuned, worst_memory,
     dx, = torch.autograd.grad(y, x, torch.randn_like(y))
     assert here < T and dx.isfinite().all() and dx.any()
     assert form == "permute_x" or not dx[here:].any()
+
+
+def spoil_rest(t, read):
+    """Writes NaN to the rows of t that are not in `read`."""
+    rest = torch.ones(t.shape[0], dtype=torch.bool)
+    rest[read] = False
+    with torch.no_grad():
+        t[rest] = torch.nan
+
+
+@pytest.mark.parametrize("wanted", ["xw", "w"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("of", ["straight", "permute_x", "permute_y", "fuse_mul_post", "sum", "gated"])
+def test_rows_of_no_expert_count_for_nothing(tuned, of, transposed, wanted):
+    """On a rank with a single expert the kernels read all rows."""
+    if transposed and of == "fuse_mul_post":
+        pytest.skip("fuse_mul_post takes no transposed weights")
+    own, gather, m_sizes = slice(9), torch.randperm(T).to(torch.int32), torch.tensor([9])
+    x, w = operands()
+    w = (w[:1].transpose(1, 2) if transposed else w[:1]).detach().contiguous().requires_grad_()
+    dy, gathered, how = torch.randn(T, N), gather[own].long(), dict(transposed=transposed, partial=True)
+    x_read, dy_read = gathered if of == "permute_x" else own, own if of in ("straight", "permute_x") else gathered
+    spoil_rest(x, x_read)
+    spoil_rest(dy, dy_read)
+    if of == "sum":
+        y = gt.grouped_gemm_sum(x, w, m_sizes, gather, 1, **how)
+    elif of == "gated":
+        h = torch.cat([x, torch.ones_like(x)], 1)
+        y = product.gated_product_sum(h, None, w, m_sizes, gather, 1, activation.SWIGLU, **how)
+        x_right = activation.swiglu(h)
+    else:
+        permutes = (of == "permute_x", of in ("permute_y", "fuse_mul_post"))
+        y = gt.grouped_gemm(x, w, m_sizes, gather, 1, *permutes, torch.ones(T), of == "fuse_mul_post", **how)
+    got = torch.autograd.grad(y, [x, w] if wanted == "xw" else [w], dy)[-1][0]
+    rows = (x_right if of == "gated" else x)[x_read]
+    assert error(got.t() if transposed else got, dy[dy_read].double().t() @ rows.double()) < 1e-5
+    assert hows() == {"gemmd"}
 
 
 @pytest.mark.parametrize("wanted", ["", "x", "w", "xw"])

@@ -219,9 +219,9 @@ double gemm_rate(const struct problem *p, const struct device_info *info);
 
 /* Copies a caller's args of any size, checks them against the problem, and fills in the dense
  * strides. Fields that older args lack become zero. Newer args are refused only if their unknown
- * bytes are not zero. With `align` above 1, pointers and strides must be multiples of
- * `align` bytes, and lists aligned to their elements. Does not check the
- * workspace. ERROR_INVALID, ERROR_CONFLICT. */
+ * bytes are not zero. m_sizes of a single expert, which has all rows, becomes NULL. With `align`
+ * above 1, pointers and strides must be multiples of `align` bytes, and lists aligned to their
+ * elements. Does not check the workspace. ERROR_INVALID, ERROR_CONFLICT. */
 int gemm_args_read(const struct gemm *v, const void *args, size_t align,
                    struct grouped_gemm_args *out, struct error *err);
 /* The scales of a launch, as kernels of targets with plain arguments have them. */

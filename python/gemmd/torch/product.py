@@ -45,8 +45,29 @@ def multiply_dx(dy, w, m_sizes, gather, flags, transposed, summed):
     return ops.forward(dy, w, m_sizes, gather, slots, permute_y, permute_x)
 
 
-def operands_of_dw(dy, x, gather, flags, transposed, summed):
+def _reads_others(m_sizes, partial):
+    """True when the kernels would also read the rows that belong to experts of other ranks."""
+    return partial and m_sizes.shape[0] == 1
+
+
+def own_rows(x, m_sizes):
+    """A single expert's kernels read all rows: zeros in rows that belong to no expert."""
+    own = torch.arange(x.shape[0], device=x.device) < m_sizes
+    return torch.where(own.unsqueeze(1), x, x.new_zeros(()))
+
+
+def operands_of_dw(dy, x, m_sizes, gather, flags, transposed, summed, partial):
     """(first operand, second operand, gather, flags) of ops.dw()."""
+    first, second, gather, flags = _operands_of_all_rows(dy, x, gather, flags, transposed, summed)
+    if not _reads_others(m_sizes, partial):
+        return first, second, gather, flags
+    topk, permute_x, permute_y = flags
+    first = first.index_select(0, gather) if permute_y else first
+    second = second.index_select(0, _token(gather, topk)) if permute_x else second
+    return own_rows(first, m_sizes), own_rows(second, m_sizes), None, (1, False, False)
+
+
+def _operands_of_all_rows(dy, x, gather, flags, transposed, summed):
     topk, permute_x, permute_y = flags
     if not transposed:
         return dy, x, _token(gather, topk) if summed else gather, flags
@@ -57,16 +78,16 @@ def operands_of_dw(dy, x, gather, flags, transposed, summed):
 
 # ---- gradients -----------------------------------------------------------------------------------
 
-def gradients(wanted, dy, x, w, rest, transposed=False, summed=False):
+def gradients(wanted, dy, x, w, rest, transposed=False, summed=False, partial=False):
     """The gradients (dx, dw); None for an unwanted one. dx has a row for each routed row."""
     want_x, want_w = wanted[:2]
     m_sizes, gather, *flags = rest
-    if want_x and want_w and not transposed:
+    if want_x and want_w and not transposed and not _reads_others(m_sizes, partial):
         gather = _token(gather, flags[0]) if summed else gather
         return ops.grads(dy, x, w, m_sizes, gather, *flags)
     dx = dw = None
     if want_w:  # first: its kernel may copy rows, and dx may be as large as the copy
-        first, second, of_dw, flags_of_dw = operands_of_dw(dy, x, gather, flags, transposed, summed)
+        first, second, of_dw, flags_of_dw = operands_of_dw(dy, x, m_sizes, gather, flags, transposed, summed, partial)
         dw = ops.dw(first, second, m_sizes, of_dw, *flags_of_dw)
     if want_x:
         dx = multiply_dx(dy, w, m_sizes, gather, flags, transposed, summed)
@@ -104,10 +125,9 @@ class _Product(Function):
     def backward(ctx, saved, dy):
         x, w, m_sizes, gather = saved
         topk, permute_x, _ = ctx.flags
-        transposed, summed, partial = ctx.how
-        dx, dw = gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags), transposed, summed)
+        dx, dw = gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags), *ctx.how)
         if dx is not None:
-            dx = gradient_of_x(dx, m_sizes, gather, topk, permute_x, partial)
+            dx = gradient_of_x(dx, m_sizes, gather, topk, permute_x, partial=ctx.how[-1])
         return dx, dw, None, None, None, None, None, None, None, None
 
 
@@ -118,7 +138,7 @@ class _GatedSum(Function):
     @staticmethod
     def forward(ctx, h, bias, expert, weights, m_sizes, w, gather, topk, transposed, partial, *kind):
         ctx.save_for_backward(h, bias, expert, weights, m_sizes, w, gather)
-        ctx.flags, ctx.transposed, ctx.kind = (topk, False, True), transposed, kind
+        ctx.flags, ctx.transposed, ctx.partial, ctx.kind = (topk, False, True), transposed, partial, kind
         y = multiply(gate(h, bias, expert, weights, kind), w, m_sizes, gather, ctx.flags, transposed)
         return _sum_rows(y, m_sizes, gather, topk, partial)
 
@@ -133,7 +153,8 @@ class _GatedSum(Function):
         del da
         dw = None
         if ctx.needs_input_grad[5]:
-            first, second, gather, flags = operands_of_dw(dy, a, gather, ctx.flags, ctx.transposed, True)
+            first, second, gather, flags = operands_of_dw(dy, a, m_sizes, gather, ctx.flags, ctx.transposed, True,
+                                                          ctx.partial)
             dw = ops.dw(first, second, m_sizes, gather, *flags)
         return dh, dbias, None, dweights, None, dw, None, None, None, None, None, None, None
 
@@ -269,19 +290,17 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
             raise ValueError("fuse_mul_post and transposed are both true: multiply the rows yourself")
         return _Product.apply(x, w, m_sizes, gather_indices, *flags, True, False, partial)
     if fuse_mul_post:
-        return _multiplied(x, w, m_sizes, gather_indices, flags, topk_weights)
-    if partial:
-        return _Product.apply(x, w, m_sizes, gather_indices, *flags, False, False, True)
-    return _differentiable(x, w, m_sizes, gather_indices, *flags)
+        return _multiplied(x, w, m_sizes, gather_indices, flags, topk_weights, partial)
+    return _differentiable(x, w, m_sizes, gather_indices, flags, partial)
 
 
-def _differentiable(x, w, *rest):
+def _differentiable(x, w, m_sizes, gather, flags, partial):
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
-        return _Product.apply(x, w, *rest)
-    return ops.forward(x, w, *rest)
+        return _Product.apply(x, w, m_sizes, gather, *flags, False, False, partial)
+    return ops.forward(x, w, m_sizes, gather, *flags)
 
 
-def _multiplied(x, w, m_sizes, gather, flags, weights):
+def _multiplied(x, w, m_sizes, gather, flags, weights, partial):
     """Without gradients, one kernel multiplies by the weights, too. With gradients, the product and
     the multiplication are separate, with the same two roundings."""
     if not flags.permute_y or weights is None:
@@ -290,7 +309,7 @@ def _multiplied(x, w, m_sizes, gather, flags, weights):
     _refuse_others(topk_weights=weights)
     _check_weights(weights, x)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (x, w, weights)):
-        y = _differentiable(x, w, m_sizes, gather, *flags)
+        y = _differentiable(x, w, m_sizes, gather, flags, partial)
         return plain.multiply(y, weights)
     return ops.forward_mul(x, w, weights.reshape(-1), m_sizes, gather, *flags)
 

@@ -302,6 +302,8 @@ static void test_plan(void **state)
     assert_int_equal(
         plan("mode=forward M=8 N=1536 K=2048 experts=128 topk=8", GOOD, &args, &out, &err), 0);
     assert_int_equal(out.steps[0].grid[0], 8 * 12); /* 8 rows have at most 8 row tiles */
+    args.m_sizes = (void *)0x50002;                 /* not read with one expert */
+    assert_int_equal(plan("mode=forward M=8 N=1536 K=2048", GOOD, &args, &out, &err), 0);
     args = args_of(0);
     args.x = args.w = args.out = NULL;
     assert_int_equal(plan("mode=forward " QWEN, GOOD, &args, &out, &err), 0);

@@ -177,6 +177,27 @@ static void test_forward_ends(void **state)
     compare();
 }
 
+/* A single expert has all rows: no target reads m_sizes. */
+static void test_one_expert_has_all_rows(void **state)
+{
+    (void)state;
+    fill_all();
+    struct grouped_gemm_args a = args_of();
+    const int64_t fewer = 3;
+    a.m_sizes = &fewer;
+    for (int64_t i = 0; i < T; i++) {
+        for (int64_t n = 0; n < N; n++) {
+            float sum = 0;
+            for (int64_t k = 0; k < K; k++) {
+                sum += x[i * X_STRIDE + k] * w[n * W_STRIDE + k];
+            }
+            expected[i * N + n] = sum;
+        }
+    }
+    run("grouped_gemm mode=forward M=145 N=37 K=53 experts=1 topk=1 dtype_in=fp32", &a);
+    compare();
+}
+
 /* A job holds the kernels of all its layers: each kernel stays valid when another is loaded. */
 static void test_two_at_once(void **state)
 {
@@ -502,7 +523,7 @@ int main(void)
         cmocka_unit_test(test_dw_strided),      cmocka_unit_test(test_other_rows),
         cmocka_unit_test(test_two_roundings),   cmocka_unit_test(test_args_size),
         cmocka_unit_test(test_bad_args),        cmocka_unit_test(test_bad_images),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads),         cmocka_unit_test(test_one_expert_has_all_rows),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

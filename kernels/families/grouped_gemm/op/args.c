@@ -263,6 +263,7 @@ int gemm_args_read(const struct gemm *v, const void *args, size_t align,
     if (r) {
         return r;
     }
+    out->m_sizes = v->experts > 1 ? out->m_sizes : NULL; /* one expert has all rows */
     list_operands(v, out, all);
     r = gemm_args_check_pointers(all, out->rows != 0, err);
     r = r ? r : check_rest(v, out, err);

@@ -13,7 +13,7 @@ from gemmd.torch.fp8 import seen
 from gemmd.torch.fp8.weights import quantised
 from gemmd.torch.layout import ALIGNED
 from gemmd.torch.product import multiply as multiply_bf16
-from gemmd.torch.product import multiply_dx, operands_of_dw
+from gemmd.torch.product import multiply_dx, operands_of_dw, own_rows
 from gemmd.torch.scaled import E4M3, Gather, multiply, multiply_into_weights, quantise_columns, quantise_rows
 from gemmd.torch.scaled_plain import BLOCK, Scaled, padded_columns
 from gemmd.torch.shapes import Flags, gradient_rows, routed_rows
@@ -40,7 +40,7 @@ def _weights(w, transposed, scale_type):
 
 def _bf16_dw(out, dy, x, m_sizes, gather, flags, transposed, summed, accumulate):
     """dW of bf16 operands into out."""
-    dy, x, gather, flags = operands_of_dw(dy, x, gather, flags, transposed, summed)
+    dy, x, gather, flags = operands_of_dw(dy, x, m_sizes, gather, flags, transposed, summed, partial=True)
     flags = Flags(*flags)
     rows = gradient_rows(dy, gather, flags)
     writable = (out.dtype in (torch.bfloat16, torch.float32) and out.is_contiguous()
@@ -56,16 +56,10 @@ def _bf16_dw(out, dy, x, m_sizes, gather, flags, transposed, summed, accumulate)
 
 # ---- running -------------------------------------------------------------------------------------
 
-def _own_rows(x, m_sizes):
-    """A single expert's kernels read all rows: zeros in rows that belong to no expert."""
-    own = torch.arange(x.shape[0], device=x.device) < m_sizes
-    return torch.where(own.unsqueeze(1), x, x.new_zeros(()))
-
-
 def _columns(x, rows, m_sizes, gather, scale_type, both=False):
     if m_sizes.shape[0] == 1:
         x, gather = x if gather is None else x.index_select(0, gather.index.long() // gather.topk), None
-        x = _own_rows(x, m_sizes)
+        x = own_rows(x, m_sizes)
     return quantise_columns(x, rows, m_sizes, gather, scale_type, both)
 
 

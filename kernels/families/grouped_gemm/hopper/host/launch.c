@@ -177,7 +177,7 @@ static void hopper_fill_params(const struct gemm *v, const struct hopper_tile *t
         .out_data = a->out,
         .out_stride = a->out_stride * out,
         .out_expert = v->mode == GEMM_DW ? a->out_stride_expert * out : 0,
-        .m_sizes = v->experts > 1 ? a->m_sizes : NULL, /* one expert has all rows */
+        .m_sizes = a->m_sizes,
         .gather = a->gather_indices,
         .weights = a->topk_weights,
         .counter = t->dynamic ? a->workspace : NULL,
