@@ -223,7 +223,7 @@ static struct runner r; /* a process has a single runner, which is_unwanted() re
 static bool is_unwanted(void)
 {
     runner_pump(&r);
-    return r.cancelled;
+    return r.job && r.cancelled;
 }
 
 int runner_serve(const struct runner_options *opt)

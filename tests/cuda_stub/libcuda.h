@@ -20,7 +20,8 @@ enum {
 extern int stub_calls;   /* number of calls so far of all functions that can fail */
 extern int stub_objects; /* number of contexts, streams, events, modules, allocations not freed */
 
-void *stub_context(void); /* the current context, or NULL */
+void *stub_context(void);  /* the current context, or NULL */
+void stub_wait_gate(void); /* GEMMD_STUB_GATE */
 
 #define MAY_FAIL() STUB_MAY_FAIL(result)
 

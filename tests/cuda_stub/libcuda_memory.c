@@ -6,6 +6,9 @@ STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes);
 STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes)
 {
     MAY_FAIL();
+    if (bytes >= 1 << 20) {
+        stub_wait_gate();
+    }
     *at = (pointer)(size_t)aligned_alloc(256, (bytes + 255) / 256 * 256);
     stub_objects++;
     return SUCCESS;

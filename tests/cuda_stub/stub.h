@@ -21,7 +21,8 @@
  *   GEMMD_STUB_SIGNAL=<n>     each compile raises this signal.
  *   GEMMD_STUB_MHZ, GEMMD_STUB_THROTTLE (bits), GEMMD_STUB_BUSY (percent), GEMMD_STUB_FREE_MIB,
  *   GEMMD_STUB_PROCESSES      NVML's values for the GPU.
- *   GEMMD_STUB_GATE=<file>    cuInit waits while the file exists.
+ *   GEMMD_STUB_GATE=<file>    cuInit, and each allocation of a MiB or more, appends a byte to the
+ *                             file, and waits while the file exists.
  *   GEMMD_STUB_ORDER=1        the order of thread blocks on SMs can be probed (libcuda_modules.c).
  *   GEMMD_STUB_CUBLAS_US=<n>  microseconds of a measurement with a cuBLAS product; the default, and
  *                             the time of every other measurement, is 250.

@@ -581,6 +581,24 @@ def test_without_cublas_the_baseline_is_the_analytic_default(stubbed):
     assert "cuBLAS has not been measured for these rows" in d.ctl("trials", key).stderr
 
 
+def baselines(d):
+    with d.connect() as c:
+        return {t["key"] for t in c.list("trials", stage="baseline")}
+
+
+def test_a_cancelled_search_costs_no_baseline(stubbed, folder):
+    gate = folder / "gate"
+    d = stubbed(GEMMD_LIBCUBLAS=str(STUBS / "libstub_cublas.so"), GEMMD_STUB_GATE=str(gate))
+    key = d.tune(M=96, N=64, K=64)["key"]
+    gate.touch()
+    with d.connect() as c:  # the search waits for the memory of its operands
+        request = c.send("tune", problem=gemm(n=1024, k=1024), target="portable")
+        eventually(lambda: gate.stat().st_size)
+        assert c.call("cancel", request=request)["cancelled"]
+    gate.unlink()
+    eventually(lambda: baselines(d) == {key})
+
+
 def test_nobody_needs_a_baseline(stubbed):
     d = stubbed(["--no-baseline", "--linger-ms", "1200"],
                 GEMMD_LIBCUBLAS=str(STUBS / "libstub_cublas.so"))
