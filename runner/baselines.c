@@ -76,7 +76,8 @@ static int baselines_measure_owed(struct runner *r, const struct baseline_key *o
     return status;
 }
 
-/* The error of a missing library turns baselines off. Any other error skips only this baseline. */
+/* The error of a missing library turns baselines off. A message that came before the measurement
+ * puts the baseline off. Any other error skips only this baseline. */
 bool baselines_pay(struct runner *r)
 {
     struct error err = ERROR_NULL;
@@ -86,12 +87,14 @@ bool baselines_pay(struct runner *r)
     }
     runner_announce(r, "baseline", NULL, runner_limit(r, LIMIT_MS));
     int status = baselines_measure_owed(r, &b->owed[0], &err);
-    if (status) {
+    if (status && status != ERROR_CANCELLED) {
         fprintf(stderr, "gemmd-runner: no baseline: %s\n", err.text);
     }
     b->off = b->off || status == ERROR_NO_DEVICE;
-    b->n = b->off ? 0 : b->n - 1;
-    memmove(&b->owed[0], &b->owed[1], b->n * sizeof(b->owed[0]));
+    if (status != ERROR_CANCELLED) {
+        b->n = b->off ? 0 : b->n - 1;
+        memmove(&b->owed[0], &b->owed[1], b->n * sizeof(b->owed[0]));
+    }
     if (status == ERROR_DEVICE_LOST) {
         runner_quit(RUNNER_EXIT_DEVICE_LOST);
     }

@@ -153,8 +153,8 @@ void pauses_give_back(struct runner *r);
 /* baselines.c: remembers a key that was just tuned. Its baseline is measured when the runner
  * idles. */
 void baselines_owe(struct runner *r, const struct tune_order *o, const struct tune_result *result);
-/* Measures the baseline of the oldest remembered key, and forgets that key. False: no key was
- * left. */
+/* Measures the baseline of the oldest remembered key, and forgets that key; keeps the key when a
+ * message from gemmd comes first. False: no key was left. */
 bool baselines_pay(struct runner *r);
 
 /* opening.c: opens device, compiler and pool, unless they are open. */

@@ -220,10 +220,15 @@ static int patience_ms(const struct runner *r)
 
 static struct runner r; /* a process has a single runner, which is_unwanted() reads */
 
+/* A baseline ends at any message, which the main loop then handles: an order would run inside the
+ * baseline, while the baseline's operands hold memory. */
 static bool is_unwanted(void)
 {
+    if (r.job == 0) {
+        return channel_wait(&r.channel, -1, 0);
+    }
     runner_pump(&r);
-    return r.job && r.cancelled;
+    return r.cancelled;
 }
 
 int runner_serve(const struct runner_options *opt)

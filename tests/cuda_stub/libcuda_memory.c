@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stub of libcuda: memory. GPU memory is host memory, and copies copy. */
+#include <malloc.h>
+
 #include "tests/cuda_stub/libcuda.h"
+
+static size_t used; /* bytes of all allocations */
 
 STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes);
 STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes)
@@ -9,7 +13,9 @@ STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes)
     if (bytes >= 1 << 20) {
         stub_wait_gate();
     }
-    *at = (pointer)(size_t)aligned_alloc(256, (bytes + 255) / 256 * 256);
+    void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    used += malloc_usable_size(memory);
+    *at = (pointer)(size_t)memory;
     stub_objects++;
     return SUCCESS;
 }
@@ -17,6 +23,7 @@ STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes)
 STUB_EXPORT result cuMemFree_v2(pointer at);
 STUB_EXPORT result cuMemFree_v2(pointer at)
 {
+    used -= malloc_usable_size((void *)(size_t)at);
     free((void *)(size_t)at);
     stub_objects--;
     return SUCCESS;
@@ -26,7 +33,8 @@ STUB_EXPORT result cuMemGetInfo_v2(size_t *available, size_t *total);
 STUB_EXPORT result cuMemGetInfo_v2(size_t *available, size_t *total)
 {
     MAY_FAIL();
-    *available = (size_t)stub_number("GEMMD_STUB_FREE", 1 << 30);
+    const size_t memory = (size_t)stub_number("GEMMD_STUB_FREE", 1 << 30);
+    *available = memory > used ? memory - used : 0;
     *total = (size_t)80 << 30;
     return SUCCESS;
 }

@@ -11,7 +11,7 @@
  *   GEMMD_STUB_MODE=<n>       compute mode of the GPUs.
  *   GEMMD_STUB_UUID=<n>       first 4 bytes of each UUID, for GPUs of another host; 0: no change.
  *   GEMMD_STUB_SMEM=<n>       static shared memory of every function, in bytes.
- *   GEMMD_STUB_FREE=<n>       free GPU memory in bytes (default 1 GiB).
+ *   GEMMD_STUB_FREE=<n>       bytes of GPU memory for allocations (default 1 GiB).
  *   GEMMD_STUB_NO_CONTEXT=1   no context is current until the caller creates a context.
  *   GEMMD_STUB_NVRTC=<n>      version of NVRTC, 1000 * major + 10 * minor (default 13000).
  *   GEMMD_STUB_LOG=<text>     NVRTC's log (messages) of every compile.

@@ -599,6 +599,24 @@ def test_a_cancelled_search_costs_no_baseline(stubbed, folder):
     eventually(lambda: baselines(d) == {key})
 
 
+def test_an_order_ends_the_baseline_that_is_being_prepared(stubbed, folder):
+    """The operands of both do not fit into the memory: 8 and 9 MiB, and half of the free memory may be used."""
+    gate = folder / "gate"
+    d = stubbed(GEMMD_LIBCUBLAS=str(STUBS / "libstub_cublas.so"), GEMMD_STUB_GATE=str(gate),
+                GEMMD_STUB_FREE=str(24 << 20))
+    first = d.tune(m=64, n=256, k=256, experts=64, topk=1)["key"]
+    gate.touch()
+    eventually(lambda: gate.stat().st_size)
+    with d.connect() as c:
+        problem = gemm(m=72, n=256, k=256, experts=72, topk=1)
+        config = c.call("get", problem=problem, wait="cached", target="portable")["config"]
+        last = c.send("tune", problem=problem, strategy="given", configs=[config], target="portable")
+        eventually(lambda: d.status()["runner"]["state"] == "busy")
+        gate.unlink()
+        second = c.wait(last)["key"]
+    eventually(lambda: baselines(d) == {first, second})
+
+
 def test_nobody_needs_a_baseline(stubbed):
     d = stubbed(["--no-baseline", "--linger-ms", "1200"],
                 GEMMD_LIBCUBLAS=str(STUBS / "libstub_cublas.so"))
