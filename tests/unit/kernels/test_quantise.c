@@ -319,6 +319,14 @@ static void test_args(void **state)
     REFUSED(a.x_stride = 12, ERROR_INVALID, "args.x_stride is 12");
     REFUSED(a.q_t_stride = 256, ERROR_INVALID, "args.q_t_stride is 256");
     REFUSED(a.scales_row_stride = 1, ERROR_INVALID, "overlap");
+    const int64_t too_large = (INT64_C(1) << 40) + 128;
+    REFUSED(a.padded = a.q_t_stride = too_large, ERROR_INVALID, "args.padded is 1099511627904");
+    REFUSED(a.padded = a.q_t_stride = INT64_MAX / 128 * 128, ERROR_INVALID, "args.padded is");
+    REFUSED(a.x_stride = INT64_C(1) << 62, ERROR_INVALID, "at most 2^40");
+    REFUSED(a.q_stride = too_large, ERROR_INVALID, "args.q_stride is 1099511627904");
+    REFUSED(a.q_t_stride = too_large, ERROR_INVALID, "args.q_t_stride is 1099511627904");
+    REFUSED(a.scales_t_stride = INT64_MAX, ERROR_INVALID, "args.scales_t_stride is");
+    REFUSED(a.scales_row_stride = a.scales_block_stride = INT64_C(1) << 62, ERROR_INVALID, "2^40");
     REFUSED(a.eps = NAN, ERROR_INVALID, "args.eps");
     REFUSED(a.rows = -1, ERROR_INVALID, "args.rows is -1");
     REFUSED(a.eps = -1, ERROR_INVALID, "args.eps");

@@ -54,15 +54,17 @@ static int quantise_check_pointers(const struct quantise *v, const struct quanti
 
 /* ---- strides --------------------------------------------------------------------------------- */
 
-/* Fills in a dense stride; a given one must hold `length` elements and be a multiple. */
+/* Fills in a dense stride; a given one must hold `length` elements, be a multiple, and be at most
+ * 2^40. */
 static int quantise_fill_stride(int64_t *stride, int64_t length, int64_t multiple, const char *name,
                                 struct error *err)
 {
     *stride = *stride ? *stride : length;
-    if (*stride < length || *stride % multiple) {
+    if (*stride < length || *stride > GEMM_ELEMENTS_MAX || *stride % multiple) {
         return error_set(err, ERROR_INVALID,
-                         "args.%s is %lld: it must be at least %lld and a multiple of %lld", name,
-                         (long long)*stride, (long long)length, (long long)multiple);
+                         "args.%s is %lld: it must be at least %lld, at most 2^40, and a multiple "
+                         "of %lld",
+                         name, (long long)*stride, (long long)length, (long long)multiple);
     }
     return 0;
 }
@@ -79,9 +81,17 @@ static int quantise_fill_scales(const struct quantise *v, struct quantise_args *
         *row = weights ? blocks : 1;
         *block = weights ? 1 : (rows + 3) / 4 * 4;
     }
-    const bool apart =
-        *row > 0 && *block > 0 && (*row > (blocks - 1) * *block || *block > (rows - 1) * *row);
-    if (v->row_side && a->rows > 0 && !apart) {
+    const bool read = v->row_side && a->rows > 0;
+    if (read && (*row > GEMM_ELEMENTS_MAX || *block > GEMM_ELEMENTS_MAX)) {
+        return error_set(err, ERROR_INVALID,
+                         "args.scales_row_stride is %lld and scales_block_stride %lld: at most "
+                         "2^40 is supported",
+                         (long long)*row, (long long)*block);
+    }
+    /* divides, because (rows - 1) * *row may overflow */
+    const bool apart = *row > 0 && *block > 0 &&
+                       (blocks - 1 <= (*row - 1) / *block || rows - 1 <= (*block - 1) / *row);
+    if (read && !apart) {
         return error_set(err, ERROR_INVALID,
                          "args.scales_row_stride %lld and scales_block_stride %lld overlap: give "
                          "1 and at least %lld, or %lld and 1",
@@ -97,10 +107,11 @@ static int quantise_fill_padded(const struct quantise *v, struct quantise_args *
     if (weights || !a->padded) {
         a->padded = weights ? a->rows / v->experts : quantise_padded_most(a->rows, v->experts);
     }
-    if (!weights && (a->padded < 0 || a->padded % QUANTISE_BLOCK)) {
+    if (!weights &&
+        (a->padded < 0 || a->padded > GEMM_ELEMENTS_MAX || a->padded % QUANTISE_BLOCK)) {
         return error_set(err, ERROR_INVALID,
                          "args.padded is %lld: the columns of q_t are a multiple of 128, because "
-                         "each expert begins at one",
+                         "each expert begins at one, and at most 2^40",
                          (long long)a->padded);
     }
     return 0;
