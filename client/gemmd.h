@@ -571,11 +571,13 @@ struct gemmd_grouped_gemm_args {
     void *out;
     /* x, w, dy, out: from row to row; w and out of dW also from expert to expert */
     int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
-    const void *m_sizes; /* device, [experts]: rows of each expert; the sum is at most `rows`, and
-                            no kernel reads or writes the rows beyond the sum. Not read for a single
-                            expert, which has all rows */
+    const void *m_sizes; /* device, [experts]: rows of each expert; the sum is at most `rows`. No
+                            kernel writes the rows beyond the sum, and no result depends on these
+                            rows. Not read for a single expert, which has all rows */
     const void *gather_indices; /* device, [T]: for row i in the order of experts, token * topk +
-                                   slot; needed by permute_x and permute_y, else NULL */
+                                   slot; needed by permute_x and permute_y, else NULL. Every index
+                                   names a row, also beyond the sum of m_sizes: a kernel may copy
+                                   the rows of all T indices */
     const void *topk_weights;   /* device, [T] at token * topk + slot; needed by fuse_mul_post */
     /* enum gemmd_dtype: INT32 or INT64, INT32 or INT64, FP32 or the input type; reserved: 0 */
     uint32_t m_sizes_dtype, gather_dtype, weights_dtype, reserved;

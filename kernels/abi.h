@@ -81,11 +81,14 @@ struct grouped_gemm_args {
     /* between rows of out; 0: N in forward, K in dX. In dW between the rows n of an expert; 0: K */
     int64_t out_stride;
     int64_t out_stride_expert; /* dW 0: N * out_stride */
-    /* [E] rows of each expert, on the device; zeros allowed, sum at most T: no kernel reads or
-     * writes the rows beyond the sum. Not read when experts = 1, where the expert has all rows. */
+    /* [E] rows of each expert, on the device; zeros allowed, sum at most T: no kernel writes the
+     * rows beyond the sum, and no result depends on these rows. Not read when experts = 1, where
+     * the expert has all rows. */
     const void *m_sizes;
-    const void *gather_indices; /* [T] flat (token, slot) index of each row in expert order, on the
-                                   device; needed by permute_x, permute_y */
+    /* [T] flat (token, slot) index of each row in expert order, on the device; needed by permute_x,
+     * permute_y. Every index names a row, also beyond the sum of m_sizes: a kernel may copy the
+     * rows of all T indices. */
+    const void *gather_indices;
     /* [T] by token * topk + slot, dtype weights_dtype; needed by fuse_mul_post */
     const void *topk_weights;
     uint32_t m_sizes_dtype; /* DTYPE_INT32 | DTYPE_INT64 */
