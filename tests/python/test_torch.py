@@ -229,7 +229,7 @@ def test_the_sum_over_a_token_s_experts(tuned, wanted):
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("form", ["order", "permute_x", "permute_y", "sum"])
+@pytest.mark.parametrize("form", ["order", "permute_x", "permute_y", "sum", "gated"])
 def test_rows_of_other_ranks_experts_have_gradients_of_zero(tuned, worst_memory, form, transposed):
     ids = torch.rand(TOKENS, E + 2).topk(TOPK).indices
     m_sizes, gather = gt.sort_by_expert(ids, E)
@@ -238,6 +238,9 @@ def test_rows_of_other_ranks_experts_have_gradients_of_zero(tuned, worst_memory,
     w = w.transpose(1, 2).contiguous() if transposed else w
     if form == "sum":
         y = gt.grouped_gemm_sum(x, w, m_sizes, gather, TOPK, **how)
+    elif form == "gated":
+        x = torch.cat([x, x], 1).detach().requires_grad_()
+        y = product.gated_product_sum(x, None, w, m_sizes, gather, TOPK, activation.SWIGLU, **how)
     else:
         y = gt.grouped_gemm(x, w, m_sizes, gather, TOPK, form == "permute_x", form == "permute_y", **how)
     dx, = torch.autograd.grad(y, x, torch.randn_like(y))

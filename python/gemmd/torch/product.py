@@ -148,6 +148,7 @@ class _GatedSum(Function):
         *of_gate, w, gather = saved
         m_sizes = of_gate[-1]
         da = multiply_dx(dy, w, m_sizes, gather, ctx.flags, ctx.transposed, True)
+        da = gradient_of_x(da, m_sizes, gather, ctx.flags[0], False, ctx.partial)
         dh, dbias, dweights, a = activation.gradients(of_gate, da, ctx.kind, ctx.needs_input_grad[1],
                                                      again=ctx.needs_input_grad[5])
         del da
