@@ -2,7 +2,8 @@
 /*
  * import --format of custom ops. gemmctl reads and checks all files before it sends the first row.
  * A row with trials is imported with the times of its file; a row without trials is a hint. Of a
- * row that is slower than the daemon's answer, only the trials are imported.
+ * row that is slower than the daemon's answer, or than another row of its problem, only the trials
+ * are imported.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,12 +51,38 @@ static bool custom_has_better(struct ctl *c, const json_t *row)
     return us > 0 && (new_us <= 0 || us <= new_us);
 }
 
-/* Adds the row to `rows` unless it is of another device, or brings nothing. */
-static void custom_take_row(struct ctl *c, const char *device, json_t *row, json_t *rows,
-                            json_t *skipped)
+/* The row then brings only its trials. */
+static void custom_drop_answer(json_t *row)
 {
-    const char *its = field_string(row, "device");
-    if (its && device && strcmp(its, device) != 0) {
+    json_object_del(row, "config");
+    json_object_del(row, "time_us");
+}
+
+/* Drops the answer of a row that is no faster than another row of its problem and device class.
+ * `fastest` is {text of class and problem: row}. */
+static void custom_keep_fastest(json_t *fastest, const char *class, json_t *row)
+{
+    const char *its = field_string(row, "class");
+    json_auto_t *whole = result_problem(row);
+    TEXT_AUTO *problem = text_of_json(whole);
+    TEXT_AUTO *text = text_format("%s %s", its ? its : class, problem);
+    json_t *before = json_object_get(fastest, text);
+    if (before && !custom_is_faster(row, before)) {
+        custom_drop_answer(row);
+        return;
+    }
+    if (before) {
+        custom_drop_answer(before);
+    }
+    json_object_set(fastest, text, row);
+}
+
+/* Adds the row to `rows` unless it is of another device, or brings nothing. */
+static void custom_take_row(struct ctl *c, const json_t *device, json_t *row, json_t *fastest,
+                            json_t *rows, json_t *skipped)
+{
+    const char *its = field_string(row, "device"), *name = field_string(device, "name");
+    if (its && name && strcmp(its, name) != 0) {
         TEXT_AUTO *why = text_format("it was measured on another device, %.100s", its);
         custom_skip_row(skipped, row, why);
         return;
@@ -67,8 +94,10 @@ static void custom_take_row(struct ctl *c, const char *device, json_t *row, json
                             "it has an answer that was measured, which a hint does not replace");
             return;
         }
-        json_object_del(row, "config");
-        json_object_del(row, "time_us");
+        custom_drop_answer(row);
+    }
+    if (json_object_get(row, "config") && json_object_get(row, "trials")) {
+        custom_keep_fastest(fastest, field_text(device, "class"), row);
     }
     json_array_append(rows, row);
 }
@@ -153,7 +182,7 @@ int import_custom(struct subject *s, const struct format *format)
     }
     json_auto_t *total = json_pack("{si, si, s[], s[], s{}, s[]}", "imported", 0, "trials", 0,
                                    "unusable", "skipped", "unknown", "hints"),
-                *files = json_array();
+                *files = json_array(), *fastest = json_object();
     json_t *rows = json_object_get(total, "hints");
     int code = ctl_connect(c);
     code = code ? code : custom_read_files(s, format, files);
@@ -162,7 +191,7 @@ int import_custom(struct subject *s, const struct format *format)
         notices_add(json_object_get(total, "unknown"), json_object_get(file, "unused"));
         ARRAY_EACH(row, json_object_get(file, "rows")) {
             if (code == DONE) {
-                custom_take_row(c, field_string(status, "device.name"), row, rows,
+                custom_take_row(c, json_object_get(status, "device"), row, fastest, rows,
                                 json_object_get(total, "unusable"));
             }
         }

@@ -242,6 +242,22 @@ def test_a_slower_file_brings_trials_and_keeps_the_answer(daemon, folder):
     assert answer["config"] == {"block_size_x": 8}
 
 
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_of_two_files_with_one_problem_the_faster_answers_in_either_order(daemon, folder, order):
+    d = daemon()
+    slow = {"results": [{**T4["results"][0], "configuration": {"block_size_x": 32}}]}
+    paths = [write(folder / "fast.json", T4), write(folder / "slow.json", slow)]
+    t4 = d.ctl("import", "--format", "t4", "--problem", "custom:stencil n=1", *(paths[i] for i in order))
+    lines = [WISDOM[0], {**WISDOM[1], "config": [8, True], "time": 0.75}]
+    paths = [wisdom(folder), wisdom(folder, lines, "slow.wisdom")]
+    launcher = d.ctl("import", "--format", "wisdom", *(paths[i] for i in order))
+    assert "1 rows imported, with 4 trials" in t4.stdout and "2 rows imported, with 4 trials" in launcher.stdout
+    answers = {op: d.call("get", problem={"op": op, **size}, wait="cached")["config"]
+               for op, size in (("custom:stencil", {"n": 1}), ("custom:vector_add", {"x": 1000000}))}
+    assert answers == {"custom:stencil": {"block_size_x": 128, "tile": "2x2"},
+                       "custom:vector_add": {"block_size": 256, "unroll": True}}
+
+
 def result(**changes):
     return {"results": [{**T4["results"][0], **changes}]}
 
