@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The methods `put` and `import`: rows that other programs measured. For "custom:" ops such a row
- * is the answer. For ops with kernels of gemmd the row is a hint until this daemon measures its
- * config. Such a row never replaces a row that serves its key.
+ * is the answer, but an import does not replace a faster row. For ops with kernels of gemmd the row
+ * is a hint until this daemon measures its config. Such a row never replaces a row that serves its
+ * key.
  */
 #include <math.h>
 #include <stdio.h>
@@ -363,6 +364,24 @@ static int check_trust(struct daemon *d, const struct best *b, const struct prob
     return 0;
 }
 
+/* Refuses a row of a custom op that is slower than the key's row, or has no time where the key's
+ * row has one. Of a refused row the trials are imported. */
+static int import_check_time(struct importing *x, const struct best *b, const struct key *k,
+                             const struct wire_obj *trials, size_t row, struct error *err)
+{
+    struct daemon *d = x->pending.d;
+    struct answer *a = &d->scratch->answer;
+    const struct cache_entry *e = cache_find(&d->cache, k);
+    if (!e || cache_answer(&d->cache, e, a, NULL) < 0 || !(a->time_us > 0) ||
+        (b->time_us > 0 && b->time_us <= a->time_us)) {
+        return 0;
+    }
+    int status = trials ? import_trials(x, trials, row, k, err) : 0;
+    return status
+               ? status
+               : error_set(err, ERROR_CONFLICT, "key %.12s has a faster row, which stays", k->id);
+}
+
 enum { IMPORT_NOT_NOW = 1 };
 
 /* Imports a row. A row of another device class keeps its class unless trusted: the row serves
@@ -408,6 +427,9 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     b->generation = b->trial = 0;
     if (status == 0 && ours && !(x->trust && is_trusted_already(d, &s->key))) {
         status = check_rank(d, &s->key, &s->bucket, x->pending.uid, &b->generation, err);
+        status = status || family_of_problem(p)
+                     ? status
+                     : import_check_time(x, b, &s->key, trials, number, err);
     }
     if (status == 0 && !ours && family_of_problem(p) &&
         !device_class_alike(class_, d->device.class)) {

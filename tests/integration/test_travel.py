@@ -224,6 +224,27 @@ def test_an_older_bundle_of_a_signer_is_installed_only_by_force(daemon, folder, 
         assert "generation" not in said.stderr, said.stderr
 
 
+def test_a_hosts_own_faster_row_of_a_custom_op_stays(daemon, folder, keys):
+    private, public = keys
+    bundle, export = folder / "a.bundle", folder / "a.json"
+    d = daemon()
+    for i in range(3):
+        d.call("record", problem=problem(i), trials=[{"config": {"a": i}, "status": "ok", "time_us": 5.0}])
+        d.call("put", problem=problem(i), config={"a": i}, time_us=5)
+    d.ctl("bundle", "create", bundle, "--key", private)
+    export.write_text(d.ctl("export").stdout)
+    for name, words in (("import", ["import", export]), ("bundle", ["bundle", "install", bundle, "--public-key", public]),
+                        ("trust", ["import", "--trust", export])):
+        move(d, name)
+        d.start()
+        d.call("put", problem=problem(1), config={"own": 1}, time_us=1)
+        d.call("put", problem=problem(2), config={"own": 1}, time_us=9)
+        said = d.ctl(*words)
+        assert said.stdout == "2 imported, 1 skipped, with 3 trials\n" and "has a faster row" in said.stderr, said
+        configs = [d.call("get", problem=problem(i), wait="cached")["config"] for i in range(3)]
+        assert configs == [{"a": 0}, {"own": 1}, {"a": 2}]
+
+
 def forge(members, private, path, change):
     """Packs files as gemmctl does, with a changed manifest and a right signature."""
     manifest = json.loads(members["manifest.json"])
