@@ -4,6 +4,7 @@ start with a real gemmd; the DaemonSet; the settings."""
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -74,23 +76,71 @@ def test_the_prolog_tells_the_log_which_socket_does_not_start(node):
     assert sum("logger" in c and "does not start" in c for c in node.run("prolog")[1]) == 4
 
 
-HEALTHY = "printf 'tuning         on\\ndisk full      no\\nlocked         no\\nunsaved        0\\n'"
-SICK = "printf 'tuning         off: device\\ndisk full      yes\\nlocked         no\\nunsaved        3\\n'"
+class Daemon:
+    """A gemmd with the socket of GPU-aa."""
+
+    def __init__(self, run, *options):
+        self.socket = run / "GPU-aa.sock"
+        self.process = subprocess.Popen([BUILD / "daemon/gemmd", "--device", "cpu", "--socket", self.socket, "--database",
+                                         run / "d.db", "--cache-dir", run / "cache", *options], stderr=subprocess.DEVNULL,
+                                        env={**os.environ, "GEMMD_SYSTEM": "0"})
+        until = time.monotonic() + 60
+        while self.status().returncode:
+            assert time.monotonic() < until and self.process.poll() is None
+            time.sleep(0.02)
+
+    def status(self):
+        return subprocess.run([BUILD / "client/gemmctl", "status", "--socket", self.socket], capture_output=True, text=True,
+                              env={**os.environ, "GEMMD_SYSTEM": "0"}, check=False)
+
+    def stop(self):
+        self.process.terminate()
+        assert self.process.wait(60) == 0
 
 
-def test_the_epilog_restarts_a_daemon_without_an_answer(node):
-    node.program("gemmctl", f"case $* in *GPU-aa*) echo 'no daemon answers' >&2; exit 3 ;; esac; {HEALTHY}")
+@pytest.fixture
+def run():
+    with tempfile.TemporaryDirectory(prefix="gemmd-") as name:
+        yield pathlib.Path(name)
+
+
+@pytest.fixture(scope="module")
+def status():
+    """The status that a real gemmd shows."""
+    with tempfile.TemporaryDirectory(prefix="gemmd-") as name:
+        daemon = Daemon(pathlib.Path(name))
+        text = daemon.status().stdout
+        daemon.stop()
+    return text
+
+
+@pytest.fixture
+def healthy(status):
+    return f"printf '%s' {shlex.quote(status)}"
+
+
+@pytest.fixture
+def sick(status):
+    changes = {"tuning": "off: device", "disk full": "yes", "unsaved": "3", "unsaved quarantine": "2"}
+    for name, value in changes.items():
+        status, n = re.subn(rf"^({name} +)(on|no|0)$", rf"\g<1>{value}", status, flags=re.M)
+        assert n == 1, name
+    return f"printf '%s' {shlex.quote(status)}"
+
+
+def test_the_epilog_restarts_a_daemon_without_an_answer(node, healthy):
+    node.program("gemmctl", f"case $* in *GPU-aa*) echo 'no daemon answers' >&2; exit 3 ;; esac; {healthy}")
     _, called = node.run("epilog")
     assert [c for c in called if c.startswith("systemctl")] == ["systemctl restart gemmd@GPU-aa.service"]
     assert [c for c in called if c.startswith("logger")] == [
         "logger -t gemmd-epilog -p daemon.warning -- gemmd@GPU-aa does not answer, and is restarted: no daemon answers"]
 
 
-def test_the_epilog_logs_what_the_next_job_would_suffer_from(node):
-    node.program("gemmctl", SICK)
+def test_the_epilog_logs_what_the_next_job_would_suffer_from(node, sick):
+    node.program("gemmctl", sick)
     _, called = node.run("epilog")
     assert [c.split("gemmd@GPU-ee: ")[1] for c in called if "gemmd@GPU-ee: " in c] == [
-        "tuning         off: device", "disk full      yes", "unsaved        3"]
+        "tuning         off: device", "unsaved        3", "unsaved quarantine 2", "disk full      yes"]
     assert not any(c.startswith("systemctl") for c in called)
 
 
@@ -100,23 +150,45 @@ def test_a_busy_daemon_is_left_alone(node):
     assert node.run("task-prolog")[0] == ""
 
 
-def test_the_task_prolog_keeps_a_task_from_waiting(node):
+def test_a_daemon_that_refuses_connections_for_seconds_is_left_alone(node, run):
+    """The real gemmctl at a real gemmd whose connections are all taken."""
+    node.program("gemmctl", f'exec {BUILD}/client/gemmctl "$@"')
+    node.program("nvidia-smi", "echo 'GPU 0: NVIDIA H200 (UUID: GPU-aa)'")
+    env = {"GEMMD_RUN": str(run), "GEMMD_SYSTEM": "0", "PATH": str(node.path / "bin")}
+    daemon = Daemon(run, "--max-connections", "8")
+    held = [socket.socket(socket.AF_UNIX) for _ in range(8)]
+    for s in held:
+        s.connect(str(daemon.socket))
+    with ThreadPoolExecutor() as pool:
+        scripts = [pool.submit(node.run, script, **env) for script in ("task-prolog", "epilog")]
+        check = pool.submit(subprocess.run, ["/bin/sh", DEPLOY / "container" / "start", "check"], env=env, check=False)
+        assert daemon.status().returncode == 75
+    assert [s.result()[0] for s in scripts] == ["", ""] and check.result().returncode == 0
+    assert not any(c.startswith(("systemctl", "logger")) for c in node.called.read_text().splitlines())
+    daemon.stop()
+    for s in held:
+        s.close()
+
+
+def test_the_task_prolog_keeps_a_task_from_waiting(node, healthy):
     node.program("gemmctl", "echo 'no daemon\nanswers' >&2; exit 3")
     said, _ = node.run("task-prolog")
-    assert said.splitlines() == [
-        "print gemmd: GPU-aa does not answer; this task uses default kernels where it must. no daemon answers",
+    lines = said.splitlines()
+    assert sorted(lines[:2]) + lines[2:] == [
+        *(f"print gemmd: {gpu} does not answer; this task uses default kernels where it must. no daemon answers"
+          for gpu in ("GPU-aa", "GPU-ee")),
         "export GEMMD_WAIT=cached", "export GEMMD_DEADLINE_MS=2000"]
     said, _ = node.run("task-prolog", GEMMD_WAIT="now", GEMMD_DEADLINE_MS="10")
     assert "export" not in said
-    node.program("gemmctl", HEALTHY)
+    node.program("gemmctl", healthy)
     assert node.run("task-prolog")[0] == ""
 
 
 @pytest.mark.parametrize("script, program", [("prolog", "nvidia-smi"), ("prolog", "systemctl"), ("epilog", "gemmctl"),
                                              ("task-prolog", "gemmctl")])
-def test_a_program_that_is_missing_or_fails_fails_no_node(node, script, program):
+def test_a_program_that_is_missing_or_fails_fails_no_node(node, healthy, script, program):
     node.program("nvidia-smi", SMI)
-    node.program("gemmctl", HEALTHY)
+    node.program("gemmctl", healthy)
     (node.path / "bin" / program).unlink()
     node.run(script)
     node.program(program, "exit 1")
@@ -128,9 +200,9 @@ def test_a_program_that_is_missing_or_fails_fails_no_node(node, script, program)
 
 @pytest.mark.parametrize("script, program", [("prolog", "nvidia-smi"), ("epilog", "gemmctl")])
 @pytest.mark.parametrize("limit", ["0.2", "no number"])
-def test_a_program_that_hangs_fails_no_node(node, script, program, limit):
+def test_a_program_that_hangs_fails_no_node(node, healthy, script, program, limit):
     node.program("nvidia-smi", SMI)
-    node.program("gemmctl", HEALTHY)
+    node.program("gemmctl", healthy)
     node.program(program, f"echo $$ >>{node.path}/pid; trap '' TERM; for i in {' '.join('0' * 50)}; do sleep 0.1; done")
     node.run(script, GEMMD_PROLOG_S=limit, GEMMD_EPILOG_S=limit)
     assert (node.path / "pid").exists() == (limit == "0.2")
@@ -141,16 +213,16 @@ def test_a_program_that_hangs_fails_no_node(node, script, program, limit):
                 time.sleep(0.02)
 
 
-def test_a_daemon_that_hangs_keeps_no_task(node):
+def test_a_daemon_that_hangs_keeps_no_task(node, run):
     """The real gemmctl at a socket that nobody reads."""
     node.program("gemmctl", f'exec {BUILD}/client/gemmctl "$@"')
-    with tempfile.TemporaryDirectory(prefix="gemmd-") as run, socket.socket(socket.AF_UNIX) as silent:
+    with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(f"{run}/GPU-aa.sock")
         silent.listen()
-        said, _ = node.run("task-prolog", GEMMD_RUN=run, GEMMD_TASK_PROLOG_S="0.2", GEMMD_SYSTEM="0")
+        said, _ = node.run("task-prolog", GEMMD_RUN=str(run), GEMMD_TASK_PROLOG_S="0.2", GEMMD_SYSTEM="0")
         assert said.splitlines()[0].startswith("print gemmd: GPU-aa does not answer;")
         assert said.splitlines()[1:] == ["export GEMMD_WAIT=cached", "export GEMMD_DEADLINE_MS=2000"]
-        assert node.run("task-prolog", GEMMD_RUN=run, GEMMD_TASK_PROLOG_S="no number")[0] == ""
+        assert node.run("task-prolog", GEMMD_RUN=str(run), GEMMD_TASK_PROLOG_S="no number")[0] == ""
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
