@@ -355,6 +355,27 @@ static int bundle_run_read(struct subject *s, const char *action, const char *pa
     return code;
 }
 
+/* Refuses options that the action ignores. */
+static int bundle_check_options(const struct subject *s, const char *action)
+{
+    static const struct {
+        const char *actions, *name;
+        enum own_option option;
+    } takes[] = {{"create", "key", OWN_KEY_FILE}, {"create", "modules", OWN_MODULES},
+                 {"create", "note", OWN_NOTE},    {"verify,install", "public-key", OWN_PUBLIC_KEY},
+                 {"install", "trust", OWN_TRUST}, {"install", "force", OWN_FORCE}};
+    for (size_t i = 0; i < COUNT(takes); i++) {
+        if (s->given[takes[i].option] && !list_has(takes[i].actions, action)) {
+            return ctl_usage("--%s goes with bundle %s, not with %s", takes[i].name,
+                             takes[i].actions, action);
+        }
+    }
+    return json_object_size(s->filter) && strcmp(action, "create") != 0
+               ? ctl_usage("--where, --sort, --top and --offset go with bundle create, not with %s",
+                           action)
+               : DONE;
+}
+
 static int bundle_run(struct subject *s)
 {
     const char *action = s->paths[0];
@@ -369,6 +390,9 @@ static int bundle_run(struct subject *s)
     if (s->n_paths != 2) {
         return s->n_paths < 2 ? ctl_usage("which file? gemmctl bundle %s FILE", action)
                               : ctl_usage("\"%s\" is too much", s->paths[2]);
+    }
+    if (bundle_check_options(s, action)) {
+        return USAGE;
     }
     if (strcmp(action, "create") != 0) {
         return bundle_run_read(s, action, s->paths[1]);

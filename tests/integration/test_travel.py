@@ -202,6 +202,18 @@ def test_a_bundle_answers_on_another_host_without_a_tuning(daemon, folder, keys)
         assert {t["key"] for t in json.load(archive.extractfile("trials.json"))} >= {tuned["key"]}
 
 
+@pytest.mark.parametrize("action, option, takes", [
+    *(("install", option, "create") for option in ("--where=op=gemm", "--sort=key", "--top=1", "--offset=1", "--key=k",
+                                                   "--modules", "--note=n")),
+    *(("verify", option, "install") for option in ("--trust", "--force")),
+    ("create", "--public-key=k", "verify,install"), ("create", "--force", "install")])
+def test_an_option_of_another_action_of_bundle_is_refused(folder, keys, action, option, takes):
+    key = ["--key", keys[0]] if action == "create" else ["--public-key", keys[1]]
+    said = subprocess.run([GEMMCTL, "bundle", action, folder / "x", *key, option, "--socket", folder / "none"],
+                          capture_output=True, text=True)
+    assert said.returncode == 2 and f"with bundle {takes}, not with {action}" in said.stderr, said
+
+
 def test_an_older_bundle_of_a_signer_is_installed_only_by_force(daemon, folder, keys):
     private, public = keys
     other = key_pair(folder, "other")
