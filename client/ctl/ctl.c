@@ -64,6 +64,9 @@ static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
     struct ctl *c = &((struct subject *)state->input)->ctl;
     switch (key) {
     case KEY_SOCKET:
+        if (!*arg) { /* libgemmd would choose another daemon */
+            argp_error(state, "--socket takes a path, not \"\"");
+        }
         c->socket = arg;
         break;
     case KEY_DEVICE:

@@ -109,6 +109,9 @@ static int restore_run(struct subject *s)
     if (s->n_paths > 1) {
         return ctl_usage("\"%s\" is too much", s->paths[1]);
     }
+    if (database && !*database) { /* gemmd would restore the default database */
+        return ctl_usage("--database takes a path, not \"\"");
+    }
     const char *argv[] = {"gemmd",  "--restore", s->paths[0], database ? "--database" : NULL,
                           database, NULL};
     const char *program = restore_find_gemmd(near);

@@ -113,6 +113,10 @@ int writing_save_bytes(const char *path, const void *data, size_t size)
     if (strcmp(path, "-") == 0) {
         return save_there(path, data, size);
     }
+    if (!*path) {
+        errno = ENOENT;
+        return cannot_write("\"\"");
+    }
     TEXT_AUTO *copy = text_copy(path);
     return make_folders(copy) ? FAILED : save_file(path, data, size);
 }

@@ -67,6 +67,15 @@ def test_no_option_is_passed_over(daemon_of_module, args, word):
     assert word in ctl(daemon_of_module, *args, code=2)[1]
 
 
+@pytest.mark.parametrize("args", [["status", "--socket", ""], ["restore", os.devnull, "--database", ""]])
+def test_an_empty_path_is_not_the_default(daemon_of_module, args):
+    assert f'{args[-2]} takes a path, not ""' in ctl(daemon_of_module, *args, code=2)[1]
+
+
+def test_an_empty_path_is_no_file(daemon_of_module):
+    assert 'cannot write "": No such file' in ctl(daemon_of_module, "metrics", "--textfile", "", code=1)[1]
+
+
 @pytest.mark.parametrize("option", ["budget", "budget-ms", "wall-ms", "iters", "warmup"])
 def test_bounds_of_options_are_the_daemons(daemon_of_module, option):
     with pytest.raises(RpcError) as e:
