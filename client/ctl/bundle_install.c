@@ -37,14 +37,13 @@ static int bundle_check_age(struct subject *s, const struct bundle *b)
     return code;
 }
 
-static void bundle_note_installed(struct subject *s, const struct bundle *b, long long modules,
-                                  const json_t *total)
+static void bundle_note_installed(struct subject *s, const struct bundle *b, const json_t *total)
 {
     int code;
-    json_t *params = json_pack("{s[], so}", "rows", "bundle",
-                               json_sprintf("%s generation %lld: %lld rows, %lld modules",
-                                            b->signer, field_int(b->manifest, "generation"),
-                                            field_int(total, "imported"), modules));
+    json_t *params =
+        json_pack("{s[], so}", "rows", "bundle",
+                  json_sprintf("%s generation %lld: %lld rows", b->signer,
+                               field_int(b->manifest, "generation"), field_int(total, "imported")));
     json_decref(ctl_call(&s->ctl, "import", params, &code));
 }
 
@@ -146,10 +145,13 @@ int bundle_install(struct subject *s, const struct bundle *b)
     code =
         code ? code
              : import_rows(&s->ctl, json_object_get(document, "rows"), s->given[OWN_TRUST], total);
-    code = code ? code : bundle_install_modules(s, b, status, &modules);
     if (code == DONE) {
-        bundle_note_installed(s, b, modules, total);
+        bundle_note_installed(s, b, total);
     }
+    /* The rows answer also when a kernel cannot be written: gemmd compiles the kernel again. */
+    const int kernels = code ? code : bundle_install_modules(s, b, status, &modules);
     json_object_set_new(total, "modules", json_integer(modules));
-    return transfer_print_import(&s->ctl, total, code);
+    json_object_set_new(total, "error", ctl_error()); /* NULL is not set */
+    code = transfer_print_import(&s->ctl, total, code);
+    return code ? code : kernels;
 }

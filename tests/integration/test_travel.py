@@ -202,6 +202,27 @@ def test_a_bundle_answers_on_another_host_without_a_tuning(daemon, folder, keys)
         assert {t["key"] for t in json.load(archive.extractfile("trials.json"))} >= {tuned["key"]}
 
 
+def test_a_bundle_whose_kernels_cannot_be_written_is_installed(daemon, folder, keys):
+    private, public = keys
+    file = folder / "results.bundle"
+    d = daemon()
+    d.call("get", problem=gemm(), budget=2)
+    d.ctl("bundle", "create", file, "--key", private, "--modules")
+    move(d, "b")
+    d.start()
+    install = ["bundle", "install", file, "--public-key", public, "--trust"]
+    modules = d.cache / "modules"
+    modules.touch()
+    said = d.ctl(*install, check=False)
+    assert (said.returncode, said.stdout) == (1, "1 imported, 0 skipped\n") and "cannot write" in said.stderr
+    assert [e["kind"] for e in d.call("list", what="events")["rows"]].count("bundle") == 1
+    shown = d.ctl(*install, "--json", check=False)
+    document = json.loads(shown.stdout)
+    assert document["imported"] == 1 and "cannot write" in document["error"]["message"] and shown.returncode == 1
+    modules.unlink()
+    assert d.ctl(*install).stdout == "1 imported, 0 skipped, 1 modules\n"
+
+
 @pytest.mark.parametrize("action, option, takes", [
     *(("install", option, "create") for option in ("--where=op=gemm", "--sort=key", "--top=1", "--offset=1", "--key=k",
                                                    "--modules", "--note=n")),
