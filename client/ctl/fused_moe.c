@@ -75,6 +75,16 @@ static char *fused_device(const json_t *device, bool is_sglang)
     return name;
 }
 
+/* True when a field has a value: null, false, 0, "" and Python's None count as no value. */
+static bool fused_has_value(const json_t *problem, const json_t *fields, const char *field)
+{
+    json_auto_t *v = fused_find_field(problem, fields, field);
+    const char *text = json_string_value(v);
+    const bool is_zero = json_is_integer(v) && json_integer_value(v) == 0;
+    return text ? *text && strcmp(text, "None") != 0
+                : v && !json_is_null(v) && !json_is_false(v) && !is_zero;
+}
+
 /* The file's path below --to, malloc'ed. NULL: the problem has no such file, for the reason `why`.
  */
 static char *fused_path(const json_t *problem, const json_t *fields, const char *device,
@@ -97,13 +107,19 @@ static char *fused_path(const json_t *problem, const json_t *fields, const char 
             "sglang has a folder for each version of Triton, and its problem has no field triton";
     } else if (is_down && !is_sglang) {
         *why = "vLLM has no files of the second product";
+    } else if (!dtype && fused_has_value(problem, fields, "dtype")) {
+        *why = "a file's name cannot hold its dtype";
+    } else if (!block_n != !block_k ||
+               (!block_n && (fused_has_value(problem, fields, "block_n") ||
+                             fused_has_value(problem, fields, "block_k")))) {
+        *why = "its block_n and block_k are not two numbers above 0";
     } else {
         path = is_sglang ? text_format("configs/triton_%s/", version) : text_copy("");
         path = text_append(path, "E=%lld,N=%lld,device_name=%s", e, n, device);
         path = dtype ? text_append(path, ",dtype=%s", dtype) : path;
-        path = block_n && block_k ? text_append(path, ",block_shape=[%lld,%s%lld]", block_n,
-                                                is_sglang ? " " : "", block_k)
-                                  : path;
+        path = block_n ? text_append(path, ",block_shape=[%lld,%s%lld]", block_n,
+                                     is_sglang ? " " : "", block_k)
+                       : path;
         path = is_sglang && fused_is_true(problem, fields, "per_channel_quant")
                    ? text_append(path, ",per_channel_quant=True")
                    : path;

@@ -125,6 +125,22 @@ def test_rows_for_one_place(daemon, folder):
     assert any("pre_hook" in s["why"] for s in shown["skipped"])
 
 
+@pytest.mark.parametrize("fields, word", [
+    ({"dtype": "fp8 w8a8"}, "dtype"), ({"dtype": "a/b"}, "dtype"), ({"dtype": 8}, "dtype"),
+    ({"block_n": 128}, "block_n"), ({"block_k": 128, "block_n": "None"}, "block_n"),
+    ({"block_n": 128, "block_k": "128"}, "block_n"), ({"block_n": "128", "block_k": "128"}, "block_n")])
+def test_a_type_that_a_files_name_cannot_hold_gets_no_file(daemon, folder, fields, word):
+    d = daemon()
+    plain = {"op": "custom:moe", "E": 8, "N": 64, "M": 1}
+    d.call("put", problem={**plain, "dtype": "None", "block_n": 0, "block_k": 0}, config=TILE, time_us=9)
+    d.call("put", problem={**plain, **fields}, config=BIG, time_us=3)
+    shown = json.loads(d.ctl("export", "--format", "vllm", "--to", folder / "out", "--json").stdout)
+    path, = (folder / "out").iterdir()
+    assert path.name == "E=8,N=64,device_name=synthetic_A100.json" and json.loads(path.read_text()) == {"1": TILE}
+    skipped, = shown["skipped"]
+    assert word in skipped["why"]
+
+
 def test_sglangs_files_come_back_as_they_were(daemon, folder):
     d, documents = daemon(), [{"16": TILE}, {"16": {**BIG, "USE_TMA": True}, "4096": BIG}]
     paths = [write(folder / SGLANG / name, x) for name, x in zip(SGLANG_NAMES, documents)]
