@@ -127,21 +127,20 @@ static char *wisdom_make_path(const char *to, const char *key, bool is_file)
     return path;
 }
 
-/* Takes over `path`. */
-static int wisdom_save(struct writing *w, char *path, const json_t *lines)
+static int wisdom_save(struct writing *w, const char *path, const json_t *lines)
 {
     char *text = text_copy("");
     ARRAY_EACH(line, lines) {
         TEXT_AUTO *one = text_dump(line, JSON_REAL_PRECISION(17));
         text = text_append(text, "%s\n", one);
     }
-    return writing_add_file(w, path, text, json_array_size(lines) - 1);
+    return writing_add_file(w, text_copy(path), text, json_array_size(lines) - 1);
 }
 
 static int wisdom_write(struct writing *w)
 {
     int code = DONE;
-    json_auto_t *rows = custom_rows(w, &code), *files = json_object();
+    json_auto_t *rows = custom_rows(w, &code), *files = json_object(), *paths = json_object();
     const char *to = w->to ? w->to : "-";
     const size_t n = strlen(to);
     const bool is_file = strcmp(to, "-") == 0 || (n > 7 && strcmp(to + n - 7, ".wisdom") == 0);
@@ -154,7 +153,12 @@ static int wisdom_write(struct writing *w)
                          json_object_size(files));
     }
     OBJECT_EACH(key, lines, files) {
-        code = code ? code : wisdom_save(w, wisdom_make_path(to, key, is_file), lines);
+        TEXT_AUTO *path = wisdom_make_path(to, key, is_file);
+        if (notice_count(paths, path, 1) > 1) {
+            notice_skip(w->skipped, key, "the file of another tuning key has the same name");
+        } else {
+            code = code ? code : wisdom_save(w, path, lines);
+        }
     }
     return code;
 }

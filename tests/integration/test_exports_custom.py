@@ -325,6 +325,16 @@ def test_a_tuning_key_is_an_op_with_fields(daemon, folder, key, op, fields):
     assert name == key.replace(" ", "_").replace("=", "_").replace("<", "_").replace(">", "_") + ".wisdom"
 
 
+def test_of_two_tuning_keys_with_one_file_name_one_is_skipped(daemon, folder):
+    d = daemon()
+    for key in ("a*b", "a+b", "c"):
+        d.ctl("import", "--format", "wisdom", wisdom(folder, [{**WISDOM[0], "key": key}, WISDOM[1]]))
+    shown = json.loads(d.ctl("export", "--format", "wisdom", "--to", folder / "out", "--json").stdout)
+    assert [(s["n"], s["why"]) for s in shown["skipped"]] == [(1, "the file of another tuning key has the same name")]
+    kept = {json.loads((folder / "out" / name).read_text().splitlines()[0])["key"] for name in ("a_b.wisdom", "c.wisdom")}
+    assert kept | {shown["skipped"][0]["what"]} == {"a*b", "a+b", "c"} and len(shown["files"]) == 2
+
+
 def test_wisdom_of_another_device_and_of_another_op(daemon, folder):
     d = daemon()
     other = {**WISDOM[1], "environment": {"device_name": "NVIDIA H100"}}
