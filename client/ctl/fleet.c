@@ -27,12 +27,13 @@ static int fleet_show_status(struct subject *s)
 {
     int code = ctl_connect(&s->ctl);
     json_auto_t *rows = code ? NULL : ctl_list(&s->ctl, "fleet", json_object(), &code);
-    if (!rows || s->ctl.json) {
-        return rows ? ctl_print_json(json_incref(rows)) : code;
-    }
     const json_t *row = json_array_get(rows, 0);
     if (!row) {
-        return ctl_failed("this database belongs to no fleet: no gemmd-fleet has run on it");
+        return rows ? ctl_failed("this database belongs to no fleet: no gemmd-fleet has run on it")
+                    : code;
+    }
+    if (s->ctl.json) {
+        return ctl_print_json(json_incref(rows));
     }
     TEXT_AUTO *text = text_visible(text_copy(field_text(row, "text"))),
               *server = text_visible(text_copy(field_text(row, "server")));

@@ -85,6 +85,11 @@ def test_a_command_that_asks_no_daemon_says_its_failure_as_an_error_object(folde
     assert error == {"name": "failed", "message": f"{variable}=/nonexistent is not a program that can be run"}
 
 
+def test_a_database_without_a_fleet_is_an_error_object(fake):
+    fake.answers["list"] = {"rows": [], "total": 0, "next": None}
+    assert "belongs to no fleet" in fails(fake, "fleet")[0]["message"]
+
+
 def test_wrong_usage_without_a_command_is_an_error_object():
     assert fails(None, codes=(2,))[0]["name"] == "usage"
     assert "no command" in fails(None, "nosuch", codes=(2,))[0]["message"]
