@@ -47,14 +47,21 @@ bool stops_came(void)
     return stop != 0;
 }
 
-void stops_end(size_t kept, size_t all)
+void stops_raise(void)
 {
     if (stop) {
-        fprintf(stderr, "interrupted, %zu of %zu kept\n", kept, all);
         fflush(stdout);
         signal(stop, SIG_DFL);
         raise(stop);
     }
+}
+
+void stops_end(size_t kept, size_t all)
+{
+    if (stop) {
+        fprintf(stderr, "interrupted, %zu of %zu kept\n", kept, all);
+    }
+    stops_raise();
 }
 
 /* ---- the line ------------------------------------------------------------------------------- */

@@ -117,7 +117,9 @@ int ask_for_answer(struct subject *s, const json_t *problem, struct gemmd_query 
 enum { STOPS_STEP_MS = 100 };
 void stops_catch(void);
 bool stops_came(void);
-/* After a stop: prints that `kept` of `all` keys are in the database, and ends the process. */
+/* After a stop: ends the process by the same signal. stops_end first prints that `kept` of `all`
+ * keys are in the database. */
+void stops_raise(void);
 void stops_end(size_t kept, size_t all);
 
 /* ---- commands ------------------------------------------------------------------------------- */

@@ -47,6 +47,7 @@ int watch_repeat(struct subject *s, int (*show)(struct subject *s))
         }
         watch_sleep(seconds * 1000);
     }
+    stops_raise();
     return code;
 }
 
@@ -194,6 +195,7 @@ static int watch_follow(struct subject *s)
         }
     }
     watch_free(list, list ? n : 0);
+    stops_raise();
     return failed ? failed : code;
 }
 

@@ -96,7 +96,7 @@ def test_watch_goes_on_until_ctrl_c(fake, terminal):
     while seen.count(b"build ") < 2:
         seen += os.read(reader, 4096)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=30) == -signal.SIGINT
     os.close(reader)
     assert (seen.count(b"\033[H\033[2J") >= 2) == terminal and (b"\n\nbuild" in seen) != terminal
 
@@ -122,6 +122,16 @@ def test_follow_prints_new_events_until_the_daemon_ends(fake):
     fake.listener.bind(str(fake.path) + ".end")
     fake.listener.listen(1)
     assert process.returncode == 3 and out == "" and "gemmd has ended" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_follow_ends_by_the_signal_that_stops_it(fake, number):
+    fake.answers["list"] = rows_of(EVENTS[:1])
+    process = subprocess.Popen([GEMMCTL, "events", "--follow"], stdout=subprocess.PIPE, env=environment(fake))
+    process.stdout.readline()
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == -number
 
 
 # ---- stale keys -------------------------------------------------------------------------------
