@@ -184,8 +184,12 @@ static int watch_follow(struct subject *s)
     stops_catch();
     for (bool begins = true, ended = !list || n == 0; !ended && !stops_came(); begins = false) {
         ended = true;
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n && !ferror(stdout); i++) {
             ended = !watch_ask(s, &list[i], begins, &failed) && ended;
+        }
+        if (ferror(stdout)) { /* errno says why, for the error message at the exit */
+            failed = DONE;
+            break;
         }
         if (!ended) {
             failed = DONE;

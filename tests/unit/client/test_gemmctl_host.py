@@ -134,6 +134,14 @@ def test_follow_ends_by_the_signal_that_stops_it(fake, number):
     assert process.returncode == -number
 
 
+def test_follow_ends_when_its_output_is_lost(fake):
+    fake.answers["list"] = rows_of(EVENTS[:1])
+    with open("/dev/full", "wb") as full:
+        lost = subprocess.run([GEMMCTL, "events", "--follow"], stdout=full, stderr=subprocess.PIPE, text=True,
+                              env=environment(fake), timeout=30, check=False)
+    assert (lost.returncode, lost.stderr) == (1, "gemmctl: cannot write the result: No space left on device\n")
+
+
 # ---- stale keys -------------------------------------------------------------------------------
 
 def stale(fake):
