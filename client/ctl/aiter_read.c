@@ -216,6 +216,11 @@ static int aiter_read_entry(const struct reading *r, const char *class, const js
 
 static int aiter_read_document(const struct reading *r, const json_t *document)
 {
+    const size_t n = json_object_size(document);
+    if (n == 0 || n > CLASSES_MAX) {
+        return ctl_failed("%s has %zu classes of M; from 1 to %d are wanted", r->path, n,
+                          CLASSES_MAX);
+    }
     int scheme = 0;
     OBJECT_EACH(class, v, document) {
         int code = aiter_read_entry(r, class, v);
@@ -228,11 +233,6 @@ static int aiter_read_document(const struct reading *r, const json_t *document)
                                       "this class is of another scheme than those before it");
         }
         scheme = s ? s : scheme;
-    }
-    const size_t n = json_object_size(document);
-    if (n == 0 || n > CLASSES_MAX) {
-        return ctl_failed("%s has %zu classes of M; from 1 to %d are wanted", r->path, n,
-                          CLASSES_MAX);
     }
     return DONE;
 }

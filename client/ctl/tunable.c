@@ -75,8 +75,10 @@ static json_t *tunable_make_problem(const char *op, const char *params, const ch
     return problem;
 }
 
+/* Adds the line's row to `found`, {problem's text: row}: files of several processes repeat lines.
+ */
 static int tunable_read_line(const struct csv *csv, char *const *fields, int n,
-                             const struct problems *p, json_t *rows, json_t *skipped)
+                             const struct problems *p, json_t *found, json_t *skipped)
 {
     const char *why;
     if (strcmp(fields[0], "Validator") == 0) {
@@ -92,12 +94,11 @@ static int tunable_read_line(const struct csv *csv, char *const *fields, int n,
         notice_skip(skipped, fields[0], why);
         return DONE;
     }
-    bool is_new = list_has(p->given[PROBLEM_MODE], field_text(problem, "mode"));
-    ARRAY_EACH(row, rows) { /* files of several processes repeat lines */
-        is_new = is_new && !json_equal(json_object_get(row, "problem"), problem);
-    }
-    if (is_new) {
-        json_array_append_new(rows, json_pack("{sO, ss}", "problem", problem, "name", fields[1]));
+    TEXT_AUTO *text = text_of_json(problem);
+    if (list_has(p->given[PROBLEM_MODE], field_text(problem, "mode")) &&
+        !json_object_get(found, text)) {
+        json_object_set_new(found, text,
+                            json_pack("{sO, ss}", "problem", problem, "name", fields[1]));
     }
     return DONE;
 }
@@ -112,12 +113,15 @@ int tunable_read(struct csv *csv, const struct problems *p, json_t *rows)
                              csv->path);
         }
     }
-    json_auto_t *skipped = json_array();
-    int code = tunable_read_line(csv, csv->names, csv->n_names, p, rows, skipped);
+    json_auto_t *found = json_object(), *skipped = json_array();
+    int code = tunable_read_line(csv, csv->names, csv->n_names, p, found, skipped);
     while (code == DONE && csv_next(csv)) {
-        code = tunable_read_line(csv, csv->fields, csv->n, p, rows, skipped);
+        code = tunable_read_line(csv, csv->fields, csv->n, p, found, skipped);
     }
     notices_print(skipped);
+    OBJECT_EACH(text, row, found) {
+        json_array_append(rows, row);
+    }
     if (code == DONE && json_array_size(rows) == 0) {
         code = ctl_usage("%s has no shape that gemmd can tune", csv->path);
     }

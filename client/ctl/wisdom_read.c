@@ -90,24 +90,24 @@ static int wisdom_set_size(json_t *problem, const json_t *size, const char *wher
     return json_is_array(size) ? DONE : ctl_failed("%s: no problem_size", where);
 }
 
-/* Adds a trial to the row of its problem and device in `rows`. Takes over `problem`. */
-static void wisdom_add_trial(json_t *rows, json_t *problem, const char *device, json_t *trial)
+/* Adds a trial to the row of its problem and device in `found`, {text of both: row}. Takes over
+ * `problem`. */
+static void wisdom_add_trial(json_t *found, json_t *problem, const char *device, json_t *trial)
 {
     json_auto_t *row = custom_make_row(problem);
     json_object_set_new(row, "device", device ? json_string(device) : NULL); /* NULL is not set */
-    ARRAY_EACH(r, rows) {
-        if (json_equal(json_object_get(r, "problem"), json_object_get(row, "problem")) &&
-            json_equal(json_object_get(r, "device"), json_object_get(row, "device"))) {
-            json_array_append(json_object_get(r, "trials"), trial);
-            return;
-        }
+    TEXT_AUTO *text = text_dump(row, JSON_COMPACT | JSON_SORT_KEYS);
+    json_t *before = json_object_get(found, text);
+    if (before) {
+        json_array_append(json_object_get(before, "trials"), trial);
+        return;
     }
     json_object_set_new(row, "trials", json_pack("[O]", trial));
-    json_array_append(rows, row);
+    json_object_set(found, text, row);
 }
 
 static int wisdom_read_line(const struct custom_file *f, const json_t *header, const json_t *line,
-                            const char *where, json_t *out)
+                            const char *where, json_t *found, json_t *unused)
 {
     const double ms = field_number(line, "time");
     if (!(ms > 0 && ms <= DBL_MAX / 1e3)) {
@@ -125,11 +125,9 @@ static int wisdom_read_line(const struct custom_file *f, const json_t *header, c
         if (custom_read_time(field_text(line, "environment.date"), &created_s)) {
             json_object_set_new(trial, "created_s", json_integer(created_s));
         }
-        wisdom_add_trial(json_object_get(out, "rows"), problem,
-                         field_string(line, "environment.device_name"), trial);
-        notices_add_unknown(json_object_get(out, "unused"), line,
-                            "config,problem_size,time,environment");
-        notices_add_unknown(json_object_get(out, "unused"), json_object_get(line, "environment"),
+        wisdom_add_trial(found, problem, field_string(line, "environment.device_name"), trial);
+        notices_add_unknown(unused, line, "config,problem_size,time,environment");
+        notices_add_unknown(unused, json_object_get(line, "environment"),
                             "date,device_name,compute_capability");
     } else {
         json_decref(problem);
@@ -154,7 +152,7 @@ int wisdom_read(const struct custom_file *f, json_t *out)
     struct error e;
     TEXT_AUTO *text = text_read_file(f->path, &e);
     char *at = text, *one;
-    json_auto_t *header = NULL;
+    json_auto_t *header = NULL, *found = json_object();
     int code = text ? DONE : ctl_failed("%s", e.text);
     for (int n = 1; code == DONE && (one = strsep(&at, "\n")); n++) {
         one += strspn(one, " \t\r");
@@ -163,16 +161,18 @@ int wisdom_read(const struct custom_file *f, json_t *out)
         }
         TEXT_AUTO *where = text_format("%s, line %d", f->path, n);
         json_auto_t *line = wisdom_parse_line(one, where);
-        code = !line    ? FAILED
-               : header ? wisdom_read_line(f, header, line, where, out)
-                        : wisdom_check_header(f->path, line);
+        code = !line ? FAILED
+               : header
+                   ? wisdom_read_line(f, header, line, where, found, json_object_get(out, "unused"))
+                   : wisdom_check_header(f->path, line);
         header = header ? header : json_incref(line);
     }
-    if (code == DONE && json_array_size(json_object_get(out, "rows")) == 0) {
+    if (code == DONE && json_object_size(found) == 0) {
         code = ctl_failed("%s has no measured configs", f->path);
     }
-    ARRAY_EACH(row, json_object_get(out, "rows")) {
+    OBJECT_EACH(key, row, found) {
         custom_choose_best(row);
+        json_array_append(json_object_get(out, "rows"), row);
     }
     return code;
 }

@@ -419,3 +419,24 @@ def test_results_of_tunableop_are_shapes_too(empty, folder):
                         ("GemmTunableOp_BFloat16_TN,tn_0_1_1\n", "is no shape")):
         assert words in fails(empty, "tune", "--shapes", write(folder / "x.csv", text), code=2)
     assert "only --mode" in fails(empty, "tune", "--shapes", path, "--layer", "down", code=2)
+
+
+# ---- long files ---------------------------------------------------------------------------------
+
+LONG = 50000  # lines: minutes for a reader that compares each line with all lines before
+
+
+def test_a_long_list_of_tunableop_is_read_in_one_pass(empty, folder):
+    lines = [f"GemmTunableOp_BFloat16_TN,tn_{i}_256_128_ld_128_128_512" for i in range(1, LONG)]
+    path = write(folder / "tunableop_untuned0.csv", "\n".join([*lines, *lines[:9], "GemmTunableOp_BFloat16_TN,tn_x\n"]))
+    assert f"line {LONG + 9}" in fails(empty, "get", "--wait", "cached", "--shapes", path, code=2)
+
+
+def test_a_long_wisdom_file_is_read_in_one_pass(empty, folder):
+    lines = [{"config": [1, 2], "problem_size": [i], "time": 1.0} for i in range(LONG)]
+    assert f"line {LONG + 2}" in fails(empty, "import", "--format", "wisdom", wisdom(folder, [WISDOM[0], *lines, 1]))
+
+
+def test_too_many_classes_of_aiter_are_refused_before_they_are_read(empty, folder):
+    path = write(folder / "GEMM-A16W16-N=512-K=256.json", {f"M_LEQ_{i}": TILE for i in range(1, LONG)})
+    assert f"has {LONG - 1} classes" in fails(empty, "import", "--format", "aiter", path)
