@@ -242,10 +242,9 @@ int find_whole(struct places *p, struct error *err)
 
 int find_places(struct places *p, const char *socket, const char *device, struct error *err)
 {
-    p->n = 0;
-    p->device[0] = '\0';
     const char *named = socket ? socket : getenv("GEMMD_SOCKET");
-    if (named && *named) {
+    *p = (struct places){.given = named && *named};
+    if (p->given) {
         return one_place(p, named, err);
     }
     if (device && strcmp(device, "any") == 0) {

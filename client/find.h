@@ -13,6 +13,7 @@ enum { FIND_PLACES_MAX = 2, FIND_SPELLED = FIND_PLACES_MAX };
 
 struct places {
     char device[64]; /* socket name: GPU UUID, "cpu", "replay-<name>"; "" when a path was given */
+    bool given;      /* the path is the option's or $GEMMD_SOCKET */
     uint32_t n;      /* number of paths to try, in this order */
     char paths[FIND_PLACES_MAX + 1][PATHS_MAX]; /* the last: found by find_spelled() */
 };

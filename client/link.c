@@ -78,15 +78,14 @@ static int make_socket(void)
     return above;
 }
 
-/* Below /tmp another user can replace our folder between the check of the path (proto/paths.h) and
- * the connection. So the listener must be this user or root. */
+/* Another user can make this user's runtime directory when the folder above is shared (/tmp, or an
+ * XDG_RUNTIME_DIR that jobs share). So the listener must be this user or root. Only root makes
+ * SYSTEM_RUNTIME_DIR, whose daemons may have a user of their own. */
 static int check_server(int fd, const char *path, struct error *err)
 {
     struct ucred server;
     socklen_t size = sizeof(server);
-    char ours[40];
-    snprintf(ours, sizeof(ours), "/tmp/gemmd-%u/", (unsigned)geteuid());
-    if (strncmp(path, ours, strlen(ours)) != 0) {
+    if (strncmp(path, SYSTEM_RUNTIME_DIR "/", strlen(SYSTEM_RUNTIME_DIR "/")) == 0) {
         return 0;
     }
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size)) {
@@ -101,7 +100,7 @@ static int check_server(int fd, const char *path, struct error *err)
                            (unsigned)server.uid, path);
 }
 
-int link_open(struct link *l, const char *path, int64_t deadline, struct error *err)
+int link_open(struct link *l, const char *path, bool given, int64_t deadline, struct error *err)
 {
     int r = paths_check_socket(path, err);
     if (r) {
@@ -112,7 +111,7 @@ int link_open(struct link *l, const char *path, int64_t deadline, struct error *
         return error_set(err, ERROR_IO, "cannot make a socket: %s", strerror(errno));
     }
     r = connect_until(fd, path, deadline, err);
-    r = r ? r : check_server(fd, path, err);
+    r = r || given ? r : check_server(fd, path, err);
     if (r) {
         close(fd);
         return r;
@@ -127,7 +126,7 @@ bool link_listens(const char *path)
 {
     struct link l = LINK_NULL;
     struct error e;
-    int r = link_open(&l, path, 0, &e);
+    int r = link_open(&l, path, false, 0, &e);
     link_deinit(&l);
     return r == 0 || r == ERROR_DEADLINE; /* ERROR_DEADLINE: a listener exists, its queue is full */
 }

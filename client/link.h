@@ -26,10 +26,11 @@ struct link {
 };
 #define LINK_NULL ((struct link){.fd = -1})
 
-/* ERROR_UNREACHABLE (no listener), ERROR_DENIED, ERROR_DEADLINE (the listener's queue stayed full),
- * ERROR_INVALID (path too long), ERROR_IO. */
-int link_open(struct link *l, const char *path, int64_t deadline, struct error *err);
-bool link_listens(const char *path); /* true when a daemon listens now */
+/* given: the job named the path, so any user may listen there. Else only root and this user may,
+ * and in /run/gemmd any user. ERROR_UNREACHABLE (no listener), ERROR_DENIED, ERROR_DEADLINE (the
+ * listener's queue stayed full), ERROR_INVALID (path too long), ERROR_IO. */
+int link_open(struct link *l, const char *path, bool given, int64_t deadline, struct error *err);
+bool link_listens(const char *path); /* true when link_open finds a listener on a path not given */
 void link_close(struct link *l);     /* keeps the memory; may be called twice */
 void link_deinit(struct link *l);
 

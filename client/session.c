@@ -337,19 +337,23 @@ static int session_fail_unreachable(const struct session *s, struct error *err)
     return error_set(err, ERROR_UNREACHABLE, "no gemmd answers on %s", p->paths[0]);
 }
 
+static int session_open_place(struct session *s, uint32_t place, struct error *err)
+{
+    s->place = place;
+    return link_open(&s->link, s->places.paths[place], s->places.given,
+                     clock_earlier(s->way.deadline, s->until), err);
+}
+
 /* Opens a socket. CLOCK_PASSED: the listener's queue of new connections stayed full during this
  * step. */
 static int open_any(struct session *s, struct error *err)
 {
-    const int64_t deadline = clock_earlier(s->way.deadline, s->until);
     int r = ERROR_UNREACHABLE;
     for (uint32_t i = 0; i < s->places.n && r == ERROR_UNREACHABLE; i++) {
-        s->place = i;
-        r = link_open(&s->link, s->places.paths[i], deadline, err);
+        r = session_open_place(s, i, err);
     }
     if (r == ERROR_UNREACHABLE && (r = find_spelled(&s->places, err)) == 0) {
-        s->place = FIND_SPELLED;
-        r = link_open(&s->link, s->places.paths[FIND_SPELLED], deadline, err);
+        r = session_open_place(s, FIND_SPELLED, err);
     }
     if (r == ERROR_UNREACHABLE) {
         return session_fail_unreachable(s, err);

@@ -151,14 +151,15 @@ def test_a_client_talks_to_no_other_user_in_its_place_below_tmp():
     """Root binds the socket, and another user listens on it: the client must ask who called listen(2)."""
     place = pathlib.Path(f"/tmp/gemmd-{os.geteuid()}")
     place.mkdir(mode=0o700, exist_ok=True)
-    path = place / f"test-{os.getpid()}.sock"
+    path = place / f"replay-test-{os.getpid()}.sock"
+    env = {k: v for k, v in os.environ.items() if k not in ("GEMMD_SOCKET", "XDG_RUNTIME_DIR")}
     with socket.socket(socket.AF_UNIX) as his:
         his.bind(str(path))
         os.seteuid(OTHER)
         his.listen()
         os.seteuid(0)
-        result = subprocess.run([GEMMCTL, "status", "--socket", str(path)], capture_output=True, text=True,
-                                timeout=LIMIT)
+        result = subprocess.run([GEMMCTL, "status", "--device", path.stem], capture_output=True, text=True,
+                                timeout=LIMIT, env={**env, "GEMMD_SYSTEM": "0"})
         path.unlink()
     assert result.returncode == 1 and f"user {OTHER} listens" in result.stderr, result.stderr
 

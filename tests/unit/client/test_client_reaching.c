@@ -87,6 +87,52 @@ static void test_found_by_device(void **state)
     snprintf(f->path, sizeof(f->path), "%s", path);
 }
 
+/* Another user makes this user's runtime directory in a shared XDG_RUNTIME_DIR, and listens. */
+static void test_another_users_daemon(void **state)
+{
+    enum { OTHER = 54321 };
+    struct fake *f = *state;
+    if (geteuid() != 0) {
+        skip(); /* only root can act as another user */
+    }
+    char dir[108], sub[128], path[108];
+    snprintf(path, sizeof(path), "%s", f->path);
+    snprintf(dir, sizeof(dir), "%s", f->path);
+    *strrchr(dir, '/') = '\0';
+    snprintf(sub, sizeof(sub), "%s/gemmd", dir);
+    snprintf(f->path, sizeof(f->path), "%.80s/gemmd/cpu.sock", dir);
+    setenv("GEMMD_SYSTEM", "0", 1);
+    setenv("XDG_RUNTIME_DIR", dir, 1);
+    unsetenv("GEMMD_SOCKET");
+    f->handler = answer_seven;
+    assert_int_equal(chmod(dir, 0711), 0);
+    assert_int_equal(mkdir(sub, 0755), 0);
+    assert_int_equal(chown(sub, OTHER, OTHER), 0);
+    assert_int_equal(seteuid(OTHER), 0);
+    fake_start(f);
+    assert_int_equal(seteuid(0), 0);
+
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd_error e;
+    struct gemmd *g = NULL;
+    o.device = "cpu";
+    assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_DENIED);
+    assert_non_null(strstr(e.text, "user 54321 listens on"));
+    o.device = "any";
+    assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_DENIED);
+    o.socket = f->path; /* the job trusts the path that it names */
+    assert_int_equal(gemmd_connect(&g, &o, &e), 0);
+    gemmd_close(g);
+    o.socket = NULL;
+    setenv("GEMMD_SOCKET", f->path, 1);
+    assert_int_equal(gemmd_connect(&g, &o, &e), 0);
+    gemmd_close(g);
+    unsetenv("GEMMD_SOCKET");
+    fake_stop(f);
+    rmdir(sub);
+    snprintf(f->path, sizeof(f->path), "%s", path);
+}
+
 /* Other daemons, each for another device, listen beside the test's own daemon. */
 static void test_any_daemon(void **state)
 {
@@ -269,6 +315,7 @@ int main(void)
         FIXTURE_TEST(test_no_daemon_listens),
         FIXTURE_TEST(test_path_too_long),
         FIXTURE_TEST(test_found_by_device),
+        FIXTURE_TEST(test_another_users_daemon),
         FIXTURE_TEST(test_any_daemon),
         FIXTURE_TEST(test_silent_hello),
         FIXTURE_TEST(test_other_version),
