@@ -175,7 +175,9 @@ static int find_listening(const char *uuid, struct any *out, struct error *err)
     char dir[PATHS_MAX];
     *out = (struct any){.n = 0};
     int r = paths_runtime_dir(dir, err);
-    if (r) {
+    if (r == ERROR_DENIED) {
+        strcpy(dir, SYSTEM_RUNTIME_DIR);
+    } else if (r) {
         return r;
     }
     look_into(out, dir, uuid);
@@ -212,15 +214,17 @@ int find_spelled(struct places *p, struct error *err)
 
 /* ---- the places ----------------------------------------------------------------------------- */
 
-/* Fills in the paths of the sockets that a daemon of p->device may have. */
+/* Fills in the paths of the sockets that a daemon of p->device may have. When another user has made
+ * this user's own directory, only the system's path. */
 static int name_paths(struct places *p, struct error *err)
 {
     int r = paths_socket(p->device, p->paths[0], err);
-    if (r) {
+    if (r && r != ERROR_DENIED) {
         return r;
     }
-    snprintf(p->paths[1], sizeof(p->paths[1]), SYSTEM_RUNTIME_DIR "/%s.sock", p->device);
-    p->n = strcmp(p->paths[0], p->paths[1]) == 0 ? 1 : 2;
+    p->refused = r ? *err : ERROR_NULL;
+    snprintf(p->paths[r ? 0 : 1], PATHS_MAX, SYSTEM_RUNTIME_DIR "/%s.sock", p->device);
+    p->n = r || strcmp(p->paths[0], p->paths[1]) == 0 ? 1 : 2;
     return 0;
 }
 

@@ -16,6 +16,7 @@ struct places {
     bool given;      /* the path is the option's or $GEMMD_SOCKET */
     uint32_t n;      /* number of paths to try, in this order */
     char paths[FIND_PLACES_MAX + 1][PATHS_MAX]; /* the last: found by find_spelled() */
+    struct error refused; /* why no path is in this user's own directory; code 0: not refused */
 };
 
 /* `socket` and `device` as in gemmd_options, may be NULL. ERROR_INVALID, ERROR_NO_DEVICE. */

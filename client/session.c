@@ -327,9 +327,14 @@ int session_decode(struct session *s, const struct session_request *q, const str
 
 /* ---- connecting ----------------------------------------------------------------------------- */
 
-static int session_fail_unreachable(const struct session *s, struct error *err)
+static int session_fail_unreachable(const struct session *s, const struct error *refused,
+                                    struct error *err)
 {
     const struct places *p = &s->places;
+    if (refused->code) {
+        *err = *refused;
+        return err->code;
+    }
     if (p->n > 1) {
         return error_set(err, ERROR_UNREACHABLE, "no gemmd answers for %s (tried %s and %s)",
                          p->device, p->paths[0], p->paths[1]);
@@ -337,26 +342,34 @@ static int session_fail_unreachable(const struct session *s, struct error *err)
     return error_set(err, ERROR_UNREACHABLE, "no gemmd answers on %s", p->paths[0]);
 }
 
-static int session_open_place(struct session *s, uint32_t place, struct error *err)
+/* A socket that refuses this user counts as ERROR_UNREACHABLE; *refused keeps the first refusal. */
+static int session_open_place(struct session *s, uint32_t place, struct error *refused,
+                              struct error *err)
 {
     s->place = place;
-    return link_open(&s->link, s->places.paths[place], s->places.given,
-                     clock_earlier(s->way.deadline, s->until), err);
+    int r = link_open(&s->link, s->places.paths[place], s->places.given,
+                      clock_earlier(s->way.deadline, s->until), err);
+    if (r != ERROR_DENIED) {
+        return r;
+    }
+    *refused = refused->code ? *refused : *err;
+    return ERROR_UNREACHABLE;
 }
 
 /* Opens a socket. CLOCK_PASSED: the listener's queue of new connections stayed full during this
  * step. */
 static int open_any(struct session *s, struct error *err)
 {
+    struct error refused = s->places.refused;
     int r = ERROR_UNREACHABLE;
     for (uint32_t i = 0; i < s->places.n && r == ERROR_UNREACHABLE; i++) {
-        r = session_open_place(s, i, err);
+        r = session_open_place(s, i, &refused, err);
     }
     if (r == ERROR_UNREACHABLE && (r = find_spelled(&s->places, err)) == 0) {
-        r = session_open_place(s, FIND_SPELLED, err);
+        r = session_open_place(s, FIND_SPELLED, &refused, err);
     }
     if (r == ERROR_UNREACHABLE) {
-        return session_fail_unreachable(s, err);
+        return session_fail_unreachable(s, &refused, err);
     }
     return r == ERROR_DEADLINE && clock_ns() < s->way.deadline ? CLOCK_PASSED : r;
 }
@@ -511,8 +524,9 @@ int session_connect(struct session *s, int64_t deadline, struct error *err)
     if (r) {
         leave_alone(s, s->way.starts ? 0 : clock_ns() - s->way.began);
         /* Without a daemon, the current device may differ at the next attempt. After a
-         * daemon was found, the place stays. */
-        bool stays = s->known || (s->device && strcmp(s->device, "any") != 0);
+         * daemon was found, the place stays. A refused directory may be repaired by then. */
+        bool named = s->device && strcmp(s->device, "any") != 0;
+        bool stays = s->known || (named && s->places.refused.code == 0);
         s->places.n = stays ? s->places.n : 0;
     }
     session_stop_connecting(s);

@@ -2,6 +2,7 @@
 """gemmctl as users type it, with typical mistakes, against a real daemon."""
 import json
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -555,6 +556,43 @@ def test_a_daemon_of_ones_own_beside_a_closed_one(folder):
     assert result.returncode == 0, result
     assert "gemmd started" in result.stdout and "gemmd has stopped" in result.stdout
     assert "may not connect" not in result.stderr
+
+
+REFUSED = """mount -t tmpfs none /run && mount -t tmpfs none /var/lib && "$0" start --device "$1" || exit 9
+    as_user() { env -u GEMMD_SYSTEM setpriv --reuid=54322 --regid=0 --clear-groups "$@"; }
+    as_user "$0" status --device replay-synthetic && as_user "$0" status || exit 8
+    "$0" stop && as_user "$0" status --device replay-synthetic
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, in a /run of its own")
+@pytest.mark.parametrize("place", ["tmp", "shared"])
+def test_nobody_can_keep_another_users_jobs_from_the_systems_daemon(folder, place):
+    """Root makes the user's runtime directory, as any user can, and a third user listens there."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    folder.chmod(0o711)
+    squat = pathlib.Path("/tmp/gemmd-54322") if place == "tmp" else folder / "gemmd"
+    squat.mkdir()
+    env = {**os.environ, "GEMMD_CACHE_DIR": str(folder / "cache"), "GEMMD_DAEMON": str(GEMMD), "GEMMD_SYSTEM": "1",
+           "GEMMD_RUNNER": str(RUNNER), "XDG_RUNTIME_DIR": "" if place == "tmp" else str(folder)}
+    for name in ("GEMMD_SOCKET", "GEMMD_DEVICE"):
+        env.pop(name, None)
+    try:
+        with socket.socket(socket.AF_UNIX) as his:
+            his.bind(str(squat / "replay-synthetic.sock"))
+            (squat / "replay-synthetic.sock").chmod(0o666)
+            os.seteuid(54323)
+            his.listen()
+            os.seteuid(0)
+            result = subprocess.run(["unshare", "-m", "sh", "-c", REFUSED, GEMMCTL, SYNTHETIC], env=env,
+                                    capture_output=True, text=True, timeout=60 * PATIENCE)
+    finally:
+        shutil.rmtree(squat)
+    assert result.returncode == 1, result
+    assert result.stdout.count("/run/gemmd/replay-synthetic.sock") >= 2, result
+    said = "/tmp/gemmd-54322 belongs to user 0" if place == "tmp" else "user 54323 listens on"
+    assert said in result.stderr, result
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes another user's folder")
