@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the settings from the configuration file and the command line, and prints them
  * (config.h). */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ini.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/base/address.h"
@@ -132,6 +134,9 @@ struct reading {
     struct config *config;
     struct config_sources *from;
     const char *path;
+    FILE *file;
+    char *text; /* owned: the current line */
+    size_t room;
     int line;
     int status;
     struct error *err;
@@ -139,27 +144,42 @@ struct reading {
 
 /* The function by which inih reads a line. It counts the lines, since the packaged build of inih
  * gives the handler no line number. The indent is removed, because inih appends an indented line to
- * the value before. */
+ * the value before. The packaged build's buffer has 200 bytes: inih gets the beginning of a longer
+ * line, which has the name. */
 static char *config_read_line(char *text, int size, void *stream)
 {
-    struct reading *r = ((void **)stream)[1];
+    struct reading *r = stream;
     r->line++;
-    char *line = fgets(text, size, ((void **)stream)[0]);
-    if (line && strlen(line) == (size_t)size - 1 && line[size - 2] != '\n') {
-        r->status = error_set(r->err, ERROR_TOO_LARGE, "%s:%d: the line is longer than %d bytes",
-                              r->path, r->line, size - 2);
+    if (getline(&r->text, &r->room, r->file) < 0) {
+        if (!feof(r->file)) { /* for example, the path is a directory, which can be opened */
+            r->status = error_set(r->err, ERROR_IO, "cannot read the configuration %s: %s", r->path,
+                                  strerror(errno));
+        }
         return NULL;
     }
-    if (line) {
-        const size_t indent = strspn(line, " \t");
-        memmove(line, line + indent, strlen(line + indent) + 1);
-    }
-    return line;
+    snprintf(text, (size_t)size - 1, "%s", r->text + strspn(r->text, " \t"));
+    return text;
 }
 
-static int config_take_line(void *ctx, const char *section, const char *name, const char *value)
+/* Finds the value in a line "name = value ; comment", by the rules of inih. Cuts the comment. */
+static const char *config_find_value(char *line)
+{
+    char *value = line + strcspn(line, "=:") + 1;
+    while (isspace((unsigned char)*value)) {
+        value++;
+    }
+    char *end = value;
+    for (char *c = value; *c && !(*c == ';' && isspace((unsigned char)c[-1])); c++) {
+        end = isspace((unsigned char)*c) ? end : c + 1;
+    }
+    *end = '\0';
+    return value;
+}
+
+static int config_take_line(void *ctx, const char *section, const char *name, const char *begun)
 {
     struct reading *r = ctx;
+    (void)begun; /* the value, as far as it was in inih's buffer */
     if (r->status) {
         return 0;
     }
@@ -169,7 +189,8 @@ static int config_take_line(void *ctx, const char *section, const char *name, co
         r->status = error_set(r->err, ERROR_UNKNOWN_FIELD,
                               "section [%s] is not known: settings stand under [gemmd]", section);
     } else {
-        r->status = config_set(r->config, r->from, name, value, source, r->err);
+        r->status =
+            config_set(r->config, r->from, name, config_find_value(r->text), source, r->err);
     }
     if (r->status) {
         error_prefix(r->err, "%s", source);
@@ -197,16 +218,10 @@ int config_read(struct config *c, struct config_sources *from, const char *path,
         return error_set(err, ERROR_IO, "cannot read the configuration %s: %s", path,
                          strerror(opened ? ENOENT : errno));
     }
-    struct reading r = {.config = c, .from = from, .path = path, .err = err};
-    void *stream[2] = {f, &r};
-    int bad = ini_parse_stream(config_read_line, stream, config_take_line, &r);
-    /* reading fails with a fault here when the path is a directory, which can be opened */
-    int unread = ferror(f) ? errno : 0;
+    struct reading r = {.config = c, .from = from, .path = path, .file = f, .err = err};
+    int bad = ini_parse_stream(config_read_line, &r, config_take_line, &r);
     fclose(f);
-    if (unread) {
-        return error_set(err, ERROR_IO, "cannot read the configuration %s: %s", path,
-                         strerror(unread));
-    }
+    free(r.text);
     if (r.status) {
         return r.status;
     }

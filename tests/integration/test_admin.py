@@ -344,7 +344,8 @@ def test_a_socket_from_systemd(folder, shared_cache):
 def test_print_config_shows_where_each_value_comes_from(folder):
     conf = folder / "gemmd.conf"
     conf.write_text("[gemmd]\nbucket = pow2\n")
-    result = subprocess.run([GEMMD, "--config", conf, "--linger-ms", "7", "--print-config"],
+    longest = "/" + "d" * 1022
+    result = subprocess.run([GEMMD, "--config", conf, "--linger-ms", "7", "--database", longest, "--print-config"],
                             capture_output=True, text=True, check=True)
     lines = {line.split(" = ")[0]: line for line in result.stdout.splitlines() if " = " in line}
     assert lines["bucket"].split(";") [1].strip() == f"{conf}:2" and "pow2" in lines["bucket"]
@@ -353,6 +354,7 @@ def test_print_config_shows_where_each_value_comes_from(folder):
     conf.write_text(result.stdout)
     again = subprocess.run([GEMMD, "--config", conf, "--print-config"], capture_output=True,
                            text=True, check=True)
+    assert f"database = {longest} ; {conf}:" in again.stdout
     assert [l.split(";")[0] for l in again.stdout.splitlines()] == \
            [l.split(";")[0] for l in result.stdout.splitlines()], "what it prints reads back"
 

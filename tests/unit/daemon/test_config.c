@@ -88,8 +88,6 @@ static void refused(const char *text, int code, const char *word, int line)
 static void unknown_settings_are_refused_with_their_line(void **state)
 {
     (void)state;
-    char text[512] = "[gemmd]\nbucket=";
-    memset(text + strlen(text), 'x', 300);
     refused("[gemmd]\nbucket = pow2\ncolour = red\n", ERROR_UNKNOWN_FIELD, "colour", 3);
     refused("[gemmd]\nlinger-ms = soon\n", ERROR_INVALID, "soon", 2);
     refused("[gemmd]\nmax-connections = 0\n", ERROR_INVALID, "from 1", 2);
@@ -101,7 +99,24 @@ static void unknown_settings_are_refused_with_their_line(void **state)
     refused("[gemmd]\nlog-level = loud\n", ERROR_INVALID, "\"loud\"", 2);
     refused("[other]\nbucket = pow2\n", ERROR_UNKNOWN_FIELD, "[other]", 2);
     refused("[gemmd]\nthis is nothing\n", ERROR_INVALID, "key = value", 2);
-    refused(text, ERROR_TOO_LARGE, "longer", 2);
+}
+
+static void a_line_has_room_for_the_longest_value_and_any_remark(void **state)
+{
+    struct error err;
+    char value[PATHS_MAX], remark[3000], text[8192];
+    (void)state;
+    memset(value, 'v', sizeof(value));
+    value[sizeof(value) - 1] = '\0';
+    memset(remark, 'r', sizeof(remark));
+    remark[sizeof(remark) - 1] = '\0';
+    snprintf(text, sizeof(text), "# %s\n[gemmd]\ndatabase = %s ; %s\nsocket\t:a;b = c \t;d\n",
+             remark, value, remark);
+    assert_ok(read_text(text, &err), &err);
+    assert_string_equal(config.database, value);
+    assert_string_equal(config.socket, "a;b = c");
+    snprintf(text, sizeof(text), "[gemmd]\ndatabase = %sv\n", value);
+    refused(text, ERROR_INVALID, "database is longer than 1023 bytes", 2);
 }
 
 static void a_missing_file_matters_only_when_it_was_named(void **state)
@@ -130,6 +145,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(defaults_hold, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_is_read_and_remembered_by_line, setup, teardown),
         cmocka_unit_test_setup_teardown(unknown_settings_are_refused_with_their_line, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_line_has_room_for_the_longest_value_and_any_remark, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_missing_file_matters_only_when_it_was_named, setup,
                                         teardown),
