@@ -75,8 +75,9 @@ def _id_of(text):
 # ---- texts of an op ------------------------------------------------------------------------------
 
 class Texts:
-    """The texts of the op custom:<name>, over a Client of its own: leases end with this object.
-    device: as for a Client. consequence: ends the warning, as in "Helion tunes by itself"."""
+    """The texts of the op custom:<name>, over a Client of its own: leases end with this object. The
+    newest texts answer, also in a job with $GEMMD_GENERATION or $GEMMD_LOCK. device: as for a
+    Client. consequence: ends the warning, as in "Helion tunes by itself"."""
 
     def __init__(self, name, consequence, device=None):
         self.name, self.consequence, self.device = name, consequence, device
@@ -87,7 +88,7 @@ class Texts:
         if time.monotonic() < _quiet_until.get(self.device, 0.0):
             return None
         try:
-            self._client = self._client or Client(device=self.device, lazy=True)
+            self._client = self._client or Client(device=self.device, lazy=True, generation="")
             return call(self._client)
         except (GemmdError, OSError) as e:  # OSError: no libgemmd
             if not isinstance(e, GemmdError) or isinstance(e, (Deadline, Unreachable)):
@@ -96,10 +97,10 @@ class Texts:
             return None
 
     def _problem(self, key):
-        return f"custom:{self.name} " + write_config({"key": key})
+        return {"op": f"custom:{self.name}", "key": key}
 
     def _part(self, name, number):
-        return f"custom:{self.name}.part " + write_config({"id": name, "part": number})
+        return {"op": f"custom:{self.name}.part", "id": name, "part": number}
 
     def _join(self, client, config):
         if isinstance(config.get("text"), str):
@@ -107,13 +108,13 @@ class Texts:
         name, count = config.get("id"), config.get("parts")
         if not (isinstance(count, int) and 0 < count <= PARTS_MAX):
             return None
-        rows = [_known(client, self._part(name, number)) for number in range(count)]
+        rows = _known(client, [self._part(name, number) for number in range(count)])
         return join(name, [str(row.get("text")) for row in rows]) if all(rows) else None
 
     def read(self, key):
         """The text of a key; None: unknown. Waits for no other process."""
         def call(client):
-            config = _known(client, self._problem(key))
+            config, = _known(client, [self._problem(key)])
             return config and self._join(client, config)
         return self._try(call)
 
@@ -124,7 +125,7 @@ class Texts:
         with the process."""
         def call(client):
             try:
-                asked = client.acquire(self._problem(key), lease_ms=lease_ms, deadline_ms=deadline_ms)
+                asked = client.acquire(_write_problem(self._problem(key)), lease_ms=lease_ms, deadline_ms=deadline_ms)
             except Deadline:
                 if not deadline_ms or not client.reaches_daemon():
                     raise  # the daemon hangs
@@ -137,13 +138,13 @@ class Texts:
         def call(client):
             row, name, parts = split(text)
             for number, part in enumerate(parts):
-                client.put(self._part(name, number), part)
-            client.put(self._problem(key), row)
+                client.put(_write_problem(self._part(name, number)), part)
+            client.put(_write_problem(self._problem(key)), row)
         self._try(call)
 
     def release(self, key):
         """Gives up the lease, if there still is one."""
-        self._try(lambda client: client.release(self._problem(key)))
+        self._try(lambda client: client.release(_write_problem(self._problem(key))))
 
     def newest(self, count):
         """The texts written last, at most `count`, the newest first: of this user's rows and of shared rows."""
@@ -154,12 +155,16 @@ class Texts:
         return self._try(call) or []
 
 
-def _known(client, problem):
-    """The config of a problem's row, or None."""
-    try:
-        return client.get(problem, wait="cached", table=False).config
-    except LookupError:  # gemmd.NotFound
-        return None
+def _write_problem(problem):
+    """A problem as text."""
+    return f"{problem['op']} " + write_config({name: v for name, v in problem.items() if name != "op"})
+
+
+def _known(client, problems):
+    """The config of each problem's row, or None. Asks the daemon itself: in a job with a lock file,
+    Client.get answers from the file."""
+    answers = client.call("get_many", {"problems": problems, "wait": "cached"})["answers"]
+    return [answer.get("config") for answer in answers]
 
 
 def of_thread(name, consequence, device):

@@ -81,6 +81,24 @@ def test_waiters_get_the_text_and_the_lease_of_a_dead_holder_is_free(make):
     assert got == [None]
 
 
+@pytest.mark.parametrize("pin", ["generation", "lock file"])
+def test_a_job_with_a_pin_or_a_lock_file_shares_long_texts(cpu, make, tmp_path, monkeypatch, pin):
+    make().write("first", LONG)
+    if pin == "generation":
+        monkeypatch.setenv("GEMMD_GENERATION", "0")
+    else:
+        problem = "grouped_gemm mode=forward M=64 N=32 K=64 experts=4 topk=1 dtype_in=fp32"
+        cpu.ctl("tune", problem, "--budget", "1")
+        cpu.ctl("lock", problem, "--to", tmp_path / "gemmd.lock")
+        monkeypatch.setenv("GEMMD_LOCK", str(tmp_path / "gemmd.lock"))
+    assert make().read("first") == LONG and make().acquire("first", lease_ms=60000) == LONG
+    assert make().newest(1) == [LONG]
+    holder = make()
+    assert holder.acquire("k", lease_ms=60000) is None
+    holder.write("k", LONG)
+    assert make().acquire("k", lease_ms=60000) == LONG
+
+
 def test_a_wait_has_an_end(make):
     holder = make()
     assert holder.acquire("k", lease_ms=60000) is None
