@@ -14,6 +14,7 @@ compiles, because its compiling threads would delay its launches.
 """
 import concurrent.futures
 import contextlib
+import contextvars
 import fcntl
 import hashlib
 import inspect
@@ -155,15 +156,20 @@ class Compilation:
     def compile_all(self, goes_on, first=()):
         """Compiles configs, the lines `first` before others, until each is compiled, or claimed by another
         process. Calls goes_on() between configs, and begins no further config when that is False."""
-        beside = _Beside(THREADS) if _can_compile_beside() else None
+        order = sorted(range(len(self.lines)), key=lambda i: self.lines[i] not in first)
+        if _can_compile_beside():  # in a context of its own: Triton's mode would stay active after an interrupt
+            contextvars.copy_context().run(self._compile_beside, goes_on, order)
+        else:
+            self._compile_in_turn(None, goes_on, order)
+
+    def _compile_beside(self, goes_on, order):
+        beside = _Beside(THREADS)
         with contextlib.ExitStack() as stack:
-            if beside:
-                stack.callback(beside.pool.shutdown)
-                try:
-                    stack.enter_context(triton.AsyncCompileMode(beside, ignore_errors=True))
-                except RuntimeError:  # the job compiles in a mode of its own
-                    return
-            order = sorted(range(len(self.lines)), key=lambda i: self.lines[i] not in first)
+            stack.callback(beside.pool.shutdown)
+            try:
+                stack.enter_context(triton.AsyncCompileMode(beside, ignore_errors=True))
+            except RuntimeError:  # the job compiles in a mode of its own
+                return
             self._compile_in_turn(beside, goes_on, order)
 
     def _compile_in_turn(self, beside, goes_on, order):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A key that nobody has tuned: the race of its configs, over a stand-in for Triton, and compiling by
 several processes, over the stand-in and over the installed Triton."""
+import contextvars
 import json
 import os
 import pathlib
@@ -199,6 +200,25 @@ def test_a_config_that_does_not_compile_is_a_trial_of_the_holder_s(triton, cpu, 
     kernel = job(cpu.socket, fits, (4, 16, 64))
     kernel(Tensor(8, 8), 8, HEAD=1)
     assert kernel.tuner.best_config.kwargs == {"BLOCK": 64} and statuses(cpu) == ["ok", "ok", "resource"]
+
+
+def test_an_interrupt_leaves_no_compile_mode_active(triton, cpu, monkeypatch):
+    active = contextvars.ContextVar("active_mode", default=None)
+
+    class Mode:
+        def __init__(self, executor, ignore_errors):
+            pass
+
+        def __enter__(self):
+            active.set(self)
+
+        def __exit__(self, *_):
+            raise KeyboardInterrupt  # while Triton waits for its compilations
+
+    monkeypatch.setattr(triton, "AsyncCompileMode", Mode, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        job(cpu.socket, fits, (4, 64))(Tensor(8, 8), 8, HEAD=1)
+    assert clock.compiled and active.get() is None
 
 
 def test_the_holder_keeps_its_lease_while_it_compiles(triton, cpu, monkeypatch):
