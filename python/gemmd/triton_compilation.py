@@ -31,7 +31,7 @@ from gemmd.triton_rows import backend
 POLL_S = 0.01
 FIND_S = 1.0  # how long a process waits for the holder's file
 THREADS = 8  # compilations of a process at once; more would wait for Python's lock
-STALL_S = 60.0  # the holder compiles a config itself when other processes finish none for so long
+STALL_S = 60.0  # the holder compiles by itself when other processes finish nothing for so long: they may be stopped
 _SLOTS = 1 << 20  # offset of the first host's slots; hosts that share the folder have slots of their own
 
 
@@ -145,11 +145,14 @@ class Compilation:
         return taken[0] if keeps else None
 
     def _wait_for_slot(self, goes_on):
-        """Returns a slot, or None when goes_on() is False."""
-        while goes_on():
+        """Returns a slot, or None when goes_on() is False, or when other processes keep all slots for STALL_S."""
+        began_s = time.monotonic()
+        while goes_on() and time.monotonic() - began_s < STALL_S:
             slot = self._take_slot()
             if slot is not None:
                 return slot
+            if self.claims.held:  # this process's own compilations will free a slot
+                began_s = time.monotonic()
             time.sleep(POLL_S)
         return None
 

@@ -266,6 +266,24 @@ def file_of(*blocks):
     return gemmd.triton_compilation.file_of(PROBLEM, [f"BLOCK={block} num_warps=4" for block in blocks])
 
 
+def test_the_holder_goes_on_alone_when_stopped_processes_keep_all_slots(triton, cpu, claims, monkeypatch):
+    from gemmd import triton_compilation
+    monkeypatch.setattr(gemmd.triton, "problem_of", lambda *_: PROBLEM)
+    monkeypatch.setattr(triton_compilation, "count_cores", lambda: 2)
+    stopped = claims(file_of(4, 64))
+    first = triton_compilation.Compilation(None, {}, stopped).first_slot
+    assert stopped.lock(first) and stopped.lock(first + 1)
+    now = [0.0]
+
+    def sleep(s):
+        now[0] += s
+        assert now[0] < 2 * triton_compilation.STALL_S
+
+    monkeypatch.setattr(triton_compilation, "time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    clock.compiled.clear()
+    assert job(cpu.socket, fits, (4, 64))(Tensor(8, 8), 8, HEAD=1) == [4, 64] and clock.compiled == []
+
+
 def test_a_process_that_waits_compiles_for_the_holder(triton, cpu, claims, monkeypatch):
     monkeypatch.setattr(gemmd.triton, "problem_of", lambda *_: PROBLEM)
     claims(file_of(4, 64))
