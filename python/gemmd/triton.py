@@ -37,7 +37,6 @@ from gemmd.triton_errors import is_of_config
 from gemmd.triton_rows import backend, bucket_key, check_bucket, hooks_of, key_names, name_of, problem_of
 from gemmd.triton_timing import Session, Timer, failed, lines_of, measure
 
-RENEW_S = 15.0  # seconds between a holder's renewals of its lease, while it compiles
 QUIET_S = 30.0  # pause after a daemon did not answer; how long a stopgap config is used
 _autotune = triton.autotune  # Triton's own: users may put this module's autotune in its place
 _of_thread = threading.local()  # Clients for each thread: a waiting call blocks its Client
@@ -141,12 +140,8 @@ def find_out(session):
 
 def compiled(session, compilation):
     """Yields the lines of the unknown configs, as they are compiled by all processes."""
-    renewed = [time.monotonic()]
-
     def goes_on():
-        if time.monotonic() - renewed[0] > RENEW_S:
-            renewed[0] = time.monotonic()
-            session.client.acquire(session.problem, list(session.configs), now=True)  # renews the lease
+        session.keep_lease()
         return True
 
     unknown = session.unknown()

@@ -12,6 +12,7 @@ has that config's known time, multiplied by the ratio of both times now.
 """
 import math
 import statistics
+import time
 
 from gemmd.configs import write_config
 from gemmd.triton_errors import is_of_config, reason_of, status_of
@@ -33,6 +34,7 @@ FIRST_MARGIN = 1.25
 ROUND_MARGINS = (1.10, 1.10, 1.05, 1.05, 1.05, 1.02, 1.02, 1.02)
 FIRST_SAMPLES = {"warmup": 1, "rep": 5}  # ms, for triton.testing.do_bench
 ROUND_SAMPLES = {"warmup": 2, "rep": 10}
+RENEW_S = 15.0  # seconds between a holder's renewals of its lease
 
 
 class Timer:
@@ -110,7 +112,7 @@ class Session:
                       if row["status"] == "ok" and row["time_us"]}
         self.failed = {line for line, row in lines.items() if row["status"] != "ok"}
         self.hints = lines.keys() - self.times.keys() - self.failed  # known to work; no time of this device
-        self.is_first, self.scale = not self.times, 1.0
+        self.is_first, self.scale, self.renewed_s = not self.times, 1.0, time.monotonic()
         self.lows = {}  # {line: 20 % quantile of a new config's first samples, or the best's known time}
 
     def unknown(self):
@@ -118,8 +120,17 @@ class Session:
         lines = [line for line in self.configs if line not in self.times and line not in self.failed]
         return sorted(lines, key=lambda line: line not in self.hints)
 
+    def keep_lease(self):
+        """Renews the lease every RENEW_S. acquire() takes the lease again after the daemon has started
+        anew, but does not renew the lease when all configs are known; an empty record() does."""
+        if time.monotonic() - self.renewed_s > RENEW_S:
+            self.renewed_s = time.monotonic()
+            self.client.acquire(self.problem, list(self.configs), now=True)
+            self.client.record(self.problem, [])
+
     def _time(self, line, samples):
         """Times a config. Returns None when the config failed, after recording the failure."""
+        self.keep_lease()
         trial, error = self.timer.trial(self.configs[line], samples if self.timer.can_race else None)
         if "time_us" in trial:
             return trial["time_us"]

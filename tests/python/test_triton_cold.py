@@ -221,13 +221,21 @@ def test_an_interrupt_leaves_no_compile_mode_active(triton, cpu, monkeypatch):
     assert clock.compiled and active.get() is None
 
 
-def test_the_holder_keeps_its_lease_while_it_compiles(triton, cpu, monkeypatch):
-    asked = []
-    acquire = gemmd.Client.acquire
-    monkeypatch.setattr(gemmd.Client, "acquire", lambda *a, **k: asked.append(k) or acquire(*a, **k))
-    monkeypatch.setattr(gemmd.triton, "RENEW_S", -1.0)
-    assert job(cpu.socket, fits, (4, 64))(Tensor(8, 8), 8, HEAD=1) == [4, 64]
-    assert len(asked) == 3  # for the lease, and before each config
+def test_the_holder_keeps_its_lease_while_it_compiles_and_races(triton, cpu, monkeypatch):
+    """An empty record renews the lease also when all configs are known."""
+    renewed = []
+    record = gemmd.Client.record
+
+    def note(client, problem, trials):
+        if not trials:
+            renewed.append((len(clock.compiled), len(clock.began)))
+        record(client, problem, trials)
+
+    monkeypatch.setattr(gemmd.Client, "record", note)
+    monkeypatch.setattr(gemmd.triton_timing, "RENEW_S", -1.0)
+    clock.compiled.clear()
+    began = racing(cpu.socket, {4: 1.0, 8: 1.01})(Tensor(8, 8), 8, HEAD=1)
+    assert len(began) == 18 and renewed == [(0, 0), (1, 0)] + [(2, timed) for timed in range(18)]
 
 
 def wait_until(holds, thread):
