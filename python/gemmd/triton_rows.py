@@ -97,7 +97,7 @@ def problem_of(tuner, key, kwargs, hooks=""):
     computed = computed_by(tuner.fn, given)
     args = {name: v for name, v in given.items() if name in tuner.arg_names}
     names = key_names(tuner, args) + [f"{name}.dtype" for name, v in args.items() if hasattr(v, "dtype")]
-    arguments = ",".join(f"{name}={v}" for name, v in zip(names, key))
+    arguments = ",".join(f"{name}={text_of(v)}" for name, v in zip(names, key))
     options = {name: v for name, v in kwargs.items() if name not in (*args, "grid", "warmup")}
     tuned = set(tuner.keys).union(*(config.all_kwargs() for config in tuner.configs))
     fields = {"kernel": tuner.base_fn.__name__, "source": source_hash(tuner.fn),

@@ -33,12 +33,31 @@ def _is_tritons(name):
     return name.split(".")[0] == "triton"  # the problem has Triton's version in another field
 
 
+def _value(v):
+    return getattr(v, "value", v) if type(v).__name__ == "constexpr" else v
+
+
+def _written(v):
+    """Text without memory addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(_value(v)))
+
+
+def _decorated_in(v):
+    """Yields the decorated function that a constant is, or those in a tuple."""
+    v = _value(v)
+    if isinstance(v, tuple):
+        for item in v:
+            yield from _decorated_in(item)
+    elif not inspect.isfunction(v) and _function(v) is not None:
+        yield v
+
+
 def text_of(v):
-    """Text of a constant, without memory addresses."""
-    v = getattr(v, "value", v) if type(v).__name__ == "constexpr" else v
-    if not inspect.isfunction(v) and _function(v) is not None:
-        return f"{_function(v).__name__}:{source_hash(v)}"
-    return re.sub(r" at 0x[0-9a-f]+", "", str(v))
+    """Text of a constant: a decorated function counts by its source, also in a tuple."""
+    functions = [f"{_function(f).__name__}:{source_hash(f)}" for f in _decorated_in(v)]
+    if functions and not isinstance(_value(v), tuple):
+        return functions[0]
+    return " ".join([_written(v), *functions])
 
 
 def _all_code(code):
@@ -64,7 +83,9 @@ def _named(name, v, names, seen):
                 seen.add((id(v), member))
                 yield from _named(f"{name}.{member}", vars(v)[member], names, seen)
     elif isinstance(v, (*_PLAIN, tuple, list)) or type(v).__name__ in ("constexpr", "dtype"):
-        yield f"{name}={text_of(v)}"
+        yield f"{name}={_written(v)}"
+        for function in _decorated_in(v):
+            yield from _parts(function, seen)
     elif not inspect.isfunction(v) and _function(v) is not None:
         yield from _parts(v, seen)
 

@@ -128,8 +128,31 @@ def heuristics(compute):
     return {"below": lambda fn: Heuristics(fn, {"HEAD": compute})}
 
 
+def doubles():
+    def act(x):
+        return 2 * x
+    return Jit(act)
+
+
+def triples():
+    def act(x):
+        return 3 * x
+    return Jit(act)
+
+
+def by_head(configs, key, **more):
+    return gemmd.triton.autotune(configs, ["HEAD"], **more)
+
+
+def with_head(head, **more):
+    return dict(below=lambda fn: fn, at_launch={"HEAD": head}, **more)
+
+
 @pytest.mark.no_library
 @pytest.mark.parametrize("one, other", [
+    (with_head(doubles(), tune=by_head), with_head(triples(), tune=by_head)),
+    (with_head((1, (doubles(),)), tune=by_head), with_head((1, (triples(),)), tune=by_head)),
+    (with_head((1, doubles())), with_head((1, triples()))),
     (heuristics(lambda args: 1), heuristics(lambda args: 2)),
     (heuristics(even), heuristics(odd)),
     (dict(hook=one_hook), dict(hook=other_hook)),

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from gemmd.triton_source import constants_of, source_hash
+from gemmd.triton_source import constants_of, source_hash, text_of
 
 pytestmark = pytest.mark.no_library
 
@@ -122,6 +122,20 @@ def test_what_it_calls_in_another_module_is_part_of_it(load, old, new):
 
 def test_what_it_does_not_call_there_is_none(load):
     assert source_hash(load(helpers=HELPERS.replace("return a\n", "return -a\n"))) == source_hash(load())
+
+
+@pytest.mark.parametrize("value", [1, 1.0, True, None, "a b", "<=724", (), (1,), (1, "a", (2.5, None)), ("fp32",)])
+def test_a_plain_value_is_written_as_python_writes_it(value):
+    """Stored rows have these texts."""
+    assert text_of(value) == str(value)
+
+
+def test_a_function_that_names_a_tuple_of_itself_has_a_hash():
+    def one(x):
+        return TABLE.value[0](x)
+
+    TABLE = constexpr((Jit(one),))
+    assert source_hash(Jit(one)) == source_hash(TABLE.value[0])
 
 
 def test_constants_of_a_call(load):

@@ -42,6 +42,9 @@ class Jit:
                        for name, p in inspect.signature(fn).parameters.items()]
         self.device_caches = collections.defaultdict(lambda: ({}, self._bind))
 
+    def __repr__(self):
+        return f"JITFunction({self.fn.__module__}:{self.fn.__name__})"
+
     def _bind(self, **args):
         def special(p):
             v = args[p.name]
