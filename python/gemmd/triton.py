@@ -224,8 +224,8 @@ class SharedCache(dict):
             configs = self._worth_trying(key, tuner.prune_configs(kwargs), timer)
             if key in self.failed and not configs:
                 return False  # Triton tries all configs, and reports the failures
-            config, is_stopgap = decide(client, problem_of(tuner, key, kwargs, self.hooks), configs,
-                                        timer, self.deadline_ms, self._let_others_run)
+            config, is_stopgap = decide(client, self._problem(key), configs, timer, self.deadline_ms,
+                                        self._let_others_run)
         except GemmdError as e:
             self._go_on_alone(e, device)
             return False
@@ -235,6 +235,13 @@ class SharedCache(dict):
         if is_stopgap:
             self.stopgaps[key] = time.monotonic() + QUIET_S
         return config is not None
+
+    def _problem(self, key):
+        """The problem of this launch, computed once: a config's hooks may change the arguments."""
+        problems = vars(self.call).setdefault("problems", {})
+        if key not in problems:
+            problems[key] = problem_of(self.tuner, key, self.call.kwargs, self.hooks)
+        return problems[key]
 
     def _worth_trying(self, key, configs, timer):
         failed = self.failed.get(key, ())
@@ -257,8 +264,7 @@ class SharedCache(dict):
         device = _device()
         with contextlib.suppress(GemmdError, OSError):  # the next request raises the error again
             if time.monotonic() >= _quiet_until.get((self.socket, device), 0.0):
-                problem = problem_of(self.tuner, key, self.call.kwargs, self.hooks)
-                _client(self.socket, device).record(problem, [trial])
+                _client(self.socket, device).record(self._problem(key), [trial])
 
     @contextlib.contextmanager
     def _let_others_run(self):

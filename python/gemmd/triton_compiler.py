@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import inspect
 import os
+import re
 
 from gemmd.errors import INTERNAL, make_error
 
@@ -43,6 +44,11 @@ def compiler_hash(active, jit, options):
     parts = (_from_triton("triton_key", "runtime.cache", "compiler.compiler")(), compiler.hash(),
              compiler.parse_options({**options, "debug": bool(debug)}).hash(), str(sorted(switches.items())))
     return hashlib.sha256("-".join(parts).encode()).hexdigest()[:32]
+
+
+def without_blocks(types):
+    """specialised() without the block shapes of tensor descriptors."""
+    return re.sub(r"(tensordesc<[^\[>]*)\[[^\]]*\]", r"\1[]", types)
 
 
 def specialised(active, jit, args, others):

@@ -8,7 +8,7 @@ import sys
 import triton
 
 from gemmd.configs import fits, plain, write_config
-from gemmd.triton_compiler import compiler_hash, jit_of, specialised
+from gemmd.triton_compiler import compiler_hash, jit_of, specialised, without_blocks
 from gemmd.triton_source import computed_by, constants_of, hook_hash, source_hash, text_of
 
 
@@ -112,12 +112,15 @@ def problem_of(tuner, key, kwargs, hooks=""):
 
 def _compiled(tuner, args, options, tuned):
     """The problem's fields about compilation, computed with the first config. The constants that a config
-    sets are no fields of the problem: they stand in the config's row."""
+    sets are no fields of the problem: they stand in the config's row. A config's pre_hook sets a descriptor's
+    block shape, which the descriptor keeps until the next launch: such a shape is no field, either."""
     active, jit = triton.runtime.driver.active, jit_of(tuner.fn)
     args = {**args, **options, **tuner.configs[0].all_kwargs()}
     computed = computed_by(tuner.fn, args)
-    return {"compiler": compiler_hash(active, jit, options),
-            "specialised": specialised(active, jit, {**args, **computed}, {*tuned, *computed}) or None}
+    types = specialised(active, jit, {**args, **computed}, {*tuned, *computed})
+    if any(getattr(config, "pre_hook", None) for config in tuner.configs):
+        types = without_blocks(types)
+    return {"compiler": compiler_hash(active, jit, options), "specialised": types or None}
 
 
 def name_of(config, timer=None):

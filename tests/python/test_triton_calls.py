@@ -8,7 +8,8 @@ import types
 import pytest
 
 import gemmd
-from triton_stand_in import Config, Heuristics, Jit, OutOfResources, PTXASError, Tensor, clock, forget_gemmd, measured, put_in_place
+from triton_stand_in import (Config, Descriptor, Heuristics, Jit, OutOfResources, PTXASError, Tensor, clock,
+                             forget_gemmd, measured, put_in_place)
 
 KILLED = "`ptxas` failed with error code -9\n`ptxas` stderr:\n\nRepro command: ptxas k.ptx\n"
 NO_ROOM = "Internal Triton PTX codegen error\n`ptxas` stderr:\nptxas fatal   : No space left on device\n"
@@ -191,6 +192,33 @@ def test_what_is_installed_and_the_environment_s_switches_are_in_the_row(row, tr
         rows.append(row())
     monkeypatch.setenv("HOME", "/elsewhere")
     assert row() == rows[-1] and len({str(r) for r in rows}) == 4
+
+
+def set_block(arguments):
+    arguments["x"].block_shape = [arguments["BLOCK"], 64]
+
+
+@pytest.mark.no_library
+def test_a_descriptor_s_block_counts_only_where_no_config_s_hook_sets_it(row):
+    """The descriptor of a layer keeps the block of the last launch."""
+    for hook, is_in_row in ((set_block, False), (None, True)):
+        first, second = (str(row(Descriptor(*shape), hook=hook)) for shape in ((1, 1), (64, 64)))
+        assert ("fp16[64, 64]" in second) == (first != second) == is_in_row
+
+
+def test_a_failed_answer_is_recorded_for_the_arguments_before_its_hook(triton, cpu):
+    def set_address(arguments):
+        arguments["x"].address = arguments["BLOCK"]
+
+    def fails(HEAD, BLOCK):
+        fits(64 * HEAD + 1, BLOCK)
+
+    assert job(cpu.socket, fits, hook=set_address)(Tensor(8, 8, address=1), 8, HEAD=1) == [4, 64]
+    for _ in range(2):
+        run = job(cpu.socket, fails, hook=set_address)
+        assert run(Tensor(8, 8, address=1), 8, HEAD=1) == [] and run.tuner.best_config.kwargs == {"BLOCK": 4}
+    assert statuses(cpu) == ["ok", "ok", "resource"]
+    assert len({trial["key"] for trial in cpu.call("list", what="trials", filter={})["rows"]}) == 1
 
 
 calls = 0

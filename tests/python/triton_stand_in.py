@@ -35,6 +35,13 @@ class Tensor:
         self.shape, self.address, self.dtype = shape, address, dtype
 
 
+class Descriptor:
+    """Stands for a TensorDescriptor, whose block shape is compiled in."""
+
+    def __init__(self, *block_shape):
+        self.block_shape = list(block_shape)
+
+
 class Jit:
     def __init__(self, fn):
         self.fn, self.arg_names = fn, list(inspect.signature(fn).parameters)
@@ -50,6 +57,8 @@ class Jit:
             v = args[p.name]
             if p.is_constexpr or v == 1:
                 return "constexpr", v
+            if isinstance(v, Descriptor):
+                return f"tensordesc<fp16{v.block_shape}>", None
             at = v.address if isinstance(v, Tensor) else v
             return type(v).__name__, "D" if at % 16 == 0 else ""
 
