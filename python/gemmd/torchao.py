@@ -3,7 +3,8 @@
 
 torchao chooses a backend for each product of its experts (`_GroupedMMBackend`): DeepGEMM where it is installed, or an
 emulation. After install() gemmd is the backend wherever torchao may choose (KernelPreference.AUTO), for bf16 results
-on GPUs where gemmd's kernels are expected to be faster. torchao quantises the activations of forward and dX; gemmd
+on GPUs where gemmd's kernels are expected to be faster. Under torch.compile torchao chooses among its own backends,
+because gemmd's calls need the addresses of tensors. torchao quantises the activations of forward and dX; gemmd
 quantises the weights, once for both, and the operands of dW.
 
 torchao's row-wise recipe calls torch._scaled_grouped_mm: gemmd.torch.install() serves it.
@@ -81,7 +82,8 @@ class Backend(_backends._GroupedMMBackend):
 
 def _takes(preference, a, out_dtype, block_size):
     return (preference == KernelPreference.AUTO and out_dtype == torch.bfloat16 and block_size == BLOCK
-            and a.device.type in ("cpu", "cuda") and expected_faster(a.device))
+            and a.device.type in ("cpu", "cuda") and torch._guards.detect_fake_mode((a,)) is None
+            and expected_faster(a.device))
 
 
 def _select(kernel_preference, A, out_dtype, block_size, group_end_offsets, **rest):

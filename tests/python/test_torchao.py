@@ -80,3 +80,18 @@ def test_torchaos_own_backends_stay_for_all_else():
     gemmd.torchao.install()  # twice is once
     gemmd.torchao.uninstall()
     assert type(chosen()) is grouped_mm_backend._EmulatedGroupedMMBackend
+
+
+def test_torch_compile_gets_torchaos_own_backends():
+    """torchao's entry runs with fake tensors then, which have no address."""
+    chosen = []
+
+    @torch._dynamo.nonstrict_trace
+    def choose(x):
+        backend = grouped_mm._select_fp8_blockwise_grouped_mm_backend(KernelPreference.AUTO, x, BF16, 128, ENDS)
+        chosen.append(type(backend))
+        return x + 1
+
+    torch.compiler.reset()
+    torch.compile(choose, backend="aot_eager")(torch.zeros(T, K))
+    assert set(chosen) == {grouped_mm_backend._EmulatedGroupedMMBackend}
