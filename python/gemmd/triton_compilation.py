@@ -219,9 +219,13 @@ class Compilation:
             config.pre_hook(full)
         if getattr(tuner, "user_defined_pre_hook", False):
             tuner.pre_hook(full)
-        tuner.fn.run(*args, **kwargs)
-        if getattr(tuner, "user_defined_post_hook", False):
-            tuner.post_hook(full, exception=None)
+        end = tuner.post_hook if getattr(tuner, "user_defined_post_hook", False) else lambda *_, **__: None
+        try:
+            tuner.fn.run(*args, **kwargs)
+        except Exception as e:
+            end(full, exception=e)
+            raise
+        end(full, exception=None)
 
     def by_end(self, lines, goes_on):
         """Yields lines as their compilation ends, in any process."""

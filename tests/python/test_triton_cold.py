@@ -189,6 +189,22 @@ def test_hooks_run_before_a_config_is_compiled(triton, cpu):
     assert seen[:2] == [(4, 0), (64, 1)]
 
 
+@pytest.mark.no_library
+def test_the_post_hook_ends_a_failed_compilation_too(triton, claims):
+    from gemmd.triton_compilation import Compilation
+    kernel, ended, error = job("nowhere", fits).tuner, [], OutOfResources("shared memory")
+
+    def run(*_, BLOCK, **__):
+        if BLOCK == 4:
+            raise error
+
+    kernel.fn = types.SimpleNamespace(run=run)
+    kernel.user_defined_post_hook, kernel.post_hook = True, lambda arguments, exception: ended.append(exception)
+    timer = types.SimpleNamespace(tuner=kernel, args=(), kwargs={})
+    Compilation(timer, dict(zip("ab", kernel.configs)), claims()).compile_all(lambda: True)
+    assert ended == [error, None]
+
+
 def test_a_config_that_does_not_compile_is_a_trial_of_the_holder_s(triton, cpu, monkeypatch):
     def run_or_fail(self, *args, warmup=False, **kwargs):
         if kwargs["BLOCK"] == 16:
