@@ -22,9 +22,10 @@ NUMBERS = ("experts", "topk", "hidden", "inter")
 _NAMES = {
     "experts": ("experts", "num_experts", "num_local_experts", "n_routed_experts"),
     "topk": ("topk", "num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k"),
-    "hidden": ("hidden", "hidden_size"),
+    "hidden": ("hidden", "moe_latent_size", "hidden_size"),
     "inter": ("inter", "moe_intermediate_size", "expert_intermediate_size", "intermediate_size"),
 }
+_WITHOUT_GATE = {"nemotron_h"}  # model_type of configs whose experts have an up projection alone
 MODES = ("forward", "dX", "dW")
 LEAST_S = 0.05  # a daemon gets at least this time to answer
 GRACE_S = 0.5  # extra time to hand the remaining keys over for background tuning
@@ -45,9 +46,13 @@ def known_models() -> Dict[str, Dict[str, int]]:
                 for row in csv.DictReader(f)}
 
 
+def _field(config, name):
+    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+
+
 def _read(config, name):
     for word in _NAMES[name]:
-        value = config.get(word) if isinstance(config, Mapping) else getattr(config, word, None)
+        value = _field(config, word)
         if value is not None:
             return int(value)
     raise ValueError(f"the model's config says nothing of {name}: it has none of "
@@ -64,9 +69,12 @@ def model_shape(config):
                              f'{", ".join(sorted(models))}; or give its four numbers '
                              f'({", ".join(NUMBERS)})')
         return models[config]
-    text = (config.get("text_config") if isinstance(config, Mapping)
-            else getattr(config, "text_config", None))
-    return {name: _read(text or config, name) for name in NUMBERS}
+    text = _field(config, "text_config") or config
+    return {name: _read(text, name) for name in NUMBERS}
+
+
+def _has_gate(config):
+    return _field(_field(config, "text_config") or config, "model_type") not in _WITHOUT_GATE
 
 
 def _fp8_problems(shape, tokens, modes):
@@ -79,7 +87,8 @@ def _fp8_problems(shape, tokens, modes):
 def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[str, Sequence[str]] = MODES,
                    dtype: str = "bf16", batch_invariant: bool = False, quant: Optional[str] = None) -> List[Problem]:
     """The layer's products for each number of tokens, in each mode: the first GEMM (W [experts, 2 *
-    inter, hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y). batch_invariant:
+    inter, hidden], or [experts, inter, hidden] without a gate; gathers X) and the second (W [experts,
+    hidden, inter], scatters Y). batch_invariant:
     of forward and dX; dW sums over the batch. quant "fp8_block": the products and the quantisers of
     gemmd.torch.fp8, which needs PyTorch."""
     modes = [modes] if isinstance(modes, str) else list(modes)
@@ -93,7 +102,8 @@ def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[
         raise ValueError(f'quant is "{quant}": fp8_block, or None')
     if quant == "fp8_block":
         return _fp8_problems(s, tokens, modes)
-    layers = (({"n": 2 * s["inter"], "k": s["hidden"], "permute_x": True}),
+    halves = 2 if _has_gate(config) else 1
+    layers = (({"n": halves * s["inter"], "k": s["hidden"], "permute_x": True}),
               ({"n": s["hidden"], "k": s["inter"], "permute_y": True}))
     return [Problem(m=t * s["topk"], mode=mode, dtype_in=dtype, experts=s["experts"],
                     topk=s["topk"], batch_invariant=batch_invariant and mode != "dW", **layer)

@@ -60,6 +60,16 @@ def test_configs_as_others_write_them():
 
 
 @pytest.mark.no_library
+def test_experts_without_a_gate_have_a_first_product_of_half_the_columns():
+    nemotron = types.SimpleNamespace(model_type="nemotron_h", n_routed_experts=4, num_experts_per_tok=2, hidden_size=16,
+                                     moe_intermediate_size=8, moe_latent_size=None)
+    latent = {**vars(nemotron), "moe_latent_size": 12}
+    for config, hidden in ((nemotron, 16), (latent, 12), ({"text_config": nemotron}, 16)):
+        assert sizes(gemmd.model_problems(config, 16, modes="forward")) == [
+            ("forward", 32, 8, hidden, True, False), ("forward", 32, hidden, 8, False, True)]
+
+
+@pytest.mark.no_library
 def test_a_model_more_is_a_line_more(tmp_path, monkeypatch):
     assert gemmd.known_models()["mixtral-8x7b"] == {"experts": 8, "topk": 2, "hidden": 4096,
                                                     "inter": 14336}
