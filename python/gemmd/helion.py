@@ -9,6 +9,7 @@ daemon each process tunes by itself, as under Helion's own cache. Helion 1.1 or 
 import json
 import sys
 import threading
+import time
 import weakref
 
 from helion.autotuner.local_cache import get_helion_cache_dir
@@ -20,6 +21,7 @@ from gemmd.texts import Texts
 NAME, CONSEQUENCE = "helion", "Helion tunes by itself"
 LEASE_MS = 3600000  # the longest lease that gemmd gives
 LISTED_MAX = 256
+WATCH_S = 1.0  # seconds between two looks whether a tuning still runs
 _of_thread = threading.local()  # this thread's open leases: a second get() of a key goes on with the first's lease
 
 
@@ -44,27 +46,59 @@ def _local_entry(key):
     return text if _is_entry(text) else None
 
 
-def _ranks_tune_together():
-    """True when the calling cache's kernel belongs to a process group. The ranks of the group tune
-    together, in collectives, so no rank may wait for another."""
-    frame = sys._getframe(1)
+def _frames(frame):
+    """Yields a frame, the frame of its caller, and so on."""
     while frame is not None:
-        kernel = getattr(frame.f_locals.get("self"), "kernel", None)
-        if hasattr(kernel, "env"):
-            return getattr(kernel.env, "process_group_name", None) is not None
+        yield frame
         frame = frame.f_back
-    return False
+
+
+def _find_cache():
+    """Returns the calling cache and its outermost frame, which runs until the tuning ends; or None and None."""
+    cache, outermost = None, None
+    for frame in _frames(sys._getframe(1)):
+        owner = frame.f_locals.get("self")
+        if cache is None and hasattr(getattr(owner, "kernel", None), "env"):
+            cache = owner
+        if cache is not None and owner is not cache:
+            break
+        outermost = frame if cache is not None else None
+    return cache, outermost
+
+
+def _ranks_tune_together(cache):
+    """True when the cache's kernel belongs to a process group. The ranks of the group tune together,
+    in collectives, so no rank may wait for another."""
+    return cache is not None and getattr(cache.kernel.env, "process_group_name", None) is not None
+
+
+def _release_after(frame, texts, key):
+    """Releases the lease soon after a frame of this thread has ended. A kept exception, as of a notebook,
+    keeps the frame of a failed tuning, and so the Backend. A second try of the thread goes on with the lease."""
+    def is_running():
+        return any(frame is one for one in _frames(sys._current_frames().get(thread)))
+
+    def watch():
+        while is_running():
+            time.sleep(WATCH_S)
+        if texts.tuning is frame:
+            texts.tuning = None
+            texts.release(key)
+
+    texts.tuning, thread = frame, threading.get_ident()
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Backend(RemoteCacheBackend):
-    """Helion makes a Backend for each tuning, so a lease ends with its tuning."""
+    """Helion makes a Backend for each tuning. A lease ends with its tuning."""
 
     def __init__(self):
         self._texts = None  # the Texts that holds the lease of the key being tuned
 
     def get(self, key):
         """The entry of a key. None: Helion then tunes the kernel, and calls put()."""
-        if _ranks_tune_together():
+        cache, frame = _find_cache()
+        if _ranks_tune_together(cache):
             return self._checked(_new_texts().read(key))
         leases = vars(_of_thread).setdefault("leases", weakref.WeakValueDictionary())
         self._texts = leases.get(key) or _new_texts()
@@ -74,6 +108,8 @@ class Backend(RemoteCacheBackend):
             self._texts.write(key, text)
         if text is not None:
             self._texts = None
+        elif frame is not None:
+            _release_after(frame, self._texts, key)
         return text
 
     @staticmethod

@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 import types
 
 import pytest
@@ -99,6 +100,38 @@ def test_ranks_that_tune_together_do_not_wait_for_each_other(backend):
     assert Cache().get() is None  # would wait for the holder
     holder.write("k", ENTRY)
     assert Cache().get() == ENTRY
+
+
+class Failing:
+    """A cache whose tuning fails."""
+    kernel = types.SimpleNamespace(env=None)
+
+    def autotune(self, backend, during):
+        self.backend = backend
+        assert self.get() is None
+        during()
+        raise RuntimeError("no config works")
+
+    def get(self):
+        return self.backend.get("failing")
+
+
+def test_a_failed_tuning_frees_the_kernel_also_while_its_exception_is_kept(backend, monkeypatch):
+    looks = []
+    monkeypatch.setattr(gemmd.helion, "time", types.SimpleNamespace(sleep=lambda s: looks.append(time.sleep(0.001))))
+    problem, other = 'custom:helion key="failing"', gemmd.Client()
+
+    def is_watched():
+        seen = len(looks)
+        while len(looks) < seen + 3:
+            time.sleep(0.001)
+        assert other.acquire(problem, now=True).outcome == "held"
+
+    with pytest.raises(RuntimeError, match="no config works") as first:
+        Failing().autotune(backend(), is_watched)
+    with pytest.raises(RuntimeError, match="no config works") as second:
+        Failing().autotune(backend(), is_watched)
+    assert other.acquire(problem, deadline_ms=30000).outcome == "lease" and first.value and second.value
 
 
 def test_a_second_try_in_a_thread_keeps_the_lease(backend):
