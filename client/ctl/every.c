@@ -33,13 +33,15 @@ static bool every_is_found(const json_t *found, const struct stat *st)
     return false;
 }
 
-/* Adds a socket, unless another path of the same socket is there. */
-static void every_add_socket(json_t *found, const char *path)
+/* Adds a socket, unless another path of the same socket is there. One that was not `given` by the
+ * user or the system must be the user's or root's, as for a job. */
+static void every_add_socket(json_t *found, const char *path, bool given)
 {
     const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
     const char *dot = strrchr(file, '.');
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISSOCK(st.st_mode) && !every_is_found(found, &st)) {
+    if (stat(path, &st) == 0 && S_ISSOCK(st.st_mode) && !every_is_found(found, &st) &&
+        (given || st.st_uid == 0 || st.st_uid == geteuid())) {
         json_array_append_new(
             found, json_pack("{so, ss}", "device",
                              json_stringn(file, dot ? (size_t)(dot - file) : strlen(file)),
@@ -54,13 +56,13 @@ static int every_is_socket(const struct dirent *entry)
     return dot && strcmp(dot, ".sock") == 0 && strncmp(entry->d_name, "offline-", 8) != 0;
 }
 
-static void every_add_folder(json_t *found, const char *folder)
+static void every_add_folder(json_t *found, const char *folder, bool given)
 {
     struct dirent **entries;
     const int n = scandir(folder, &entries, every_is_socket, alphasort);
     for (int i = 0; i < n; i++) {
         TEXT_AUTO *path = text_format("%s/%s", folder, entries[i]->d_name);
-        every_add_socket(found, path);
+        every_add_socket(found, path, given);
         free(entries[i]);
     }
     if (n >= 0) {
@@ -68,20 +70,18 @@ static void every_add_folder(json_t *found, const char *folder)
     }
 }
 
-json_t *every_list_sockets(int *code)
+json_t *every_list_sockets(void)
 {
     char folder[PATHS_MAX];
-    struct error e;
+    struct error ignored; /* of a folder that another user has made: the system's daemons serve */
     const char *named = getenv("GEMMD_SOCKET");
-    if (paths_runtime_dir(folder, &e)) {
-        *code = ctl_failed("%s", e.text);
-        return NULL;
-    }
     json_t *found = json_array();
-    every_add_folder(found, folder);
-    every_add_folder(found, SYSTEM_RUNTIME_DIR);
+    if (paths_runtime_dir(folder, &ignored) == 0) {
+        every_add_folder(found, folder, false);
+    }
+    every_add_folder(found, SYSTEM_RUNTIME_DIR, true);
     if (named && *named) {
-        every_add_socket(found, named);
+        every_add_socket(found, named, true);
     }
     return found;
 }
@@ -111,8 +111,8 @@ static json_t *every_find(const struct ctl *c, int *code)
                           "--device");
         return NULL;
     }
-    json_auto_t *found = every_list_sockets(code);
-    if (found && json_array_size(found) == 0) {
+    json_auto_t *found = every_list_sockets();
+    if (json_array_size(found) == 0) {
         *code = every_say_none();
         return NULL;
     }

@@ -127,26 +127,24 @@ static void metrics_ask_daemon(struct gathered *x, const struct ctl *c, const ch
     gemmd_close(own.g);
 }
 
-static int metrics_ask_all(struct gathered *x, const struct ctl *c)
+static void metrics_ask_all(struct gathered *x, const struct ctl *c)
 {
-    int code = DONE;
     const char *given = c->socket ? c->socket : getenv("GEMMD_SOCKET");
     if (given && *given) {
         metrics_ask_daemon(x, c, given);
-        return DONE;
+        return;
     }
     if (c->named_device && strcmp(c->named_device, "any") != 0) {
         metrics_ask_daemon(x, c, c->named_device);
-        return DONE;
+        return;
     }
-    json_auto_t *found = every_list_sockets(&code);
+    json_auto_t *found = every_list_sockets();
     ARRAY_EACH(daemon, found) {
         struct ctl one = *c;
         one.socket = field_string(daemon, "socket");
         one.device = NULL;
         metrics_ask_daemon(x, &one, one.socket);
     }
-    return code;
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -175,10 +173,10 @@ static int metrics_write(struct subject *s, const struct gathered *x, const char
 static int metrics_run(struct subject *s)
 {
     struct gathered x = {.openmetrics = !s->given[OWN_TO], .families = json_object()};
-    int code = metrics_ask_all(&x, &s->ctl);
+    metrics_ask_all(&x, &s->ctl);
     TEXT_AUTO *text = metrics_join(&x);
     /* The file is written also when no daemon answers, so that alerts see it. */
-    code = code ? code : metrics_write(s, &x, text);
+    int code = metrics_write(s, &x, text);
     if (code == DONE && x.daemons == 0) {
         code = every_say_none();
     } else if (code == DONE && x.answered == 0) {

@@ -61,8 +61,8 @@ json_t *listing_rows(struct subject *s, const char *what, json_t **baselines, in
 /* ---- every.c -------------------------------------------------------------------------------- */
 
 /* Lists the sockets of this host's daemons that this user can see, each socket once: [{"device",
- * "socket"}]. NULL and *code after the error message. */
-json_t *every_list_sockets(int *code);
+ * "socket"}]. */
+json_t *every_list_sockets(void);
 /* Says that every_list_sockets() is empty, also when the system's folder is closed to this user.
  * Returns the exit code. */
 int every_say_none(void);

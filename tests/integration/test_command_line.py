@@ -560,7 +560,7 @@ def test_a_daemon_of_ones_own_beside_a_closed_one(folder):
 
 REFUSED = """mount -t tmpfs none /run && mount -t tmpfs none /var/lib && "$0" start --device "$1" || exit 9
     as_user() { env -u GEMMD_SYSTEM setpriv --reuid=54322 --regid=0 --clear-groups "$@"; }
-    as_user "$0" status --device replay-synthetic && as_user "$0" status || exit 8
+    as_user "$0" status --device replay-synthetic && as_user "$0" status && as_user "$0" status --all || exit 8
     "$0" stop && as_user "$0" status --device replay-synthetic
 """
 
@@ -582,6 +582,7 @@ def test_nobody_can_keep_another_users_jobs_from_the_systems_daemon(folder, plac
         with socket.socket(socket.AF_UNIX) as his:
             his.bind(str(squat / "replay-synthetic.sock"))
             (squat / "replay-synthetic.sock").chmod(0o666)
+            os.chown(squat / "replay-synthetic.sock", 54323, -1)
             os.seteuid(54323)
             his.listen()
             os.seteuid(0)
@@ -590,7 +591,7 @@ def test_nobody_can_keep_another_users_jobs_from_the_systems_daemon(folder, plac
     finally:
         shutil.rmtree(squat)
     assert result.returncode == 1, result
-    assert result.stdout.count("/run/gemmd/replay-synthetic.sock") >= 2, result
+    assert result.stdout.count("/run/gemmd/replay-synthetic.sock") >= 3, result
     said = "/tmp/gemmd-54322 belongs to user 0" if place == "tmp" else "user 54323 listens on"
     assert said in result.stderr, result
 
