@@ -33,8 +33,10 @@ INLINE int scan_lanes(int v, int most)
     return v;
 }
 
+#define SUM_MOST (1 << 26) /* 32 sizes below it have no sum that overflows */
+
 /* Token block `number` of the experts' blocks of 128 rows. All warps do the same work: 32 experts at a time, and a scan
- * of the blocks only for the experts that the block lies in. */
+ * only for the experts that the block lies in, or whose sizes must be cut. */
 INLINE void find_token_block(const struct quantise_params *p, int number, struct tile *t)
 {
     int block = 0, row = 0;
@@ -48,11 +50,15 @@ INLINE void find_token_block(const struct quantise_params *p, int number, struct
 #pragma unroll 1
     for (int e = 0; e < p->experts; e += 32) {
         const int most = p->rows - row;
-        const int rows_to = scan_lanes(rows_of_expert(p, e + THREAD % 32, most), most);
-        const int before = shuffle_up(rows_to, 1), rows = rows_to - (THREAD % 32 ? before : 0);
+        int rows = rows_of_expert(p, e + THREAD % 32, most), sum = sum_lanes(rows);
+        if (most >= SUM_MOST || sum > most) {
+            const int cut = scan_lanes(rows, most), before = shuffle_up(cut, 1);
+            rows = cut - (THREAD % 32 ? before : 0);
+            sum = shuffle_from(cut, 31);
+        }
         const int blocks = (rows + SIDE - 1) / SIDE, all = sum_lanes(blocks);
         if (number < block + all) {
-            const int blocks_to = block + scan_lanes(blocks, all);
+            const int blocks_to = block + scan_lanes(blocks, all), rows_to = scan_lanes(rows, most);
             const int lane = count_lanes(number >= blocks_to); /* experts that end before */
             const int own = shuffle_from(number - blocks_to + blocks, lane);
             const int start = row + shuffle_from(rows_to - rows, lane), end = row + shuffle_from(rows_to, lane);
@@ -61,7 +67,7 @@ INLINE void find_token_block(const struct quantise_params *p, int number, struct
             return;
         }
         block += all;
-        row += shuffle_from(rows_to, 31);
+        row += sum;
     }
 }
 
