@@ -154,6 +154,13 @@ static int fleet_end_row(struct store *s, int64_t seq, const char *state, const 
     r = r ? r
           : db_run(&s->db, NULL, err, "DELETE FROM best WHERE generation = ?1 AND source = 'fleet'",
                    "i", row.generation);
+    /* older copies of rows that were written once more (store_fleet_renumber) answer no longer */
+    r = r ? r
+          : db_run(&s->db, NULL, err,
+                   "DELETE FROM best WHERE key = ?1 AND source = 'fleet' AND generation NOT IN"
+                   " (SELECT generation FROM fleet_row WHERE key = ?1 AND state IN ('new',"
+                   " 'confirmed'))",
+                   "t", row.key);
     r = r ? r : store_best_of(s, row.key, &now, err);
     if (r == 0 && now.generation < row.generation) {
         return store_fleet_renumber(s, &now, err);

@@ -381,6 +381,13 @@ static void refused_withdrawn_and_evicted_rows_do_not_come_back(void **state)
     assert_ok(store_fleet_withdraw(fleet, 6, "host-b is distrusted", &err));
     assert_string_equal(source_of(a, 5, b), "imported");
     assert_true(b->generation > withdrawn);
+    /* of two candidates the older one answers again, until it goes, too */
+    offer(fleet, b, 6, 2, 7, 0);
+    offer(fleet, b, 6, 3, 8, 0);
+    assert_ok(store_fleet_withdraw(fleet, 8, "host-b is distrusted", &err));
+    assert_string_equal(source_of(a, 6, b), "fleet");
+    assert_ok(store_fleet_withdraw(fleet, 7, "host-b is distrusted", &err));
+    assert_string_equal(source_of(a, 6, b), "");
     free(b);
     store_close(fleet);
     store_close(a);
