@@ -33,8 +33,7 @@ def calls_of(first, hidden, kind, weights, bias, again, dtype):
         h, a = torch.zeros((ROWS, wide), **of), torch.zeros((ROWS, wide // 2), **of)
         expert = None if bias is None else torch.zeros(ROWS, dtype=torch.int64, device=first.device)
         column = torch.zeros((ROWS, 1), dtype=weights.dtype, device=first.device)
-        if not again:  # the second product's gradient of its rows
-            calls.append(lambda: rows.clear_rest(torch.zeros_like(a), None, m_sizes))
+        calls.append(lambda: rows.clear_rest(torch.zeros_like(a), None, m_sizes))  # the second product's gradient
         calls.append(lambda: activation._gate(h, bias, expert, column, *kind))
         calls.append(lambda: activation._grads(h, bias, expert, column, a, again, *kind))
     return calls
