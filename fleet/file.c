@@ -87,14 +87,14 @@ void file_write_status(struct fleet *f, const char *state, const char *text)
 
 static void file_take_change(struct fleet *f, const char *kind)
 {
-    if (strcmp(kind, "best") == 0) {
+    if (strcmp(kind, "best") == 0 || strcmp(kind, "evicted") == 0) {
         f->publish_at = 0;
     } else if (strcmp(kind, "refused") == 0) {
         f->complain_at = 0;
     } else if (strcmp(kind, "stamps") == 0 || strcmp(kind, "daemon") == 0) {
         f->pairs_changed = true;
     } else if (strcmp(kind, "quarantine") == 0) {
-        f->quarantine_changed = true;
+        f->bar_at = 0;
     }
 }
 
@@ -110,7 +110,9 @@ void file_read_news(struct fleet *f)
         for (uint32_t i = 0; r == 0 && i < n; i++) {
             file_take_change(f, changes[i].kind);
             leases = leases || strcmp(changes[i].kind, "asked") == 0 ||
-                     strcmp(changes[i].kind, "lease") == 0 || strcmp(changes[i].kind, "best") == 0;
+                     strcmp(changes[i].kind, "lease") == 0 ||
+                     strcmp(changes[i].kind, "best") == 0 ||
+                     strcmp(changes[i].kind, "evicted") == 0;
         }
     } while (r == 0 && n > 0);
     if (r == STORE_MISSED) {

@@ -117,8 +117,7 @@ struct fleet {
     char scope[HASH_HEX]; /* a hash of the daemons' classes and stamps whose rows were read */
 
     /* times (uv_now) at which a step is due; 0: at once; UINT64_MAX: after news only */
-    uint64_t feed_at, want_at, renew_at, publish_at, complain_at, quarantine_at, retry_at;
-    bool quarantine_changed;                       /* this host's quarantine has changed */
+    uint64_t feed_at, want_at, renew_at, publish_at, complain_at, bar_at, quarantine_at, retry_at;
     struct quarantined sent[FLEET_QUARANTINE_MAX]; /* to the server */
     unsigned n_sent;
     struct quarantine quarantine; /* the variant of the statement under way; scratch */

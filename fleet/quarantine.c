@@ -32,7 +32,9 @@ static bool quarantine_is_ours(const struct fleet *f, const char *class)
 {
     bool ours = false;
     for (unsigned i = 0; i < f->n_pairs; i++) {
-        ours = ours || (f->pairs[i].runs && strcmp(f->pairs[i].class, class) == 0);
+        /* without a number the class was not in the question to the server */
+        ours = ours ||
+               (f->pairs[i].runs && f->pairs[i].class_id && strcmp(f->pairs[i].class, class) == 0);
     }
     return ours;
 }
@@ -50,8 +52,7 @@ static void quarantine_on_sent(void *ctx, const PGresult *r)
         b->there = true;
         steps_go_on(f);
     } else {
-        f->quarantine_changed = !f->link.refusal[0]; /* refused: until it changes again */
-        steps_put_off(f, &f->quarantine_at);
+        steps_put_off(f, &f->bar_at);
     }
 }
 
@@ -128,7 +129,7 @@ bool quarantine_send(struct fleet *f)
     if (quarantine_take_back(f)) {
         return true;
     }
-    f->quarantine_changed = false;
+    f->bar_at = UINT64_MAX;
     return false;
 }
 

@@ -139,8 +139,8 @@ static void steps_on_hello(void *ctx, const PGresult *r)
     f->poll_ms = link_int(r, 0, HELLO_POLL);
     f->greeted = true;
     f->counters.connects++;
-    f->feed_at = f->want_at = f->renew_at = f->publish_at = f->complain_at = f->quarantine_at = 0;
-    f->quarantine_changed = true;
+    f->feed_at = f->want_at = f->renew_at = f->publish_at = f->complain_at = f->bar_at =
+        f->quarantine_at = 0;
     f->n_sent = 0; /* also after a restore of the server: all are sent again */
     uv_timer_stop(&f->patience);
     file_attach(f);
@@ -266,8 +266,8 @@ static void steps_on_timer(uv_timer_t *timer)
 
 static void steps_sleep(struct fleet *f, uint64_t now)
 {
-    const uint64_t due[] = {f->feed_at,    f->want_at,     f->renew_at,
-                            f->publish_at, f->complain_at, f->quarantine_at};
+    const uint64_t due[] = {f->feed_at,     f->want_at, f->renew_at,     f->publish_at,
+                            f->complain_at, f->bar_at,  f->quarantine_at};
     uint64_t at = now + 60000;
     for (size_t i = 0; i < sizeof(due) / sizeof(due[0]); i++) {
         at = due[i] < at ? due[i] : at;
@@ -303,7 +303,7 @@ void steps_go_on(struct fleet *f)
         !(now >= f->renew_at && leases_renew(f)) && !(now >= f->publish_at && publish_send(f)) &&
         !leases_release(f) && !(now >= f->want_at && leases_want(f)) &&
         !(now >= f->complain_at && publish_complain(f)) &&
-        !(f->quarantine_changed && quarantine_send(f)) &&
+        !(now >= f->bar_at && quarantine_send(f)) &&
         !(now >= f->quarantine_at && quarantine_read(f)) && f->link.up) {
         steps_sleep(f, now);
     }
