@@ -83,7 +83,8 @@ int store_changes(struct store *s, int64_t *after, struct store_change *out, uin
 int store_changed_since(struct store *s, const char *key, int64_t seq, struct error *err)
 {
     int r =
-        db_has(&s->db, err, "SELECT 1 FROM change WHERE seq > ?1 AND kind = 'best' AND name = ?2",
+        db_has(&s->db, err,
+               "SELECT 1 FROM change WHERE seq > ?1 AND kind IN ('best', 'evicted') AND name = ?2",
                "it", seq, key);
     return r == DB_ROW ? STORE_THERE : r;
 }

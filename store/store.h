@@ -157,9 +157,10 @@ void store_owner(char out[STORE_OWNER_MAX]);
 bool store_owner_is_lost(const char *owner);
 
 /* A change by another gemmd. `name` by kind: "best" a key with another newest row, or without rows;
- * "quarantine" a variant; "lease" a key that was given back ("": several); "daemon" the owner of a
- * new daemon; "wanted" a device class. Of the fleet: "asked" a key; "refused" a key; "stamps" a
- * device class; "fleet" the last number that was read, or "" (gemmd-fleet came or went). */
+ * "evicted" a key whose rows were evicted; "quarantine" a variant; "lease" a key that was given
+ * back ("": several); "daemon" the owner of a new daemon; "wanted" a device class. Of the fleet:
+ * "asked" a key; "refused" a key; "stamps" a device class; "fleet" the last number that was read,
+ * or "" (gemmd-fleet came or went). */
 struct store_change {
     char kind[16], name[256];
 };

@@ -350,7 +350,7 @@ int store_evict(struct store *s, const char *key, int64_t *n, struct error *err)
                        " ('new', 'confirmed', 'own')",
                        "t", key);
         /* also when no row was deleted: another daemon may have an unsaved best of the key */
-        r = r ? r : change_add(s, "best", key, err);
+        r = r ? r : change_add(s, "evicted", key, err);
         r = write_end(s, r, err);
     }
     if (r < 0 && n) {

@@ -337,7 +337,7 @@ extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_
     verb_lease, verb_unlease, verb_add_run, verb_list, verb_list_key, verb_evict, verb_unquarantine,
     verb_backup, verb_status, verb_record, verb_add_trial, verb_add_module, verb_add_quarantine,
     verb_add_event, verb_add_served, verb_put_device, verb_end_run, verb_changes, verb_want,
-    verb_unwant, verb_next_wanted, verb_snapshot;
+    verb_unwant, verb_next_wanted, verb_snapshot, verb_hear;
 /* The writer itself makes requests of these two verbs, to bring news to the loop. verb_saved: an
  * unsaved row was saved, or another daemon has written a row. */
 extern const struct verb verb_saved;

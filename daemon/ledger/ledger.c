@@ -276,6 +276,11 @@ int ledger_replace_file(const char *path, const char *from, bool force_network_f
     return store_replace(path, from, force_network_fs ? STORE_FORCE_NETWORK_FS : 0, aside, err);
 }
 
+int ledger_hear(struct ledger *l, ledger_id_cb cb, void *ctx)
+{
+    return ledger_ask(l, &verb_hear, NO_TEXT, NULL, 0, ANSWER(id), ctx);
+}
+
 int ledger_status(struct ledger *l, void (*cb)(void *, const struct ledger_status *), void *ctx)
 {
     struct request *r = request_new(&verb_status, ctx, NO_TEXT);

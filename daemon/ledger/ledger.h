@@ -197,6 +197,9 @@ int ledger_backup(struct ledger *l, const char *path, ledger_done_cb cb, void *c
 /* Adds answers to jobs: `rows` is an array of maps of struct served_row, copied. The callback gets
  * the rows again: after an error nothing was added. */
 int ledger_add_served(struct ledger *l, const struct wire_buf *rows, ledger_list_cb cb, void *ctx);
+/* Reads all changes by other daemons, which come as news before the callback. The callback's id:
+ * the newest generation. */
+int ledger_hear(struct ledger *l, ledger_id_cb cb, void *ctx);
 int ledger_status(struct ledger *l, void (*cb)(void *ctx, const struct ledger_status *s),
                   void *ctx);
 

@@ -338,12 +338,16 @@ static int tell_change(struct ledger *l, const struct store_change *c, struct er
                  {"wanted", NEWS_WANTED},
                  {"daemon", NEWS_DAEMONS},
                  {"fleet", NEWS_FLEET}};
-    if (strcmp(c->kind, "best") == 0) {
+    const bool evicted = strcmp(c->kind, "evicted") == 0;
+    if (evicted && queue_drop(&l->unsaved, c->name)) {
+        writer_notice(l, "lost", "a best of key %.12s was not saved: another gemmd evicted the key",
+                      c->name);
+    }
+    if (evicted || strcmp(c->kind, "best") == 0) {
         int r = store_best_of(l->store, c->name, &l->object->best, err);
         if (r == 0) {
             verbs_respond_news(l, NEWS_BEST, c->name);
         } else if (r > 0) {
-            queue_drop(&l->unsaved, c->name); /* else the key would come back */
             verbs_respond_news(l, NEWS_EVICTED, c->name);
         }
         return r < 0 ? r : 0;
@@ -413,14 +417,19 @@ void verbs_settle_lease(struct ledger *l, struct request *r)
     }
 }
 
+/* The changes are read last: another gemmd may commit between the two. */
+static int work_hear(struct ledger *l, struct request *r, struct error *err)
+{
+    int status = store_generation(l->store, &r->number, err);
+    return status ? status : verbs_tell_changes(l, err);
+}
+
 static int work_status(struct ledger *l, struct request *r, struct error *err)
 {
     struct store_stats s = {0};
-    struct error ignored;
+    /* the loop learns of the changes before it learns the generation that they led to */
+    verbs_tell_changes(l, err);
     int status = store_stats(l->store, &s, err);
-    /* The loop learns of the changes before it learns the generation that they led to. They are
-     * read last: another gemmd may commit between the two. */
-    verbs_tell_changes(l, &ignored);
     uv_mutex_lock(&l->mutex);
     int64_t lost = l->lost_trials;
     uv_mutex_unlock(&l->mutex);
@@ -562,6 +571,7 @@ VERB(history, VERB_READ, NULL, work_history, NULL, answer_history);
 VERB(list, VERB_READ | VERB_PATIENT, NULL, work_list, NULL, answer_list);
 VERB(list_key, VERB_READ | VERB_BRIEF, NULL, work_list, NULL, answer_list);
 VERB(status, 0, NULL, work_status, NULL, answer_status);
+VERB(hear, 0, NULL, work_hear, NULL, answer_id);
 VERB(backup, 0, NULL, work_backup, NULL, verbs_answer_done);
 VERB(snapshot, VERB_READ | VERB_PATIENT, NULL, work_snapshot, NULL, answer_snapshot);
 VERB(changes, VERB_READ, NULL, work_changes, NULL, answer_changes);

@@ -64,16 +64,20 @@ static int pin_to(struct daemon_parts *p, struct session *s, int64_t generation,
     return 0;
 }
 
-static void on_news_heard(void *ctx, const struct ledger_status *store)
+static void on_news_heard(void *ctx, int status, int64_t newest, const struct error *fault)
 {
     struct pinning *x = ctx;
     struct pending *p = &x->pending;
     struct session *s = p->ticket.session;
     struct error err = ERROR_NULL;
-    if (store->generation > p->d->generation) {
+    if (status < 0) {
+        pending_fail(p, fault);
+        return;
+    }
+    if (newest > p->d->generation) {
         /* the database has a newer generation: its rows were evicted, so no news told this daemon
          * the number */
-        p->d->generation = store->generation;
+        p->d->generation = newest;
     }
     if (s && pin_to(p->parts, s, x->generation < 0 ? p->d->generation : x->generation, &err) < 0) {
         pending_fail(p, &err);
@@ -99,7 +103,7 @@ static int pin_generation(struct call *c, const struct wire_obj *generation, str
         return err->code;
     }
     x->generation = g;
-    return pending_asked(&x->pending, ledger_status(c->d->ledger, on_news_heard, x), err);
+    return pending_asked(&x->pending, ledger_hear(c->d->ledger, on_news_heard, x), err);
 }
 
 /* Names the session's job. ERROR_INVALID: the text could disturb a terminal, or is too long. */

@@ -81,10 +81,11 @@ static void changes_of_other_stores_are_told_once_and_own_changes_never(void **s
     assert_ok(store_unquarantine(b, q.variant, NULL, &err));
     assert_ok(store_join(b, &err));
     assert_ok(store_leave(b, &err));
-    snprintf(expected, sizeof(expected),
-             "best %s, quarantine %s, lease %s, wanted a class, best %s, quarantine %s, daemon %s, "
-             "lease , ",
-             key, q.variant, key, key, q.variant, SECOND);
+    snprintf(
+        expected, sizeof(expected),
+        "best %s, quarantine %s, lease %s, wanted a class, evicted %s, quarantine %s, daemon %s, "
+        "lease , ",
+        key, q.variant, key, key, q.variant, SECOND);
     assert_int_equal(read_changes(a, &at_a, 64, told), 0);
     assert_string_equal(told, expected);
     assert_int_equal(read_changes(a, &at_a, 64, told), 0);
