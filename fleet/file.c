@@ -116,7 +116,7 @@ void file_read_news(struct fleet *f)
         }
     } while (r == 0 && n > 0);
     if (r == STORE_MISSED) {
-        f->publish_at = f->complain_at = 0;
+        f->publish_at = f->complain_at = f->bar_at = 0;
         f->pairs_changed = leases = true;
     } else if (r) {
         file_fail(f, "cannot read the daemons' changes", &err);
