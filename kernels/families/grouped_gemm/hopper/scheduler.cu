@@ -12,58 +12,52 @@
 
 #define ORDER_MAX 96 /* as in launch_order.h */
 
-#if FP8
-/* The scales of an operand; strides in bytes. forward: b_scales[e][c / 128][d / 128], all others [row][d / 128]. In dW
- * d counts from the first token of all. SCALES_ROWS: [row], in dW [e][row]. */
+/* fp8: the scales of an operand; strides in bytes. forward: b_scales[e][c / 128][d / 128], all others [row][d / 128]. In
+ * dW d counts from the first token of all. SCALES_ROWS: [row], in dW [e][row]. */
 struct scales {
     const char *data;
     i64 row, block, expert;
 };
-#endif
 
-struct hopper_params { /* as in host/params.h; strides in bytes */
-    struct tensor_map a, b, out;      /* operands that TMA moves */
-    struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
-    const char *gathered;        /* the operand that is gathered by the producer's threads */
+/* As in host/params.h; strides in bytes. The fields that a product of one expert needs before its first load come
+ * first: a warp waits for each line of constants that it reads. */
+struct hopper_params {
     char *out_data;
-    const void *m_sizes;         /* the sizes of the experts, or their ends; not read with one expert, which has all rows */
-    const void *gather;
-    const void *weights;
-    u32 *counter;                /* DYNAMIC: number of tiles drawn (ticket_draw) */
-    i64 out_stride, out_expert;  /* bytes between rows; dW: bytes between experts */
-    u32 gathered_stride;         /* bytes between rows, divided by 16 */
+    i64 out_stride;              /* bytes between rows */
     int rows;                    /* routed rows in all */
     int experts;
-    int tile_rows;               /* dW: rows (n) of an expert's output; else unused */
     int tile_cols;               /* length of c */
     int depth;                   /* length of d; dW: unused, because an expert's rows are the length */
     int group;
     u32 flags;
-    u32 topk_mul, topk_shift;    /* gather index g div topk = g * mul >> shift */
-    int height;                  /* SWAP_AB: most rows of a tile; dW: number of tiles of an expert */
-    u32 height_mul, height_shift; /* for divisions by height */
-    /* number of blocks (dW: of experts) that are requested into L2 before they are loaded */
-    int ahead;
     /* multiplier and shift for divisions by the number of column tiles; ONE_EXPERT: by a group's tiles */
     u32 cols_mul, cols_shift;
     u32 group_mul, group_shift;  /* for divisions by group */
-    int ahead_shift;             /* dW: log2 of ahead */
     int cols;                    /* number of column tiles; with clusters, number of clusters along c */
+    /* number of blocks (dW: of experts) that are requested into L2 before they are loaded */
+    int ahead;
     const char *a_rows, *b_rows; /* A's and B's rows, which kernels request into L2 (dW with `ahead`; ONE_EXPERT) */
     u32 a_rows_stride, b_rows_stride; /* bytes between these rows, divided by 16 */
     u32 a_rows_bytes, b_rows_bytes;   /* bytes of each of these rows */
+    struct scales a_scales, b_scales; /* of x and dy; of weights, in dW of x */
+    const char *gathered;        /* the operand that is gathered by the producer's threads */
+    const void *m_sizes;         /* the sizes of the experts, or their ends; not read with one expert, which has all rows */
+    const void *gather;
+    const void *weights;
+    u32 *counter;                /* DYNAMIC: number of tiles drawn (ticket_draw) */
+    i64 out_expert;              /* dW: bytes between experts */
+    u32 gathered_stride;         /* bytes between rows, divided by 16 */
+    int tile_rows;               /* dW: rows (n) of an expert's output; else unused */
+    u32 topk_mul, topk_shift;    /* gather index g div topk = g * mul >> shift */
+    int height;                  /* SWAP_AB: most rows of a tile; dW: number of tiles of an expert */
+    u32 height_mul, height_shift; /* for divisions by height */
+    int ahead_shift;             /* dW: log2 of ahead */
+    struct tensor_map a, b, out; /* operands that TMA moves */
+    struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
     /* map of `out` with other boxes: pairs of slabs (STORE_SLABS 2) or 8 rows (GRAIN 8) */
     struct tensor_map out_wide;
-#if FP8
-    unsigned char order[ORDER_MAX];   /* as below */
-    int last_rounds;
-    struct scales a_scales, b_scales; /* of x and dy; of weights, in dW of x */
-#else
-#if CLUSTER > 1                       /* the host passes these fields always */
-    unsigned char order[ORDER_MAX];   /* by cluster: the number of the first tile that it takes */
-    int last_rounds;                  /* DYNAMIC: rounds of tiles at the end that clusters draw; others go in turn */
-#endif
-#endif
+    unsigned char order[ORDER_MAX]; /* CLUSTER > 1, by cluster: the number of the first tile that it takes */
+    int last_rounds;             /* DYNAMIC: rounds of tiles at the end that clusters draw; others go in turn */
 };
 
 /* Ids of named barriers (bar.sync, bar.arrive); 0 is __syncthreads(). */

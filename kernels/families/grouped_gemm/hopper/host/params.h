@@ -29,41 +29,44 @@ struct hopper_scale_layout { /* struct scales in hopper/scheduler.cu; strides in
 };
 
 struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
+    void *out_data;
+    int64_t out_stride;
+    int32_t rows, experts, tile_cols, depth, group;
+    uint32_t flags;
+    uint32_t cols_mul, cols_shift, group_mul, group_shift;
+    int32_t cols, ahead;
+    const void *a_rows, *b_rows;
+    uint32_t a_rows_stride, b_rows_stride; /* bytes between rows, divided by 16 */
+    uint32_t a_rows_bytes, b_rows_bytes;
+    struct { /* kernels of fp8 operands only */
+        struct hopper_scale_layout a, b;
+    } scales;
+    const void *gathered;
+    const void *m_sizes, *gather, *weights;
+    uint32_t *counter;
+    int64_t out_expert;
+    uint32_t gathered_stride; /* bytes between rows, divided by 16 */
+    int32_t tile_rows;
+    uint32_t topk_mul, topk_shift;
+    int32_t height;
+    uint32_t height_mul, height_shift;
+    int32_t ahead_shift; /* dW: log2 of ahead */
     _Alignas(TENSOR_MAP_ALIGN) uint8_t a[TENSOR_MAP_BYTES];
     uint8_t b[TENSOR_MAP_BYTES];
     uint8_t out[TENSOR_MAP_BYTES];
     uint8_t a_part[HOPPER_PARTS][TENSOR_MAP_BYTES], b_part[HOPPER_PARTS][TENSOR_MAP_BYTES];
-    const void *gathered;
-    void *out_data;
-    const void *m_sizes, *gather, *weights;
-    uint32_t *counter;
-    int64_t out_stride, out_expert;
-    uint32_t gathered_stride; /* bytes between rows, divided by 16 */
-    int32_t rows, experts, tile_rows, tile_cols, depth, group;
-    uint32_t flags;
-    uint32_t topk_mul, topk_shift;
-    int32_t height;
-    uint32_t height_mul, height_shift;
-    int32_t ahead;
-    uint32_t cols_mul, cols_shift, group_mul, group_shift;
-    int32_t ahead_shift; /* dW: log2 of ahead */
-    int32_t cols;
-    const void *a_rows, *b_rows;
-    uint32_t a_rows_stride, b_rows_stride; /* bytes between rows, divided by 16 */
-    uint32_t a_rows_bytes, b_rows_bytes;
-    _Alignas(TENSOR_MAP_ALIGN) uint8_t out_wide[TENSOR_MAP_BYTES];
+    uint8_t out_wide[TENSOR_MAP_BYTES];
     uint8_t order[LAUNCH_ORDER_MAX];
     int32_t last_rounds;
-    struct { /* kernels of fp8 operands only */
-        struct hopper_scale_layout a, b;
-    } scales;
 };
 _Static_assert(sizeof(struct hopper_params) == 1920 &&
-                   offsetof(struct hopper_params, gathered) == 1408 &&
-                   offsetof(struct hopper_params, b_rows_bytes) == 1580 &&
-                   offsetof(struct hopper_params, out_wide) == 1600 &&
-                   offsetof(struct hopper_params, last_rounds) == 1824 &&
-                   offsetof(struct hopper_params, scales) == 1832,
+                   offsetof(struct hopper_params, a_rows) == 64 &&
+                   offsetof(struct hopper_params, scales) == 96 &&
+                   offsetof(struct hopper_params, gathered) == 160 &&
+                   offsetof(struct hopper_params, ahead_shift) == 236 &&
+                   offsetof(struct hopper_params, a) == 256 &&
+                   offsetof(struct hopper_params, order) == 1792 &&
+                   offsetof(struct hopper_params, last_rounds) == 1888,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 
