@@ -154,8 +154,10 @@ INLINE struct tile tile_at(const struct hopper_params *p, const struct tables *s
     return id < tiles ? locate_tile(p, s, id) : no_tile();
 }
 
-INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, int consumer)
+INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, int consumer,
+                    const struct tile *first)
 {
+    (void)first;
     const int blocks = blocks_of(p, 0); /* number of blocks of every tile */
     struct walk w = walk_begin(p, tiles);
     u32 from = 0, ring = 0; /* blocks of earlier tiles; the next staging buffer */

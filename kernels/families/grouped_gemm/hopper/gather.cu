@@ -72,11 +72,12 @@ INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], 
 /* Fetches the next tile's gather indices while this tile is copied: without DYNAMIC it is known which tile is next. */
 #define FETCH_AHEAD (!DYNAMIC && COPIES <= 8) /* indices of two tiles must fit into the registers */
 
-INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
+INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, const struct tile *first)
 {
+    (void)first;
     struct place at = place_of(0);
     struct walk w = walk_begin(p, tiles);
-    const int first = FIRST_BLOCK(p);
+    const int first_block = FIRST_BLOCK(p);
     const u64 policy = weight_policy(p);
     int index[COPIES];
     u32 offset[COPIES];
@@ -112,7 +113,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 #pragma unroll 1
         for (int block = 0; block < blocks; block++) {
             const u32 stage = at.stage;
-            const int d = (first + block) * TILE_D;
+            const int d = (first_block + block) * TILE_D;
             draw_in_time(p, tiles, block, blocks, &number);
             barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
             load_other(p, &this_one, &x, d, shared, stage, policy);
@@ -228,8 +229,9 @@ INLINE int goes_on(u32 stage, int block)
     return HALVES > 1 && block > 0 && stage % HALVES != 0;
 }
 
-INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
+INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, const struct tile *first)
 {
+    (void)first;
     struct place at = place_of(0);
     struct walk w = walk_begin(p, tiles);
     int before = -1; /* expert of the previous tile */

@@ -90,8 +90,8 @@ INLINE struct tile tile_early(const struct hopper_params *p, const struct tables
     return LOCATE_EARLY && id < tiles ? locate_tile(p, s, id) : no_tile();
 }
 
-INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles,
-                    int consumer)
+INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, int consumer,
+                    const struct tile *first)
 {
     struct walk w = walk_begin(p, tiles);
 #if FP8
@@ -101,7 +101,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 #endif
     /* from: number of blocks of all tiles before this one; ring: the next staging buffer (KSPLIT: number of tiles) */
     u32 from = 0, ring = 0;
-    struct tile t = tile_early(p, s, w.id, tiles);
+    struct tile t = ONE_EXPERT ? *first : tile_early(p, s, w.id, tiles);
     set_up_for_consumers(p, &t, shared, consumer);
     if (PINGPONG && consumer == 1) {
         give_turn(consumer, w.id < tiles);
@@ -179,6 +179,9 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
         trap(); /* stages must begin at multiples of 1024 bytes, or TMA and wgmma swizzle differently */
     set_up(&p, &s, shared);
     const int tiles = count_tiles(&p, &s);
+    /* One copy of this code for all warps: a small product waits for instructions, too. */
+    const struct walk begin = walk_begin(&p, tiles);
+    const struct tile first = ONE_EXPERT && begin.id < tiles ? locate_tile(&p, &s, begin.id) : no_tile();
     if (warpgroup == 0) {
         registers_give();
         /* With KSPLIT each thread block loads its own operands, so the wait for the cluster comes after the loads. */
@@ -186,19 +189,19 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
             set_up_everywhere();
 #if FP8
         if (SCALE_WARP && uniform(THREAD >> 5) >= 4 - SCALE_WARPS)
-            produce_scales(&p, &s, shared, tiles);
+            produce_scales(&p, &s, shared, tiles, &first);
         else if (LOADS_OUTPUT && uniform(THREAD >> 5) == 1)
             produce_output(&p, &s, shared, tiles);
         else
 #endif
         if (!ONE_EXPERT || uniform(THREAD >> 5) == 0)
-            produce(&p, &s, shared, tiles);
+            produce(&p, &s, shared, tiles, &first);
         else
             set_up_for_others(&p, shared);
         if (CLUSTER == 1)
             set_up_everywhere();
     } else {
         registers_take();
-        consume(&p, &s, shared, tiles, warpgroup - 1);
+        consume(&p, &s, shared, tiles, warpgroup - 1, &first);
     }
 }

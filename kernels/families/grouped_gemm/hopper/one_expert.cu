@@ -64,26 +64,32 @@ INLINE void ask_first(const struct hopper_params *p, const struct tile *t, u32 t
         copies_wait();
 }
 
+#if FP8
+#define THREADS_OF_SCALES (32 * SCALE_WARP)
+#else
+#define THREADS_OF_SCALES 0
+#endif
+#define MEET_CONSUMERS (32 + THREADS_OF_SCALES + 128 * CONSUMERS)
+
 INLINE void set_up_for_loader(void)
 {
     set_up_arrive();
-#if FP8
-    group_barrier(BARRIER_LOADER, 64 + 32 * SCALE_WARP); /* the warp that copies scales waits, too */
-#else
     group_barrier(BARRIER_LOADER, 64);
-#endif
+}
+
+/* The warp that brings scales waits with the consumers: the loading warp does not wait for its first loads. */
+INLINE void set_up_for_scales(void)
+{
+    set_up_arrive();
+    group_barrier(BARRIER_CONSUMERS, MEET_CONSUMERS);
 }
 
 /* bar.arrive: tells the loading warp and the consumers that the mbarriers exist; called by the warp that initialises
  * them. The others have found their first tile meanwhile. */
 INLINE void set_up_done(void)
 {
-#if FP8
-    group_arrive(BARRIER_LOADER, 64 + 32 * SCALE_WARP);
-#else
     group_arrive(BARRIER_LOADER, 64);
-#endif
-    group_arrive(BARRIER_CONSUMERS, 32 + 128 * CONSUMERS);
+    group_arrive(BARRIER_CONSUMERS, MEET_CONSUMERS);
     set_up_arrive();
 }
 
@@ -93,11 +99,12 @@ INLINE void set_up_for_consumers(const struct hopper_params *p, const struct til
     if (ASKS_FIRST && first->rows > 0)
         ask_first(p, first, touched_at(shared, consumer));
     set_up_arrive();
-    group_barrier(BARRIER_CONSUMERS, 32 + 128 * CONSUMERS);
+    group_barrier(BARRIER_CONSUMERS, MEET_CONSUMERS);
     set_up_everywhere();
 }
 #else
 #define set_up_for_loader() ((void)0)
+#define set_up_for_scales() ((void)0)
 
 INLINE void set_up_for_consumers(const struct hopper_params *p, const struct tile *first, u32 shared, int consumer)
 {

@@ -541,7 +541,7 @@ INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, con
 
 /* The loop of the producer warpgroup: its loading warps take blocks in turn. A single loading warp computes less
  * for each block, which counts in small products. */
-INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
+INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, const struct tile *first)
 {
     struct walk w = walk_begin(p, tiles);
     struct place at = place_of(0);
@@ -552,11 +552,9 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         return;
     struct tile t;
     struct extent x;
-    if (ONE_EXPERT) { /* this warp finds its first tile while another warp makes the barriers */
-        if (w.id < tiles) {
-            t = locate_tile(p, s, w.id);
-            x = extent_of(p, &t);
-        }
+    if (ONE_EXPERT) { /* this warp finds its first tile's extent while another warp makes the barriers */
+        t = *first;
+        x = extent_of(p, &t);
         set_up_for_loader();
     }
 #pragma unroll 1

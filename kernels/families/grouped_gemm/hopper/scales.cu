@@ -74,7 +74,7 @@ INLINE int column_place(int c)
 #define LINES_EACH ((LINES + SCALERS - 1) / SCALERS) /* lines of a thread */
 #define LINES_A ((MODE == MODE_DW ? TILE_R : TILE_ROWS) / SCALERS) /* dW: of these, rows of A */
 /* blocks whose scales are on their way, as registers allow */
-#define SCALES_FIT (GATHER ? 1 : LINES_EACH <= 4 ? 4 : LINES_EACH <= 8 ? 2 : 1)
+#define SCALES_FIT (GATHER ? 1 : LINES_EACH <= 4 ? CONSUMERS == 1 ? 8 : 4 : LINES_EACH <= 8 ? 2 : 1)
 #define SCALES_AHEAD (SCALES_FIT < NUM_STAGES ? SCALES_FIT : NUM_STAGES)
 
 /* Scales of a block that a thread has loaded. */
@@ -169,44 +169,44 @@ INLINE void give_scales(const struct carried *c, u32 to, u32 bar)
     barrier_arrive(bar, 1);
 }
 
-/* Loads the scales of the next SCALES_AHEAD blocks of a tile, if it has them after `block`. */
-INLINE void load_ahead(const struct hopper_params *p, const struct tile *t, struct lines *l, int block, int blocks,
-                       struct carried ahead[SCALES_AHEAD])
-{
-#pragma unroll
-    for (int i = 0; i < SCALES_AHEAD; i++)
-        if (block + i < blocks)
-            load_scales(p, t, l, &ahead[i]);
-}
-
-/* The loop of a warp that brings scales. The loading warp waits for this warp at the set-up's barrier, so the first
- * scales are loaded behind it. */
-INLINE void produce_scales(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
+/* The loop of a warp that brings scales. Its first loads do not wait for the mbarriers. */
+INLINE void produce_scales(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles,
+                           const struct tile *first)
 {
     struct walk w = walk_begin(p, tiles);
     struct place at = place_of(0);
     struct carried ahead[SCALES_AHEAD];
-    set_up_for_loader();
+    int begun = 0;
 #pragma unroll 1
     while (w.id < tiles) {
-        const struct tile t = locate_tile(p, s, w.id);
+        const struct tile t = ONE_EXPERT && !begun ? *first : locate_tile(p, s, w.id);
         const int blocks = blocks_of(p, t.rows);
         struct lines l = lines_of(p, &t);
+#pragma unroll
+        for (int i = 0; i < SCALES_AHEAD; i++)
+            if (i < blocks)
+                load_scales(p, &t, &l, &ahead[i]);
+        if (!begun)
+            set_up_for_scales();
+        begun = 1;
 #pragma unroll 1
-        for (int block = -SCALES_AHEAD; block < blocks; block += SCALES_AHEAD) {
+        for (int block = 0; block < blocks; block += SCALES_AHEAD) {
+            if (block == 0 && uniform(THREAD >> 5) == 3)
+                ask_for_output(p, &t);
 #pragma unroll
             for (int i = 0; i < SCALES_AHEAD; i++) {
-                if (block < 0 || block + i >= blocks)
+                if (block + i >= blocks)
                     break;
                 barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
                 give_scales(&ahead[i], scales_at(shared, at.stage), full_barrier(shared, at.stage));
                 place_next(&at);
+                if (block + i + SCALES_AHEAD < blocks)
+                    load_scales(p, &t, &l, &ahead[i]);
             }
-            if (block == 0 && uniform(THREAD >> 5) == 3)
-                ask_for_output(p, &t);
-            load_ahead(p, &t, &l, block + SCALES_AHEAD, blocks, ahead);
         }
         walk_next(shared, &w);
     }
+    if (!begun)
+        set_up_for_scales();
 }
 #endif

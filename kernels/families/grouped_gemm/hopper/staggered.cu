@@ -117,9 +117,10 @@ INLINE void write_half(const struct hopper_params *p, const struct tile *t, int 
     store_tile(p, t, r0 + i * 64, consumer, shared, acc + i, rows, ring);
 }
 
-INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles,
-                    int consumer)
+INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, int consumer,
+                    const struct tile *first)
 {
+    (void)first;
     const struct operands o = {shared, shared + consumer * ROWS_EACH * ROW_BYTES, shared + A_BYTES};
     struct walk w = walk_begin(p, tiles);
     struct work work = work_at(p, s, w.id, tiles, consumer);
