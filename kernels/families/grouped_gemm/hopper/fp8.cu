@@ -10,27 +10,28 @@
  *                   after its last token holds zeros
  *
  * wgmma keeps only 14 bits of an fp8 sum. So a consumer sums a block of 128 into a temporary, and adds the temporary,
- * times the block's scales, to sums in fp32 ("promotes"). While one consumer promotes, the other multiplies.
+ * times the block's scales, to sums in fp32 ("promotes"). While one consumer promotes, the other multiplies; where
+ * registers allow, a consumer has two temporaries, and multiplies into one while it promotes the other.
  *
  * scales.cu brings the scales. With SCALES_ROWS a row has a single scale, by which the finished sums are multiplied.
  */
 #if FP8
 #ifndef HOPPER_EMULATED
-/* Adds the temporary sums 8 g to 8 g + 7 of a wgmma of n columns, each times its scale, to d. */
-#define PROMOTE_8(n, g)                                                                            \
-    asm volatile("fma.rn.f32 %0, s" #n "_" g "0, %8, %0;\n\tfma.rn.f32 %1, s" #n "_" g "1, %9, %1;\n\t"   \
-                 "fma.rn.f32 %2, s" #n "_" g "2, %10, %2;\n\tfma.rn.f32 %3, s" #n "_" g "3, %11, %3;\n\t" \
-                 "fma.rn.f32 %4, s" #n "_" g "4, %12, %4;\n\tfma.rn.f32 %5, s" #n "_" g "5, %13, %5;\n\t" \
-                 "fma.rn.f32 %6, s" #n "_" g "6, %14, %6;\n\tfma.rn.f32 %7, s" #n "_" g "7, %15, %7;"      \
+/* Adds the temporary sums 8 g to 8 g + 7 of a wgmma of n columns, each times its scale, to d. `set`: see TEMPORARIES. */
+#define PROMOTE_8(set, n, g)                                                                       \
+    asm volatile("fma.rn.f32 %0, " set #n "_" g "0, %8, %0;\n\tfma.rn.f32 %1, " set #n "_" g "1, %9, %1;\n\t"   \
+                 "fma.rn.f32 %2, " set #n "_" g "2, %10, %2;\n\tfma.rn.f32 %3, " set #n "_" g "3, %11, %3;\n\t" \
+                 "fma.rn.f32 %4, " set #n "_" g "4, %12, %4;\n\tfma.rn.f32 %5, " set #n "_" g "5, %13, %5;\n\t" \
+                 "fma.rn.f32 %6, " set #n "_" g "6, %14, %6;\n\tfma.rn.f32 %7, " set #n "_" g "7, %15, %7;"      \
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),         \
                    "+f"(d[6]), "+f"(d[7])                                                          \
                  : "f"(s[0]), "f"(s[1]), "f"(s[2]), "f"(s[3]), "f"(s[4]), "f"(s[5]), "f"(s[6]),    \
                    "f"(s[7]))
 
 /* The same for the last 4 of a width that is no multiple of 16. */
-#define PROMOTE_4(n, g)                                                                            \
-    asm volatile("fma.rn.f32 %0, s" #n "_" g "0, %4, %0;\n\tfma.rn.f32 %1, s" #n "_" g "1, %5, %1;\n\t"   \
-                 "fma.rn.f32 %2, s" #n "_" g "2, %6, %2;\n\tfma.rn.f32 %3, s" #n "_" g "3, %7, %3;"        \
+#define PROMOTE_4(set, n, g)                                                                       \
+    asm volatile("fma.rn.f32 %0, " set #n "_" g "0, %4, %0;\n\tfma.rn.f32 %1, " set #n "_" g "1, %5, %1;\n\t"   \
+                 "fma.rn.f32 %2, " set #n "_" g "2, %6, %2;\n\tfma.rn.f32 %3, " set #n "_" g "3, %7, %3;"        \
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                  \
                  : "f"(s[0]), "f"(s[1]), "f"(s[2]), "f"(s[3]))
 
@@ -39,15 +40,19 @@
     X(n, 7, "7") X(n, 8, "8") X(n, 9, "9") X(n, 10, "A") X(n, 11, "B") X(n, 12, "C")               \
     X(n, 13, "D") X(n, 14, "E") X(n, 15, "F")
 
-/* g and width are constants: of all statements the compiler keeps one. The last of a width that is no multiple of 16 has
- * 4 sums. */
-INLINE void promote_8(float *d, int g, const float s[8], int width)
+/* set, g and width are constants: of all statements the compiler keeps one. The last of a width that is no multiple of
+ * 16 has 4 sums. */
+INLINE void promote_8(float *d, int set, int g, const float s[8], int width)
 {
 #define NTH(n, nth, name)                                                                          \
-    if (nth < n / 16 && g == nth)                                                                  \
-        PROMOTE_8(n, name);                                                                        \
-    if (n % 16 && nth == n / 16 && g == nth)                                                       \
-        PROMOTE_4(n, name);
+    if (nth < n / 16 && g == nth && set == 0)                                                      \
+        PROMOTE_8("s", n, name);                                                                   \
+    if (nth < n / 16 && g == nth && TEMPORARIES > 1 && set == 1)                                   \
+        PROMOTE_8("t", n, name);                                                                   \
+    if (n % 16 && nth == n / 16 && g == nth && set == 0)                                           \
+        PROMOTE_4("s", n, name);                                                                   \
+    if (n % 16 && nth == n / 16 && g == nth && TEMPORARIES > 1 && set == 1)                        \
+        PROMOTE_4("t", n, name);
 #define OF(n)                                                                                      \
     if (n <= TILE_C && width == n) {                                                               \
         EACH_GROUP(NTH, n)                                                                         \
@@ -86,12 +91,13 @@ INLINE void load_column_scales(struct column_scales *s, int g, u32 scales, int w
         shared_load16(s->of[g % COLUMNS_AHEAD], scales + (g * 16 + (LANE & 3) * 4) * 4);
 }
 
-/* Adds the temporary sums of 64 rows, times the scales of their rows and columns, to `acc`. */
-INLINE void promote(float acc[ACCUMULATORS], const struct row_scales *r, struct column_scales *c, u32 scales, int width)
+/* Adds the temporary sums of 64 rows, times the scales of their rows and columns, to `acc`; `from`: the first column. */
+INLINE void promote(float *acc, int set, const struct row_scales *r, struct column_scales *c, u32 scales, int width,
+                    int from)
 {
 #pragma unroll
     for (int g = 0; g < (width + 15) / 16; g++) { /* 16 columns */
-        const float *row = r->of[SCALES == SCALES_BLOCKS && !SWAP_AB ? g * 16 / GROUP : 0];
+        const float *row = r->of[SCALES == SCALES_BLOCKS && !SWAP_AB ? (from + g * 16) / GROUP : 0];
         float s[8];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -99,19 +105,133 @@ INLINE void promote(float acc[ACCUMULATORS], const struct row_scales *r, struct 
             s[i] = !ROW_SCALES ? column : COLUMN_SCALES ? row[i >> 1 & 1] * column : row[i >> 1 & 1];
         }
         load_column_scales(c, g + COLUMNS_AHEAD, scales, width);
-        promote_8(acc + g * 8, g, s, width);
+        promote_8(acc + g * 8, set, g, s, width);
     }
 }
 
-INLINE void multiply_128(float acc[MMAS][ACCUMULATORS], u32 a, u32 b, int width)
+/* Issues the wgmmas `from` to `to` of a block of 128, as a group, which adds to the set of temporaries `set`. */
+INLINE void multiply_part(float acc[MMAS][ACCUMULATORS], int set, u32 a, u32 b, int width, int from, int to)
 {
     const u32 low_a = DESCRIPTOR_LOW(0, SLAB_BYTES) | a >> 4, low_b = DESCRIPTOR_LOW(0, SLAB_BYTES) | b >> 4;
-    wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < STEPS; step++)
-        wgmma(acc, 0, descriptor(low_a + step * STEP_UNITS(0)), descriptor(low_b + step * STEP_UNITS(0)), step > 0, width);
+    for (int step = from; step < to; step++)
+        wgmma(acc, set, descriptor(low_a + step * STEP_UNITS(0)), descriptor(low_b + step * STEP_UNITS(0)), step > 0, width);
     wgmma_commit();
 }
+
+#if TEMPORARIES > 1
+/* A unit is what one temporary takes: 64 rows and a strip of columns, of a block. A block's units go by rows, then by
+ * strips. */
+struct unit {
+    u32 stage;
+    struct row_scales rows;
+};
+
+struct multiplying {
+    u32 shared, operands;       /* operands: the same address, as descriptors take it */
+    int consumer, units, width; /* number of a block's units; columns of a unit */
+    struct place at;
+};
+
+/* Takes the nth unit of a block into a temporary: waits for its operands, and reads its rows' scales. */
+INLINE void take_unit(struct multiplying *m, struct unit of[2], int set, int nth)
+{
+    struct unit *u = &of[set];
+    if (nth == 0)
+        wait_full(m->shared, &m->at);
+    u->stage = m->at.stage;
+    if (nth % STRIPS == 0)
+        load_row_scales(&u->rows, scales_at(m->shared, u->stage), m->consumer * ROWS_EACH + nth / STRIPS * 64 + LANE_ROW);
+    else
+        u->rows = of[set ^ 1].rows;
+    if (nth == m->units - 1)
+        place_next(&m->at);
+    wgmma_fence();
+}
+
+INLINE void multiply_half(float acc[MMAS][ACCUMULATORS], const struct multiplying *m, const struct unit *u, int set, int nth,
+                          int half)
+{
+    const u32 stage = m->operands + u->stage * STAGE_BYTES;
+    multiply_part(acc, set, stage + m->consumer * ROWS_EACH * ROW_BYTES + nth / STRIPS * SLAB_BYTES,
+                  stage + A_BYTES + nth % STRIPS * m->width * ROW_BYTES, m->width, half * STEPS / 2, (half + 1) * STEPS / 2);
+}
+
+/* Promotes a unit. The last one gives its stage back, unless it is to be kept. */
+INLINE void promote_unit(float acc[MMAS][ACCUMULATORS], const struct multiplying *m, const struct unit *u, int set, int nth,
+                         int keep)
+{
+    const int i = nth / STRIPS, from = nth % STRIPS * m->width, give = nth == m->units - 1 && !keep;
+    const u32 of_columns = scales_at(m->shared, u->stage) +
+                           (SWAP_AB ? (m->consumer * ROWS_EACH + i * 64) / GROUP * LINES : TILE_R + from) * 4;
+    struct column_scales columns;
+#pragma unroll
+    for (int g = 0; g < COLUMNS_AHEAD; g++)
+        load_column_scales(&columns, g, of_columns, m->width);
+    if (!COLUMN_SCALES && give) {
+        warp_barrier(); /* all lanes have read the rows' scales */
+        give_stage(m->shared, u->stage);
+    }
+    promote(acc[i] + from / 2, set, &u->rows, &columns, of_columns, m->width, from);
+    if (COLUMN_SCALES && give) { /* all lanes have read B's scales */
+        warp_barrier();
+        give_stage(m->shared, u->stage);
+    }
+}
+
+/* Begins a unit, promotes the unit before, and ends the first. Between the halves, because a warp waits when it issues
+ * more wgmmas than the tensor cores' queue holds: promoting behind all four took 3 to 8 % longer, behind one 2 to 4 %
+ * (H200, dense). */
+INLINE void multiply_and_promote(float acc[MMAS][ACCUMULATORS], struct multiplying *m, struct unit of[2], int set, int nth)
+{
+    take_unit(m, of, set, nth);
+    multiply_half(acc, m, &of[set], set, nth, 0);
+    WGMMA_WAIT(1);
+    promote_unit(acc, m, &of[set ^ 1], set ^ 1, nth > 0 ? nth - 1 : m->units - 1, 0);
+    multiply_half(acc, m, &of[set], set, nth, 1);
+}
+
+/* mainloop_of() with two temporaries. */
+INLINE u32 mainloop_ahead(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared, int consumer, u32 from, int blocks,
+                          struct walk *w)
+{
+    const int units = mmas * STRIPS, round = units > 1 ? units : 2; /* a round is even: sets are constants */
+    int left = blocks * units - 1;
+    struct multiplying m;
+    struct unit of[2]; /* by temporary */
+    m.shared = shared;
+    m.operands = KSPLIT || CLUSTER > 1 ? shared & DESCRIPTOR_ADDRESS : shared;
+    m.consumer = consumer;
+    m.units = units;
+    m.width = width / STRIPS;
+    m.at = place_of(from);
+    if (blocks < 1) {
+        walk_ahead(shared, w);
+        return 0;
+    }
+    take_unit(&m, of, 0, 0);
+    multiply_half(acc, &m, &of[0], 0, 0, 0);
+    multiply_half(acc, &m, &of[0], 0, 0, 1);
+#pragma unroll 1
+    for (; left >= round; left -= round)
+#pragma unroll
+        for (int i = 1; i <= round; i++)
+            multiply_and_promote(acc, &m, of, i & 1, i % units);
+    if (left == 0) { /* An odd number. Without this way out ptxas serialised the wgmmas of even numbers, too (C7514). */
+        walk_ahead(shared, w);
+        WGMMA_WAIT(0);
+        promote_unit(acc, &m, &of[0], 0, 0, KSPLIT);
+        return of[0].stage;
+    }
+#pragma unroll
+    for (int i = 1; i < round; i++)
+        multiply_and_promote(acc, &m, of, i & 1, i % units);
+    walk_ahead(shared, w);
+    WGMMA_WAIT(0);
+    promote_unit(acc, &m, &of[1], 1, units - 1, KSPLIT);
+    return of[1].stage;
+}
+#endif
 
 /* Multiplies a tile, and gives back all its stages; with KSPLIT all but the last, through which the sums are sent.
  * Returns the last stage. An expert without tokens has no block: dW's sums are zeros. */
@@ -128,6 +248,9 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
 #pragma unroll
         for (int j = 0; j < width / 2; j++)
             acc[i][j] = 0.0f;
+#if TEMPORARIES > 1
+    return mainloop_ahead(acc, mmas, width, shared, consumer, from, blocks, w);
+#endif
 #pragma unroll 1
     for (int block = 0; block < blocks; block++) {
         const u32 scales = scales_at(shared, at.stage);
@@ -145,8 +268,9 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
             /* SWAP_AB: rows are weights */
             const u32 of_columns = scales + (SWAP_AB ? (consumer * ROWS_EACH + i * 64) / GROUP * LINES : TILE_R) * 4;
             struct column_scales columns;
-            multiply_128(acc, consumer_a + at.stage * STAGE_BYTES + i * SLAB_BYTES,
-                         operands + at.stage * STAGE_BYTES + A_BYTES, width);
+            wgmma_fence();
+            multiply_part(acc, 0, consumer_a + at.stage * STAGE_BYTES + i * SLAB_BYTES,
+                          operands + at.stage * STAGE_BYTES + A_BYTES, width, 0, STEPS);
             /* The latency of the first columns' scales passes while wgmma runs. */
 #pragma unroll
             for (int g = 0; g < COLUMNS_AHEAD; g++)
@@ -159,7 +283,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
                 if (!KSPLIT || block < blocks - 1)
                     give_stage(shared, at.stage);
             }
-            promote(acc[i], &rows[i], &columns, of_columns, width);
+            promote(acc[i], 0, &rows[i], &columns, of_columns, width, 0);
         }
         if (COLUMN_SCALES) { /* all lanes have read B's scales */
             warp_barrier();

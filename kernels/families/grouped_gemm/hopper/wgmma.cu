@@ -81,11 +81,15 @@ INLINE void wgmma_declare(void)
     INLINE void wgmma_declare_##columns(void)                                                      \
     {                                                                                              \
         asm volatile(".reg .f32 " registers("s" #columns "_") ";");                                \
+        if (TEMPORARIES > 1)                                                                       \
+            asm volatile(".reg .f32 " registers("t" #columns "_") ";");                            \
     }                                                                                              \
     INLINE void wgmma_##columns(int i, u64 a, u64 b, int scale)                                    \
     {                                                                                              \
-        (void)i;                                                                                   \
-        WGMMA_NAMED(columns, registers("s" #columns "_"));                                         \
+        if (i == 0)                                                                                \
+            WGMMA_NAMED(columns, registers("s" #columns "_"));                                     \
+        if (TEMPORARIES > 1 && i == 1)                                                             \
+            WGMMA_NAMED(columns, registers("t" #columns "_"));                                     \
     }
 #else
 /* The sums of the i-th 64 rows (64 x columns) = scale * the same sums + a (64 x 16) b (16 x columns), asynchronously;
@@ -198,7 +202,7 @@ INLINE void wgmma_settle(float acc[MMAS][ACCUMULATORS], int i)
 INLINE void wgmma_declare(void)
 {
 #define OF(n)                                                                                      \
-    if (n == TILE_C || (SWAP_AB && HAS_WIDTH(n)))                                                  \
+    if (n == TILE_C / STRIPS || (SWAP_AB && HAS_WIDTH(n)))                                         \
         wgmma_declare_##n();
     EACH_WIDTH(OF)
 #undef OF

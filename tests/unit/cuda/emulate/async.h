@@ -65,7 +65,8 @@ static struct {
     uint32_t stores[EMULATE_THREADS_MAX], wgmmas[EMULATE_THREADS_MAX]; /* committed groups */
     uint32_t n_dirty, dirty[EMULATE_PIECES]; /* pieces of 16 bytes that threads wrote */
     uint8_t is_dirty[EMULATE_PIECES];
-    float temporary[EMULATE_THREADS_MAX][128]; /* fp8: registers of each thread that wgmma writes */
+    float temporary[2][EMULATE_THREADS_MAX]
+                   [128]; /* fp8: registers of each thread that wgmma writes */
     char memory[EMULATE_BLOCKS * EMULATE_SHARED_MAX]; /* shared memory as TMA and wgmma see it */
 } async_;
 

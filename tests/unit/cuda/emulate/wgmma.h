@@ -75,9 +75,9 @@ static void wgmma(float d[MMAS][ACCUMULATORS], int i, uint64_t a, uint64_t b, in
     const int wg = emulate.current / 128;
     struct emulate_meeting *m = &async_.warpgroups[wg];
 #if FP8
-    async_.d[emulate.current] = async_.temporary[emulate.current];
+    async_.d[emulate.current] = async_.temporary[i][emulate.current]; /* i: of the temporaries */
     if (!scale) { /* until the operation has run, the registers are undefined */
-        memset(async_.temporary[emulate.current], 0xff, sizeof(async_.temporary[0]));
+        memset(async_.temporary[i][emulate.current], 0xff, sizeof(async_.temporary[0][0]));
     }
 #else
     async_.d[emulate.current] = d[i];

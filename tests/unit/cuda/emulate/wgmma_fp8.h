@@ -112,10 +112,10 @@ static void run_wgmma(const struct emulate_op *op)
 
 /* ---- what fp8.cu does beside wgmma ---- */
 
-static void promote_8(float *d, int g, const float s[8], int width)
+static void promote_8(float *d, int set, int g, const float s[8], int width)
 {
     for (int i = 0; i < 8 && g * 16 + i * 2 < width; i++) {
-        d[i] = fmaf(async_.temporary[emulate.current][g * 8 + i], s[i], d[i]);
+        d[i] = fmaf(async_.temporary[set][emulate.current][g * 8 + i], s[i], d[i]);
     }
 }
 
