@@ -211,10 +211,10 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
          "larger ones load less and lose nothing",
          t.c, t.r},
         {hopper_sharers(&t) > 1 && !t.swap_ab &&
-             (t.r * t.c < 128 * 192 || t.tma_store || t.stages < fit),
+             (t.r * t.c < 128 * 128 || t.stages < fit || (t.tma_store && t.r * t.c > 128 * 128)),
          "pair_tile",
-         "cluster_shape_mn=1x2 with # x #: it saved time in tiles of 128 x 192 and more, with all "
-         "stages, whose threads write",
+         "cluster_shape_mn=1x2 with # x #: it saved time with all stages, in tiles of 128 x 128, "
+         "and in larger tiles whose threads write",
          t.r, t.c},
         {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},
         {t.ksplit > 1 && tiles * (t.ksplit / 2) >= info->sm_count, "split_enough",
