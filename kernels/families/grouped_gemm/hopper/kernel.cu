@@ -95,7 +95,6 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 {
     struct walk w = walk_begin(p, tiles);
 #if FP8
-    w.p = p;
     w.s = s;
     w.tile = no_tile();
 #endif

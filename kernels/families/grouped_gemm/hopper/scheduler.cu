@@ -36,6 +36,8 @@ struct hopper_params {
     int cols;                    /* number of column tiles; with clusters, number of clusters along c */
     /* number of blocks (dW: of experts) that are requested into L2 before they are loaded */
     int ahead;
+    int walkers;                 /* number of thread blocks, with clusters of clusters, that take tiles */
+    int ahead_shift;             /* dW: log2 of ahead */
     const char *a_rows, *b_rows; /* A's and B's rows, which kernels request into L2 (dW with `ahead`; ONE_EXPERT) */
     u32 a_rows_stride, b_rows_stride; /* bytes between these rows, divided by 16 */
     u32 a_rows_bytes, b_rows_bytes;   /* bytes of each of these rows */
@@ -51,7 +53,6 @@ struct hopper_params {
     u32 topk_mul, topk_shift;    /* gather index g div topk = g * mul >> shift */
     int height;                  /* SWAP_AB: most rows of a tile; dW: number of tiles of an expert */
     u32 height_mul, height_shift; /* for divisions by height */
-    int ahead_shift;             /* dW: log2 of ahead */
     struct tensor_map a, b, out; /* operands that TMA moves */
     struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
     /* map of `out` with other boxes: pairs of slabs (STORE_SLABS 2) or 8 rows (GRAIN 8) */
@@ -539,13 +540,10 @@ INLINE u32 ticket_number(u32 shared, u32 n)
 
 #if KSPLIT
 #define WALKER ((int)divide_by_size((u32)BLOCK))
-#define WALKERS ((int)divide_by_size((u32)BLOCKS))
 #elif CLUSTER > 1
 #define WALKER ((int)p->order[BLOCK / CLUSTER])
-#define WALKERS (BLOCKS / CLUSTER)
 #else
 #define WALKER BLOCK
-#define WALKERS BLOCKS
 #endif
 
 #if CLUSTER > 1
@@ -588,9 +586,9 @@ struct walk {
     int id;    /* number of the tile; when id >= tiles, no tile is left */
     int tiles;
     u32 read;  /* number of tickets read so far */
+    const struct hopper_params *p;
 #if FP8
     /* LOCATE_EARLY: the tile itself, found while the tile before is multiplied */
-    const struct hopper_params *p;
     const struct tables *s;
     struct tile tile;
 #endif
@@ -599,7 +597,7 @@ struct walk {
 INLINE struct walk walk_begin(const struct hopper_params *p, int tiles)
 {
     struct walk w;
-    (void)p;
+    w.p = p;
     w.id = WALKER;
     w.tiles = tiles;
     w.read = 0;
@@ -611,7 +609,7 @@ INLINE struct walk walk_begin(const struct hopper_params *p, int tiles)
 INLINE void walk_next(u32 shared, struct walk *w)
 {
     if (!DYNAMIC) {
-        w->id += WALKERS;
+        w->id += w->p->walkers;
     } else if (w->id < w->tiles) {
         const u32 n = w->read++;
         wait_ticket(ticket_full(shared, n), n / TICKETS & 1);
@@ -628,8 +626,8 @@ INLINE void walk_next(u32 shared, struct walk *w)
 /* Returns the first tile of the last rounds, whose tiles are drawn. A cluster's first tile is never drawn. */
 INLINE int last_rounds_from(const struct hopper_params *p, int tiles)
 {
-    const int from = tiles - p->last_rounds * WALKERS;
-    return from > WALKERS ? from : WALKERS;
+    const int from = tiles - p->last_rounds * p->walkers;
+    return from > p->walkers ? from : p->walkers;
 }
 
 /* The number of the tile after w's, or -1 if that tile is in the last rounds, whose tiles are drawn. While tiles are
@@ -637,11 +635,11 @@ INLINE int last_rounds_from(const struct hopper_params *p, int tiles)
  * are drawn, where it matters that some clusters end early. */
 INLINE int number_in_turn(const struct hopper_params *p, const struct walk *w)
 {
-    const int next = w->id + WALKERS;
+    const int next = w->id + p->walkers;
     return next < last_rounds_from(p, w->tiles) ? next : -1;
 }
 #else
-#define last_rounds_from(p, tiles) WALKERS
+#define last_rounds_from(p, tiles) ((p)->walkers)
 #define number_in_turn(p, w) 0
 #endif
 

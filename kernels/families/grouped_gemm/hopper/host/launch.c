@@ -236,8 +236,9 @@ static int add_main(const struct gemm *v, const struct hopper_tile *t,
     struct launch *l = &out->steps[out->n++];
     struct hopper_params params;
     hopper_fill_params(v, t, o, a, &params);
-    launch_init(l, "grouped_gemm_hopper", (tiles < slots ? tiles : slots) * together,
-                (uint32_t)t->threads, t->smem, &params, sizeof(params));
+    params.walkers = (int32_t)(tiles < slots ? tiles : slots);
+    launch_init(l, "grouped_gemm_hopper", (int64_t)params.walkers * together, (uint32_t)t->threads,
+                t->smem, &params, sizeof(params));
     if (together > 1) {
         memcpy(l->cluster, (uint32_t[]){(uint32_t)together, 1, 1}, sizeof(l->cluster));
     }

@@ -34,7 +34,8 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     int32_t rows, experts, tile_cols, depth, group;
     uint32_t flags;
     uint32_t cols_mul, cols_shift, group_mul, group_shift;
-    int32_t cols, ahead;
+    int32_t cols, ahead, walkers;
+    int32_t ahead_shift; /* dW: log2 of ahead */
     const void *a_rows, *b_rows;
     uint32_t a_rows_stride, b_rows_stride; /* bytes between rows, divided by 16 */
     uint32_t a_rows_bytes, b_rows_bytes;
@@ -50,7 +51,6 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     uint32_t topk_mul, topk_shift;
     int32_t height;
     uint32_t height_mul, height_shift;
-    int32_t ahead_shift; /* dW: log2 of ahead */
     _Alignas(TENSOR_MAP_ALIGN) uint8_t a[TENSOR_MAP_BYTES];
     uint8_t b[TENSOR_MAP_BYTES];
     uint8_t out[TENSOR_MAP_BYTES];
@@ -60,10 +60,10 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     int32_t last_rounds;
 };
 _Static_assert(sizeof(struct hopper_params) == 1920 &&
-                   offsetof(struct hopper_params, a_rows) == 64 &&
-                   offsetof(struct hopper_params, scales) == 96 &&
-                   offsetof(struct hopper_params, gathered) == 160 &&
-                   offsetof(struct hopper_params, ahead_shift) == 236 &&
+                   offsetof(struct hopper_params, a_rows) == 72 &&
+                   offsetof(struct hopper_params, scales) == 104 &&
+                   offsetof(struct hopper_params, gathered) == 168 &&
+                   offsetof(struct hopper_params, height_shift) == 240 &&
                    offsetof(struct hopper_params, a) == 256 &&
                    offsetof(struct hopper_params, order) == 1792 &&
                    offsetof(struct hopper_params, last_rounds) == 1888,
