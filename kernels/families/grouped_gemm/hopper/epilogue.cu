@@ -265,6 +265,28 @@ INLINE void write_places(const struct hopper_params *p, const struct row_places 
 }
 #endif
 
+#if FP8
+/* The staging buffers hold a consumer's part of a tile: two barriers for all pieces. */
+#define AT_ONCE (TMA_STORE && MODE != MODE_DW && MMAS == 1 && STAGING_BUFFERS == PIECES)
+
+INLINE void store_pieces(const struct hopper_params *p, const struct tile *t, int r0, int consumer, u32 staging,
+                         float acc[WRITTEN][ACCUMULATORS], const struct rows *rows)
+{
+    if (first_warp() && elected())
+        STORES_WAIT_READ(0);
+    group_barrier(BARRIER_WRITE + consumer, 128);
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++)
+        stage_piece(staging + piece * BUFFER_BYTES, acc, piece, rows);
+    async_fence();
+    group_barrier(BARRIER_WRITE + consumer, 128);
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++)
+        if (t->c0 + piece * PIECE < p->tile_cols && first_warp() && elected())
+            send_piece(p, t, staging + piece * BUFFER_BYTES, t->c0 + piece * PIECE, r0);
+}
+#endif
+
 /* Writes a consumer's part of a tile. `ring` counts this consumer's pieces modulo the staging buffers. */
 INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                        u32 shared, float acc[WRITTEN][ACCUMULATORS], const struct rows *rows,
@@ -280,6 +302,10 @@ INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int 
     }
 #endif
 #if FP8
+    if (AT_ONCE) {
+        store_pieces(p, t, r0, consumer, staging, acc, rows);
+        return;
+    }
     struct row_places places;
     if (!TMA_STORE && MODE != MODE_DW)
         places = find_places(p, t, rows);
