@@ -587,6 +587,7 @@ static const struct {
     {"fp8", {"WGMMA_WAIT(1);", ""}, 3, false},
     {"fp8", {"            WGMMA_WAIT(0);", ""}, 13, false},
     {"scales", {"FIRST_BLOCK(p);", "FIRST_BLOCK(p) + 1;"}, 3, false},
+    {"scales", {"if (block + i + SCALES_AHEAD < blocks)", "if (0)"}, 3, false},
     {"scales", {"t->expert * b->expert", "0"}, 7, false},
     {"scales", {"(column + g * GROUP) / 128 -", "column / 128 -"}, 1, false},
     {"scales", {"t->first + (SWAP_AB", "(SWAP_AB"}, 7, false},
@@ -598,6 +599,10 @@ static const struct {
     {"scheduler", {"return (p->depth + TILE_D - 1)", "return p->depth"}, 3, false},
     {"output", {"d[q * 4] + old[0]", "d[q * 4] + 2 * old[0]"}, 13, false},
     {"output", {"n / STAGING_BUFFERS & 1);", "0);"}, 13, false},
+    {"epilogue",
+     {"send_piece(p, t, staging + piece * BUFFER_BYTES", "send_piece(p, t, staging"},
+     0,
+     false},
     {"epilogue", /* weights a sum that is not rounded */
      {"round_pair(d[q * 8 + i * 2], d[q * 8 + i * 2 + 1])",
       "round_pair(d[q * 8 + i * 2] * bits_float(weight[i & 1] << 16),\n"
