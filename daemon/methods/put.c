@@ -201,8 +201,10 @@ struct importing {
         struct importing *all;
     } rows[SKIPPED_MAX];
     uint32_t n_fit;
-    /* keys of imported rows that needed no rounding to their bucket */
-    char fit[SKIPPED_MAX][HASH_HEX];
+    struct fit { /* submitted rows that needed no rounding to their bucket */
+        char key[HASH_HEX];
+        double us;
+    } fit[SKIPPED_MAX];
 };
 
 static void finish_import(struct importing *x)
@@ -310,13 +312,15 @@ static int put_check_numbers(struct best *b, struct error *err)
     return 0;
 }
 
-static bool has_fit(const struct importing *x, const char *key)
+/* The last row of a key that this import has submitted, or NULL. */
+static const struct fit *find_fit(const struct importing *x, const char *key)
 {
-    uint32_t i = 0;
-    while (i < x->n_fit && strcmp(x->fit[i], key) != 0) {
-        i++;
+    for (uint32_t i = x->n_fit; i > 0; i--) {
+        if (strcmp(x->fit[i - 1].key, key) == 0) {
+            return &x->fit[i - 1];
+        }
     }
-    return i < x->n_fit;
+    return NULL;
 }
 
 /* Makes a row of another problem in the bucket a hint for the bucket: the row's times become
@@ -324,7 +328,7 @@ static bool has_fit(const struct importing *x, const char *key)
 static int take_rounded(const struct importing *x, const struct key *k, struct best *b,
                         struct error *err)
 {
-    if (cache_find(&x->pending.d->cache, k) || has_fit(x, k->id)) {
+    if (cache_find(&x->pending.d->cache, k) || find_fit(x, k->id)) {
         return error_set(err, ERROR_CONFLICT,
                          "its sizes are rounded here to those of key %.12s, which has a row of "
                          "its own",
@@ -364,16 +368,24 @@ static int check_trust(struct daemon *d, const struct best *b, const struct prob
     return 0;
 }
 
+/* True if a row with this time is to leave a row in its place. */
+static bool is_slower(double us, double known_us)
+{
+    return known_us > 0 && !(us > 0 && us <= known_us);
+}
+
 /* Refuses a row of a custom op that is slower than the key's row, or has no time where the key's
- * row has one. Of a refused row the trials are imported. */
+ * row has one. The key's row may be of the same import. Of a refused row the trials are imported.
+ */
 static int import_check_time(struct importing *x, const struct best *b, const struct key *k,
                              const struct wire_obj *trials, size_t row, struct error *err)
 {
     struct daemon *d = x->pending.d;
     struct answer *a = &d->scratch->answer;
     const struct cache_entry *e = cache_find(&d->cache, k);
-    if (!e || cache_answer(&d->cache, e, a, NULL) < 0 || !(a->time_us > 0) ||
-        (b->time_us > 0 && b->time_us <= a->time_us)) {
+    const struct fit *before = find_fit(x, k->id);
+    if (!(before && is_slower(b->time_us, before->us)) &&
+        !(e && cache_answer(&d->cache, e, a, NULL) == 0 && is_slower(b->time_us, a->time_us))) {
         return 0;
     }
     int status = trials ? import_trials(x, trials, row, k, err) : 0;
@@ -453,7 +465,8 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     b->floor_us = floor_us > 0 ? floor_us : b->floor_us;
     memcpy(b->class, class_, sizeof(b->class));
     if (!rounded) {
-        memcpy(x->fit[x->n_fit++], s->key.id, HASH_HEX);
+        x->fit[x->n_fit].us = b->time_us;
+        memcpy(x->fit[x->n_fit++].key, s->key.id, HASH_HEX);
     }
     status = ledger_publish(d->ledger, b, on_imported, &x->rows[number]);
     if (status < 0) {

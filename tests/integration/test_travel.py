@@ -278,6 +278,16 @@ def test_a_hosts_own_faster_row_of_a_custom_op_stays(daemon, folder, keys):
         assert configs == [{"a": 0}, {"own": 1}, {"a": 2}]
 
 
+def test_of_the_rows_of_a_custom_op_in_one_import_the_fastest_answers(daemon):
+    d = daemon()
+    d.call("put", problem=problem(0), config={"a": 9}, time_us=100)
+    row = d.call("list", what="best")["rows"][0]
+    rows = [{**row, "config": {"a": i}, "time_us": us} for i, us in enumerate((5.0, None, 3.0, 9.0))]
+    skipped = d.call("import", rows=rows)["skipped"]
+    assert [s["row"] for s in skipped] == [1, 3] and all("has a faster row" in s["message"] for s in skipped), skipped
+    assert d.call("get", problem=problem(0), wait="cached")["config"] == {"a": 2}
+
+
 def forge(members, private, path, change):
     """Packs files as gemmctl does, with a changed manifest and a right signature."""
     manifest = json.loads(members["manifest.json"])
