@@ -510,6 +510,12 @@ static const struct {
         "use_tma_store=false"},
     {"mode=forward " RAGGED "N=456 K=272 quant=fp8_block",
      ROWS "BLOCK_SIZE_M=64 BLOCK_SIZE_N=256 num_warps=12 num_stages=3 swap_ab=true"},
+    {"mode=forward " RAGGED "N=456 K=272 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=64 BLOCK_SIZE_N=192 num_warps=8 num_stages=3 swap_ab=true"},
+    {"mode=forward " RAGGED "N=136 K=400 quant=fp8_row",
+     ROWS "BLOCK_SIZE_M=192 BLOCK_SIZE_N=64 num_warps=8 num_stages=3 skip_rows=true"},
+    {"mode=forward " RAGGED "N=200 K=272 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=256 BLOCK_SIZE_N=64 num_warps=8 num_stages=3"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 

@@ -2,7 +2,7 @@
 /* ---- epilogue: from registers to global memory --------------------------------------------------------- */
 /*
  * A consumer warpgroup writes its part of the tile in pieces of 128 bytes of every row: registers -> staging buffer
- * (swizzled like the stages of operands) -> global memory. The consumer takes its staging buffers in a ring that runs
+ * (swizzled like the stages of operands) -> global memory. Unless AT_ONCE, it takes its staging buffers in a ring that runs
  * on over tiles. If the ring began anew with every tile, an odd number of pieces would make two pieces in sequence use
  * the same buffer. The first piece's store still reads from it.
  *

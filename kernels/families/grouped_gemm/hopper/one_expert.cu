@@ -81,10 +81,11 @@ INLINE void set_up_for_loader(void)
 INLINE void set_up_for_scales(void)
 {
     set_up_arrive();
+    warp_barrier(); /* a whole warp must arrive, not single lanes */
     group_barrier(BARRIER_CONSUMERS, MEET_CONSUMERS);
 }
 
-/* bar.arrive: tells the loading warp and the consumers that the mbarriers exist; called by the warp that initialises
+/* bar.arrive: tells the loading warp, the consumers and fp8's scale warp that the mbarriers exist; called by the warp that initialises
  * them. The others have found their first tile meanwhile. */
 INLINE void set_up_done(void)
 {

@@ -174,11 +174,14 @@
 #define COLUMN_SCALES (SCALES == SCALES_LINES || (SCALES == SCALES_BLOCKS && SWAP_AB))
 #define LINES (SCALES == SCALES_LINES ? TILE_R + TILE_C : TILE_ROWS) /* scales that a block of the tile loads */
 /* TEMPORARIES: sets of temporary sums, of 64 rows and TILE_C / STRIPS columns each (fp8.cu). Two strips make room for a
- * second set. dW takes 1 to 6 % longer with two sets: they leave few registers for its scales and its output. */
+ * second set. dW takes 1 to 6 % longer with two sets: they leave few registers for its scales and its output. A block of
+ * three units would begin the next one with the other set. SUMS_FIT: without spilled registers (ptxas 13.0). */
 #define SUMS_FIT (KSPLIT ? 128 : GATHER && TMA_STORE ? 168 : SWAP_AB ? 176 : 192)
-#define TWO_FIT(strips) (MMAS * ACCUMULATORS + 2 * ACCUMULATORS / (strips) <= SUMS_FIT)
-#define STRIPS (MODE != MODE_DW && !SWAP_AB && !TWO_FIT(1) && TWO_FIT(2) ? 2 : 1)
-#define TEMPORARIES (MODE != MODE_DW && RESIDENT == 1 && TWO_FIT(STRIPS) ? 2 : 1)
+#define TWO_FIT(strips)                                                                            \
+    (MODE != MODE_DW && MMAS != 3 && RESIDENT == 1 &&                                              \
+     MMAS * ACCUMULATORS + 2 * ACCUMULATORS / (strips) <= SUMS_FIT)
+#define STRIPS (!SWAP_AB && !TWO_FIT(1) && TWO_FIT(2) ? 2 : 1)
+#define TEMPORARIES (TWO_FIT(STRIPS) ? 2 : 1)
 #define SCALES_BYTES (SCALES == SCALES_ROWS ? 0 : GROUPS * LINES * 4)
 #define SCALE_WARPS (SCALES == SCALES_ROWS ? 0 : GATHER ? 4 : MODE == MODE_DW ? 2 : 1) /* the producer's last warps */
 #define SCALE_WARP (SCALES != SCALES_ROWS && !GATHER) /* they only bring scales */

@@ -15,7 +15,7 @@ static const char *const known[] = {"BLOCK_SIZE_K",    "BLOCK_SIZE_M",   "BLOCK_
 static const char *const schedules[] = {"cooperative", NULL};
 static const struct hopper_value_rules value_rules = {
     .target = target_name,
-    .roles = {[GEMM_ROWS] = {64, 256, 64, true, "64, 128 or 256"},
+    .roles = {[GEMM_ROWS] = {64, 256, 64, true, "64, 128, 192 or 256"},
               [GEMM_COLS] = {64, 256, 64, true, "64, 128, 192 or 256"},
               [GEMM_SUM] = {FP8_DEPTH, FP8_DEPTH, FP8_DEPTH, true,
                             "128 for the dimension that this mode sums over"}},
@@ -202,7 +202,7 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
     const int n = (t.stages < fit) + stores + (t.skip_rows || t.dynamic);
     const struct rule rules[] = {
         {t.consumers == 1 && t.r > (t.swap_ab ? 128 : 64), "one_consumer_tall",
-         "# rows with one multiplying warpgroup: two hide each other's promotions", t.r},
+         "# rows with one multiplying warpgroup: two multiply them sooner", t.r},
         {t.swap_ab && (t.consumers == 1 ? t.r != 128 || t.c != 64
                        : t.r == 256     ? t.c < 96
                                         : t.c < 160),

@@ -20,10 +20,12 @@
 struct hopper_facts;
 
 enum {
-    FP8_DEPTH = 128,              /* length of a block of the reduction, in elements */
-    FP8_UNIT = 2,                 /* elements that the template counts as one */
-    FP8_SWAPPED_MOST = 176,       /* most routed rows of a scattered or paired tile with swap_ab */
-    FP8_SUMS_MOST = 192,          /* registers of a consumer's thread for sums and temporary sums */
+    FP8_DEPTH = 128,        /* length of a block of the reduction, in elements */
+    FP8_UNIT = 2,           /* elements that the template counts as one */
+    FP8_SWAPPED_MOST = 176, /* most routed rows of a scattered or paired tile with swap_ab */
+    /* registers of a consumer's thread for sums and a set of temporary sums; a second set is taken
+     * only where SUMS_FIT (hopper/params.cu) allows */
+    FP8_SUMS_MOST = 192,
     FP8_GATHERED_SUMS_MOST = 168, /* the same in dynamic tiles, of gathered rows or swapped pairs */
     FP8_SPLIT_SUMS_MOST = 128,    /* the same with NUM_KSPLIT */
     /* usual staging buffers of each consumer; dW with fp32 loads its output through them

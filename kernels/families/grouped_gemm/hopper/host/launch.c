@@ -10,7 +10,7 @@
 
 /* ---- the variant ----------------------------------------------------------------------------- */
 
-/* True for a tile of fp8 whose sums and temporary sums leave few registers. */
+/* True for a tile of fp8 whose sums and a set of temporary sums leave few registers. */
 static bool temporary_sums_fill(const struct hopper_tile *t)
 {
     enum { MOST = 128 };
