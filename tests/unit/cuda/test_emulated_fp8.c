@@ -578,7 +578,7 @@ static const struct {
      {"promote_unit(acc, m, &of[set ^ 1], set ^ 1", "promote_unit(acc, m, &of[set], set"},
      3,
      false},
-    {"fp8", {"nth / STRIPS * 64", "0"}, 2, false},
+    {"fp8", {"nth / STRIPS * 64", "0"}, 31, false},
     {"fp8", {"nth % STRIPS * m->width * ROW_BYTES", "0"}, 1, false},
     {"fp8", {"[g][0], &s->of[g][1]", "[g][1], &s->of[g][0]"}, 3, false},
     {"fp8", {"(from + g * 16) / GROUP", "0"}, 1, false},
