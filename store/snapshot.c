@@ -33,16 +33,17 @@ static bool snapshot_is_current(const struct store *s, const struct stat *made)
 int store_snapshot(struct store *s, int64_t age_s, struct error *err)
 {
     char name[PATH_MAX + 16], part[PATH_MAX + 24];
-    struct timespec begun[2];
+    struct timespec begun[2], now; /* begun: no file written later has an earlier time */
     struct stat st;
     clock_gettime(CLOCK_REALTIME_COARSE, &begun[0]);
+    clock_gettime(CLOCK_REALTIME, &now);
     begun[1] = begun[0];
     snprintf(name, sizeof(name), "%s.snapshot", s->path);
     snprintf(part, sizeof(part), "%s.part", name);
     if (!s->db.h || store_is_named(s) != 1 ||
-        (stat(name, &st) == 0 && st.st_mtime <= begun[0].tv_sec &&
-         (snapshot_is_fresh(&st, begun[0].tv_sec, age_s) || snapshot_is_current(s, &st))) ||
-        (stat(part, &st) == 0 && snapshot_is_fresh(&st, begun[0].tv_sec, PART_FRESH_S))) {
+        (stat(name, &st) == 0 && st.st_mtime <= now.tv_sec &&
+         (snapshot_is_fresh(&st, now.tv_sec, age_s) || snapshot_is_current(s, &st))) ||
+        (stat(part, &st) == 0 && snapshot_is_fresh(&st, now.tv_sec, PART_FRESH_S))) {
         return 0;
     }
     unlink(part);
