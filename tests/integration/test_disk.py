@@ -77,6 +77,8 @@ def test_gemmctl_says_what_is_not_saved(daemon, folder):
     size = ["--m", 256, "--k", 256]
     assert "saved" not in d.ctl("get", *size, "--n", 256, "--budget", 4).stderr
     assert d.ctl("list").stderr == d.ctl("export").stderr == ""
+    for i in range(20):  # these make the log longer by more than the database: half of it has room for a copy
+        d.call("record", problem={"op": "custom:log", "n": i}, trials=[{"config": {"a": 1}, "status": "ok", "time_us": 5.0}])
     limit_files(d, True)
     got = d.ctl("get", *size, "--n", "512", "--budget", 4)
     assert "this answer could not be saved and is only" in got.stderr
