@@ -85,8 +85,8 @@ INLINE void set_up_for_scales(void)
     group_barrier(BARRIER_CONSUMERS, MEET_CONSUMERS);
 }
 
-/* bar.arrive: tells the loading warp, the consumers and fp8's scale warp that the mbarriers exist; called by the warp that initialises
- * them. The others have found their first tile meanwhile. */
+/* bar.arrive: tells the loading warp, the consumers and fp8's scale warp that the mbarriers exist. The warp that makes
+ * them calls this. */
 INLINE void set_up_done(void)
 {
     group_arrive(BARRIER_LOADER, 64);

@@ -65,7 +65,7 @@ struct hopper_params {
 #define BARRIER_WRITE 1 /* + number of the consumer: its 128 threads meet; KSPLIT: both consumers' threads meet */
 #define BARRIER_TURN 3 /* + number of the consumer, which waits for its turn to multiply; the other one arrives */
 #define BARRIER_LOADER 5 /* ONE_EXPERT: the loading warp waits here until the mbarriers exist */
-#define BARRIER_CONSUMERS 6 /* ONE_EXPERT: the consumers' warps, and fp8's scale warp, wait here until the mbarriers exist */
+#define BARRIER_CONSUMERS 6 /* ONE_EXPERT: the consumers, and fp8's scale warp, wait here until the mbarriers exist */
 
 struct tables { /* in shared memory */
     int *start; /* [experts + 1]: first row of each expert, then the end of the last */

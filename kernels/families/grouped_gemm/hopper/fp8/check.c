@@ -26,7 +26,7 @@ static const struct hopper_value_rules value_rules = {
 
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
-/* What this mode sums over, and the columns of its output. */
+/* Refuses types and sizes that the kernel cannot multiply or write. */
 static int fp8_check_problem(const struct gemm *v, struct rejection *why)
 {
     const bool dw = v->mode == GEMM_DW;
