@@ -232,10 +232,10 @@ def check(torch, options, record, deadline):
 
 # In the source of the library: a single set of temporary sums, which in an odd block begin with those of the block before;
 # the promotion of the block before is multiplied by 0.
-LATE = [("TWO_FIT(STRIPS) ? 2 : 1", "TWO_FIT(STRIPS) ? 1 : 1"), ("int width, int from, int to)", "int width, int from, int to, int late)"),
-        ("step > 0, width)", "step > 0 || late, width)"), ("A_BYTES, width, 0, STEPS)", "A_BYTES, width, 0, STEPS, block % 2)"),
-        ("promote(float *acc,", "promote(float on, float *acc,"),
-        ("promote(acc[i], 0,", "promote(block % 2 || block == blocks - 1, acc[i], 0,"),
+LATE = [("<= SUMS_FIT ? 2 : 1", "<= SUMS_FIT ? 1 : 1"), ("nth,\nint from, int to)", "nth, int from, int to, int late)"),
+        ("step > 0, m->width)", "step > 0 || late, m->width)"), ("0, nth, 0, STEPS)", "0, nth, 0, STEPS, block % 2)"),
+        ("promote(float *acc,", "promote(float on, float *acc,"), ("*columns, int keep)", "*columns, int keep, float on)"),
+        ("promote(acc[nth], set,", "promote(on, acc[nth], set,"), ("KSPLIT && last)", "KSPLIT && last, block % 2 || block == blocks - 1)"),
         ("promote_8(acc + g * 8,", "for (int i = 0; i < 8; i++) s[i] *= on; promote_8(acc + g * 8,")]
 LATE_ROWS = [("forward", {}, "fp8_block", "bf16"), ("forward", {}, "fp8_row", "bf16"), ("dX", {}, "fp8_block", "bf16"),
              ("dW", {}, "fp8_block", "fp32"), ("dW", {}, "fp8_row", "fp32")]
@@ -244,7 +244,7 @@ LATE_ROWS = [("forward", {}, "fp8_block", "bf16"), ("forward", {}, "fp8_row", "b
 def mutated_library(folder):
     """A copy of the library whose kernels for Hopper promote late. Its text stays as long: indentation makes room."""
     library = pathlib.Path(os.environ["GEMMD_LIBRARY"]).read_bytes()
-    at = library.index(b"multiply_part(float acc")
+    at = library.index(b"multiply_unit(float acc")
     first, end = library.rindex(b"\0", 0, at) + 1, library.index(b"\0", at)
     text = "".join(line.lstrip() + "\n" for line in library[first:end].decode().splitlines())
     for old, new in LATE:

@@ -46,6 +46,11 @@ static int uniform(int v)
     return v;
 }
 
+static i64 kept(i64 x)
+{
+    return x;
+}
+
 static int elected_by(u32 *leader)
 {
     *leader = 0;

@@ -110,7 +110,9 @@ static void operand_make(struct fp8_case *c, struct operand *o, int64_t rows, in
     o->block = major ? 1 : round_up_to(o->scale_rows, 4) + 4;
     o->expert = o->scale_rows * o->row + o->scale_blocks * o->block;
     o->n_codes = (size_t)(o->rows * o->stride) + GUARD_BYTES;
-    o->n_scales = (size_t)(o->expert * experts) + GUARD_BYTES;
+    o->n_scales = (size_t)((experts - 1) * o->expert + (o->scale_rows - 1) * o->row +
+                           (o->scale_blocks - 1) * o->block) +
+                  1; /* a read beyond ends the test */
     o->codes = aligned_alloc(64, (size_t)round_up_to((int64_t)o->n_codes, 64));
     o->scales = aligned_alloc(64, (size_t)round_up_to((int64_t)o->n_scales * 4, 64));
     memset(o->codes, 0xff, o->n_codes);
@@ -516,6 +518,8 @@ static const struct {
      ROWS "BLOCK_SIZE_M=192 BLOCK_SIZE_N=64 num_warps=8 num_stages=3 skip_rows=true"},
     {"mode=forward " RAGGED "N=200 K=272 quant=fp8_block",
      ROWS "BLOCK_SIZE_M=256 BLOCK_SIZE_N=64 num_warps=8 num_stages=3"},
+    {"mode=forward " RAGGED "N=328 K=400 quant=fp8_block", /* a pair whose second tile is empty */
+     ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12 num_stages=2 cluster_shape_mn=1x2"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
@@ -565,29 +569,33 @@ static void test_promotion(void **state)
 
 /* A fault in a part of the template, as replaced texts, and a case whose result shows the fault. */
 static const struct {
-    const char *file, *text[6]; /* each text is followed by its replacement */
+    const char *file, *text[10]; /* each text is followed by its replacement */
     int at;
     bool positive;
 } mutants[] = {
-    {"fp8", {"step > 0, width)", "1, width)"}, 3, false},
-    {"fp8",
-     {"promote(acc[i], 0, &rows", "if (block < blocks - 1)\n promote(acc[i], 0, &rows"},
+    {"fp8", {"step > 0, m->width)", "1, m->width)"}, 3, false},
+    {"fp8", /* does not promote the last block */
+     {"&u, 0, nth, &columns", "&u, last ? -1 : 0, nth, &columns", "g < (width + 15)",
+      "set >= 0 && g < (width + 15)"},
      13,
      false},
     {"fp8",
      {"promote_unit(acc, m, &of[set ^ 1], set ^ 1", "promote_unit(acc, m, &of[set], set"},
      3,
      false},
-    {"fp8", {"nth / STRIPS * 64", "0"}, 31, false},
-    {"fp8", {"nth % STRIPS * m->width * ROW_BYTES", "0"}, 1, false},
+    {"fp8", {"nth * 64 * 4", "0"}, 31, false},
+    {"fp8", {"nth * 64 * 4", "0"}, 2, false},
+    {"fp8", {"next = take_unit(m, (nth + 1) % m->mmas)", "next = take_unit(m, nth)"}, 2, false},
+    {"fp8", {"u = TAKE_AHEAD ? next", "u = TAKE_AHEAD && last ? next"}, 1, false},
     {"fp8", {"[g][0], &s->of[g][1]", "[g][1], &s->of[g][0]"}, 3, false},
-    {"fp8", {"(from + g * 16) / GROUP", "0"}, 1, false},
-    {"fp8", {"(from + g * 16) / GROUP", "g * 16 / GROUP"}, 1, false},
+    {"fp8", {"g * 16 / GROUP", "0"}, 1, false},
     {"fp8", {"i / 4 * 2 + (i & 1)", "(i & 1)"}, 17, false},
     {"fp8", /* promotes every second block only */
-     {"step > 0, width)", "step > 0 || width > 1000, width & 1023)", "A_BYTES, width, 0,",
-      "A_BYTES, width | (block % 2) << 10, 0,", "promote(acc[i], 0, &rows",
-      "if (block % 2 || block == blocks - 1)\n promote(acc[i], 0, &rows"},
+     {"wgmma(acc, set, descriptor", "wgmma(acc, 0, descriptor", "step > 0, m->width)",
+      "step > 0 || set, m->width)", "multiply_unit(acc, m, &u, 0,",
+      "multiply_unit(acc, m, &u, block % 2,", "&u, 0, nth, &columns",
+      "&u, block % 2 || last ? 0 : -1, nth, &columns", "g < (width + 15)",
+      "set >= 0 && g < (width + 15)"},
      16,
      true},
     {"fp8", {"WGMMA_WAIT(1);", ""}, 3, false},
@@ -597,8 +605,9 @@ static const struct {
     {"scales", {"t->expert * b->expert", "0"}, 7, false},
     {"scales", {"(column + g * GROUP) / 128 -", "column / 128 -"}, 1, false},
     {"scales", {"t->first + (SWAP_AB", "(SWAP_AB"}, 7, false},
-    {"fp8", {"(consumer * ROWS_EACH + i * 64) / GROUP", "0"}, 18, false},
-    {"fp8", {"(m->consumer * ROWS_EACH + i * 64) / GROUP", "0"}, 28, false},
+    {"scales", {"column < p->tile_cols ? column / 128 : 0", "column / 128"}, 32, false},
+    {"fp8", {"(m->consumer * ROWS_EACH + nth * 64) / GROUP", "0"}, 18, false},
+    {"fp8", {"(m->consumer * ROWS_EACH + nth * 64) / GROUP", "0"}, 28, false},
     {"scales", {"t->first / TILE_D", "0"}, 13, false},
     {"producer", {"from = RANK * half", "from = 0"}, 26, false},
     {"scheduler", {"(u32)size + 127) / 128 * 64", "(u32)size + 63) / 64 * 32"}, 16, false},
@@ -619,7 +628,7 @@ static const struct {
 };
 
 /* Copies a part of the template with a fault to `folder`. */
-static void write_mutant(const char *folder, const char *file, const char *const text[6])
+static void write_mutant(const char *folder, const char *file, const char *const text[10])
 {
     static char before[65536], after[65536];
     char path[512], command[1024];
@@ -629,7 +638,7 @@ static void write_mutant(const char *folder, const char *file, const char *const
     assert_non_null(f);
     before[fread(before, 1, sizeof(before) - 1, f)] = '\0';
     fclose(f);
-    for (int i = 0; i < 6 && text[i]; i += 2) {
+    for (int i = 0; i < 10 && text[i]; i += 2) {
         const char *at = strstr(before, text[i]);
         if (!at) {
             fail_msg("%s.cu has no \"%s\"", file, text[i]);

@@ -71,11 +71,11 @@ struct row_scales {
     float of[ROW_SCALES ? GROUPS : 1][2];
 };
 
-INLINE void load_row_scales(struct row_scales *s, u32 scales, int row)
+INLINE void load_row_scales(struct row_scales *s, u32 from)
 {
 #pragma unroll
     for (int g = 0; ROW_SCALES && g < GROUPS; g++)
-        shared_scales(scales + (g * LINES + row_place(row)) * 4, &s->of[g][0], &s->of[g][1]);
+        shared_scales(from + g * LINES * 4, &s->of[g][0], &s->of[g][1]);
 }
 
 /* Scales of B's columns, of groups of 16 columns: this lane has two of every 8. A lane reads them COLUMNS_AHEAD groups
@@ -91,13 +91,12 @@ INLINE void load_column_scales(struct column_scales *s, int g, u32 scales, int w
         shared_load16(s->of[g % COLUMNS_AHEAD], scales + (g * 16 + (LANE & 3) * 4) * 4);
 }
 
-/* Adds the temporary sums of 64 rows, times the scales of their rows and columns, to `acc`; `from`: the first column. */
-INLINE void promote(float *acc, int set, const struct row_scales *r, struct column_scales *c, u32 scales, int width,
-                    int from)
+/* Adds the temporary sums of 64 rows, times the scales of their rows and columns, to `acc`. */
+INLINE void promote(float *acc, int set, const struct row_scales *r, struct column_scales *c, u32 scales, int width)
 {
 #pragma unroll
     for (int g = 0; g < (width + 15) / 16; g++) { /* 16 columns */
-        const float *row = r->of[SCALES == SCALES_BLOCKS && !SWAP_AB ? (from + g * 16) / GROUP : 0];
+        const float *row = r->of[SCALES == SCALES_BLOCKS && !SWAP_AB ? g * 16 / GROUP : 0];
         float s[8];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -109,127 +108,174 @@ INLINE void promote(float *acc, int set, const struct row_scales *r, struct colu
     }
 }
 
-/* Issues the wgmmas `from` to `to` of a block of 128, as a group, which adds to the set of temporaries `set`. */
-INLINE void multiply_part(float acc[MMAS][ACCUMULATORS], int set, u32 a, u32 b, int width, int from, int to)
-{
-    const u32 low_a = DESCRIPTOR_LOW(0, SLAB_BYTES) | a >> 4, low_b = DESCRIPTOR_LOW(0, SLAB_BYTES) | b >> 4;
-#pragma unroll
-    for (int step = from; step < to; step++)
-        wgmma(acc, set, descriptor(low_a + step * STEP_UNITS(0)), descriptor(low_b + step * STEP_UNITS(0)), step > 0, width);
-    wgmma_commit();
-}
-
-#if TEMPORARIES > 1
-/* A unit is what one temporary takes: 64 rows and a strip of columns, of a block. A block's units go by rows, then by
- * strips. */
-struct unit {
-    u32 stage;
-    struct row_scales rows;
-};
-
 struct multiplying {
-    u32 shared, operands;       /* operands: the same address, as descriptors take it */
-    int consumer, units, width; /* number of a block's units; columns of a unit */
+    u32 shared, a, b; /* a, b: descriptors of the consumer's first rows of A, and of B, in stage 0 (low halves) */
+    u32 rows;         /* where the scale of this lane's first row lies in stage 0 */
+    int consumer, mmas, width;
     struct place at;
 };
 
-/* Takes the nth unit of a block into a temporary: waits for its operands, and reads its rows' scales. */
-INLINE void take_unit(struct multiplying *m, struct unit of[2], int set, int nth)
+/* A unit is what a set of temporary sums takes: 64 rows of a block. */
+struct unit {
+    u32 stage, a, b; /* a, b: descriptors (low halves) */
+    struct row_scales rows;
+};
+
+INLINE struct multiplying multiplying_of(int mmas, int width, u32 shared, int consumer, u32 from)
 {
-    struct unit *u = &of[set];
-    if (nth == 0)
-        wait_full(m->shared, &m->at);
-    u->stage = m->at.stage;
-    if (nth % STRIPS == 0)
-        load_row_scales(&u->rows, scales_at(m->shared, u->stage), m->consumer * ROWS_EACH + nth / STRIPS * 64 + LANE_ROW);
-    else
-        u->rows = of[set ^ 1].rows;
-    if (nth == m->units - 1)
-        place_next(&m->at);
-    wgmma_fence();
+    const u32 operands = KSPLIT || CLUSTER > 1 ? shared & DESCRIPTOR_ADDRESS : shared;
+    struct multiplying m;
+    m.shared = shared;
+    /* The compiler would compute these anew for each block. */
+    m.a = uniform(DESCRIPTOR_LOW(0, SLAB_BYTES) | (operands + consumer * ROWS_EACH * ROW_BYTES) >> 4);
+    m.b = uniform(DESCRIPTOR_LOW(0, SLAB_BYTES) | (operands + A_BYTES) >> 4);
+    m.rows = scales_at(shared, 0) + (consumer * ROWS_EACH + row_place(LANE_ROW)) * 4;
+    if (MODE != MODE_DW) /* dW has no register for it */
+        m.rows = (u32)kept(m.rows);
+    m.consumer = consumer;
+    m.mmas = mmas;
+    m.width = width;
+    m.at = place_of(from);
+    return m;
 }
 
-INLINE void multiply_half(float acc[MMAS][ACCUMULATORS], const struct multiplying *m, const struct unit *u, int set, int nth,
-                          int half)
+/* Takes the nth unit of a block: waits for its operands, and reads its rows' scales. */
+INLINE struct unit take_unit(struct multiplying *m, int nth)
 {
-    const u32 stage = m->operands + u->stage * STAGE_BYTES;
-    multiply_part(acc, set, stage + m->consumer * ROWS_EACH * ROW_BYTES + nth / STRIPS * SLAB_BYTES,
-                  stage + A_BYTES + nth % STRIPS * m->width * ROW_BYTES, m->width, half * STEPS / 2, (half + 1) * STEPS / 2);
+    struct unit u;
+    if (nth == 0)
+        wait_full(m->shared, &m->at);
+    u.stage = m->at.stage;
+    u.a = m->a + u.stage * (STAGE_BYTES >> 4) + nth * (SLAB_BYTES >> 4);
+    u.b = m->b + u.stage * (STAGE_BYTES >> 4);
+    load_row_scales(&u.rows, m->rows + u.stage * SCALES_BYTES + nth * 64 * 4);
+    if (nth == m->mmas - 1)
+        place_next(&m->at);
+    return u;
+}
+
+/* Issues the wgmmas `from` to `to` of a unit, as a group, which adds to a set of temporaries. */
+INLINE void multiply_unit(float acc[MMAS][ACCUMULATORS], const struct multiplying *m, const struct unit *u, int set, int nth,
+                          int from, int to)
+{
+    const u32 a = u->a, b = u->b;
+#pragma unroll
+    for (int step = from; step < to; step++)
+        wgmma(acc, set, descriptor(a + step * STEP_UNITS(0)), descriptor(b + step * STEP_UNITS(0)), step > 0, m->width);
+    wgmma_commit();
+}
+
+INLINE u32 column_scales_at(const struct multiplying *m, const struct unit *u, int nth)
+{
+    /* SWAP_AB: rows are weights */
+    const int line = SWAP_AB ? (m->consumer * ROWS_EACH + nth * 64) / GROUP * LINES : TILE_R;
+    return scales_at(m->shared, u->stage) + line * 4;
+}
+
+INLINE void load_first_columns(struct column_scales *c, const struct multiplying *m, const struct unit *u, int nth)
+{
+#pragma unroll
+    for (int g = 0; g < COLUMNS_AHEAD; g++)
+        load_column_scales(c, g, column_scales_at(m, u, nth), m->width);
 }
 
 /* Promotes a unit. The last one gives its stage back, unless it is to be kept. */
 INLINE void promote_unit(float acc[MMAS][ACCUMULATORS], const struct multiplying *m, const struct unit *u, int set, int nth,
-                         int keep)
+                         struct column_scales *columns, int keep)
 {
-    const int i = nth / STRIPS, from = nth % STRIPS * m->width, give = nth == m->units - 1 && !keep;
-    const u32 of_columns = scales_at(m->shared, u->stage) +
-                           (SWAP_AB ? (m->consumer * ROWS_EACH + i * 64) / GROUP * LINES : TILE_R + from) * 4;
-    struct column_scales columns;
-#pragma unroll
-    for (int g = 0; g < COLUMNS_AHEAD; g++)
-        load_column_scales(&columns, g, of_columns, m->width);
+    const int give = nth == m->mmas - 1 && !keep;
     if (!COLUMN_SCALES && give) {
         warp_barrier(); /* all lanes have read the rows' scales */
         give_stage(m->shared, u->stage);
     }
-    promote(acc[i] + from / 2, set, &u->rows, &columns, of_columns, m->width, from);
+    promote(acc[nth], set, &u->rows, columns, column_scales_at(m, u, nth), m->width);
     if (COLUMN_SCALES && give) { /* all lanes have read B's scales */
         warp_barrier();
         give_stage(m->shared, u->stage);
     }
 }
 
+#if TEMPORARIES > 1
 /* Issues half of a unit's wgmmas, promotes the unit before, and issues the other half. A warp waits when it issues more
  * wgmmas than the tensor cores' queue holds. Tiles of 128 x 128 took 7 to 11 % longer where all four wgmmas came
  * before the promotion, and 2 to 7 % where one of four did (H200). */
 INLINE void multiply_and_promote(float acc[MMAS][ACCUMULATORS], struct multiplying *m, struct unit of[2], int set, int nth)
 {
-    take_unit(m, of, set, nth);
-    multiply_half(acc, m, &of[set], set, nth, 0);
+    const int before = nth > 0 ? nth - 1 : m->mmas - 1;
+    struct column_scales columns;
+    of[set] = take_unit(m, nth);
+    wgmma_fence();
+    multiply_unit(acc, m, &of[set], set, nth, 0, STEPS / 2);
     WGMMA_WAIT(1);
-    promote_unit(acc, m, &of[set ^ 1], set ^ 1, nth > 0 ? nth - 1 : m->units - 1, 0);
-    multiply_half(acc, m, &of[set], set, nth, 1);
+    load_first_columns(&columns, m, &of[set ^ 1], before);
+    promote_unit(acc, m, &of[set ^ 1], set ^ 1, before, &columns, 0);
+    multiply_unit(acc, m, &of[set], set, nth, STEPS / 2, STEPS);
 }
 
-/* mainloop_of() with two temporaries. */
-INLINE u32 mainloop_ahead(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared, int consumer, u32 from, int blocks,
-                          struct walk *w)
+INLINE void promote_last(float acc[MMAS][ACCUMULATORS], const struct multiplying *m, const struct unit *u, int set, int nth)
 {
-    const int units = mmas * STRIPS, round = units > 1 ? units : 2; /* a round is even: sets are constants */
-    int left = blocks * units - 1;
-    struct multiplying m;
-    struct unit of[2]; /* by temporary */
-    m.shared = shared;
-    m.operands = KSPLIT || CLUSTER > 1 ? shared & DESCRIPTOR_ADDRESS : shared;
-    m.consumer = consumer;
-    m.units = units;
-    m.width = width / STRIPS;
-    m.at = place_of(from);
-    if (blocks < 1) {
-        walk_ahead(shared, w);
-        return 0;
-    }
-    take_unit(&m, of, 0, 0);
-    multiply_half(acc, &m, &of[0], 0, 0, 0);
-    multiply_half(acc, &m, &of[0], 0, 0, 1);
+    struct column_scales columns;
+    WGMMA_WAIT(0);
+    load_first_columns(&columns, m, u, nth);
+    promote_unit(acc, m, u, set, nth, &columns, KSPLIT);
+}
+
+/* Multiplies a tile's blocks, one or more, with two sets of temporaries. */
+INLINE u32 multiply_blocks(float acc[MMAS][ACCUMULATORS], struct multiplying *m, u32 shared, int blocks, struct walk *w)
+{
+    const int round = m->mmas > 1 ? m->mmas : 2; /* a round is even: sets are constants */
+    int left = blocks * m->mmas - 1;
+    struct unit of[2]; /* by set */
+    of[0] = take_unit(m, 0);
+    wgmma_fence();
+    multiply_unit(acc, m, &of[0], 0, 0, 0, STEPS / 2);
+    multiply_unit(acc, m, &of[0], 0, 0, STEPS / 2, STEPS);
 #pragma unroll 1
     for (; left >= round; left -= round)
 #pragma unroll
         for (int i = 1; i <= round; i++)
-            multiply_and_promote(acc, &m, of, i & 1, i % units);
+            multiply_and_promote(acc, m, of, i & 1, i % m->mmas);
     if (left == 0) { /* An odd number. Without this way out ptxas serialised the wgmmas of even numbers, too (C7514). */
         walk_ahead(shared, w);
-        WGMMA_WAIT(0);
-        promote_unit(acc, &m, &of[0], 0, 0, KSPLIT);
+        promote_last(acc, m, &of[0], 0, 0);
         return of[0].stage;
     }
 #pragma unroll
     for (int i = 1; i < round; i++)
-        multiply_and_promote(acc, &m, of, i & 1, i % units);
+        multiply_and_promote(acc, m, of, i & 1, i % m->mmas);
     walk_ahead(shared, w);
-    WGMMA_WAIT(0);
-    promote_unit(acc, &m, &of[1], 1, units - 1, KSPLIT);
+    promote_last(acc, m, &of[1], 1, m->mmas - 1);
     return of[1].stage;
+}
+#else
+/* Takes the next unit while a unit's wgmmas run, as registers allow. */
+#define TAKE_AHEAD (MODE != MODE_DW && !(TMA_STORE && SKIP_ROWS && GROUPS > 1))
+enum { LOOP_BLOCKS = TAKE_AHEAD && !GATHER && !SWAP_AB ? 2 : 1 }; /* blocks in its loop */
+
+/* The same with one set. */
+INLINE u32 multiply_blocks(float acc[MMAS][ACCUMULATORS], struct multiplying *m, u32 shared, int blocks, struct walk *w)
+{
+    struct unit u, next;
+    if (TAKE_AHEAD)
+        next = take_unit(m, 0);
+#pragma unroll LOOP_BLOCKS
+    for (int block = 0; block < blocks; block++)
+#pragma unroll
+        for (int nth = 0; nth < m->mmas; nth++) {
+            const int last = block == blocks - 1 && nth == m->mmas - 1;
+            struct column_scales columns;
+            u = TAKE_AHEAD ? next : take_unit(m, nth);
+            wgmma_fence();
+            multiply_unit(acc, m, &u, 0, nth, 0, STEPS);
+            load_first_columns(&columns, m, &u, nth);
+            if (last)
+                walk_ahead(shared, w);
+            else if (TAKE_AHEAD)
+                next = take_unit(m, (nth + 1) % m->mmas);
+            WGMMA_WAIT(0);
+            promote_unit(acc, m, &u, 0, nth, &columns, KSPLIT && last);
+        }
+    return u.stage;
 }
 #endif
 
@@ -238,61 +284,16 @@ INLINE u32 mainloop_ahead(float acc[MMAS][ACCUMULATORS], int mmas, int width, u3
 INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared, int consumer, u32 from, int steps,
                        struct walk *w)
 {
-    struct place at = place_of(from);
-    const u32 operands = KSPLIT || CLUSTER > 1 ? shared & DESCRIPTOR_ADDRESS : shared;
-    const u32 consumer_a = operands + consumer * ROWS_EACH * ROW_BYTES;
-    const int blocks = blocks_in(steps);
-    u32 last = 0;
+    struct multiplying m = multiplying_of(mmas, width, shared, consumer, from);
 #pragma unroll
     for (int i = 0; i < MMAS; i++)
 #pragma unroll
         for (int j = 0; j < width / 2; j++)
             acc[i][j] = 0.0f;
-#if TEMPORARIES > 1
-    return mainloop_ahead(acc, mmas, width, shared, consumer, from, blocks, w);
-#endif
-#pragma unroll 1
-    for (int block = 0; block < blocks; block++) {
-        const u32 scales = scales_at(shared, at.stage);
-        struct row_scales rows[MMAS];
-        wait_full(shared, &at);
-        /* Before wgmma: a load between two wgmmas would delay the second. Where a gathering producer takes registers,
-         * those of 64 rows at a time. */
-#pragma unroll
-        for (int i = 0; i < mmas && !GATHER; i++)
-            load_row_scales(&rows[i], scales, consumer * ROWS_EACH + i * 64 + LANE_ROW);
-#pragma unroll
-        for (int i = 0; i < mmas; i++) {
-            if (GATHER)
-                load_row_scales(&rows[i], scales, consumer * ROWS_EACH + i * 64 + LANE_ROW);
-            /* SWAP_AB: rows are weights */
-            const u32 of_columns = scales + (SWAP_AB ? (consumer * ROWS_EACH + i * 64) / GROUP * LINES : TILE_R) * 4;
-            struct column_scales columns;
-            wgmma_fence();
-            multiply_part(acc, 0, consumer_a + at.stage * STAGE_BYTES + i * SLAB_BYTES,
-                          operands + at.stage * STAGE_BYTES + A_BYTES, width, 0, STEPS);
-            /* The latency of the first columns' scales passes while wgmma runs. */
-#pragma unroll
-            for (int g = 0; g < COLUMNS_AHEAD; g++)
-                load_column_scales(&columns, g, of_columns, width);
-            if (i == mmas - 1 && block == blocks - 1)
-                walk_ahead(shared, w);
-            WGMMA_WAIT(0);
-            if (!COLUMN_SCALES && i == mmas - 1) {
-                warp_barrier(); /* all lanes have read the rows' scales */
-                if (!KSPLIT || block < blocks - 1)
-                    give_stage(shared, at.stage);
-            }
-            promote(acc[i], 0, &rows[i], &columns, of_columns, width, 0);
-        }
-        if (COLUMN_SCALES) { /* all lanes have read B's scales */
-            warp_barrier();
-            give_stage(shared, at.stage);
-        }
-        last = at.stage;
-        place_next(&at);
-    }
-    return last;
+    if (steps > 0)
+        return multiply_blocks(acc, &m, shared, blocks_in(steps), w);
+    walk_ahead(shared, w);
+    return 0;
 }
 
 /* Waits for the stages of a tile in which the consumer has no rows, and gives them back. The lanes meet at each block,

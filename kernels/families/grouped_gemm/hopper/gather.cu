@@ -101,7 +101,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         struct lines lines = lines_of(p, &t);
         struct carried scales;
         find_tokens(p, index, &lines);
-        load_scales(p, &t, &lines, &scales);
+        load_scales(p, &lines, &scales);
 #endif
         if (FETCH_AHEAD) {
             walk_on(shared, &w, number);
@@ -122,7 +122,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 #if FP8
             give_scales(&scales, scales_at(shared, stage), full_barrier(shared, stage));
             if (block + 1 < blocks)
-                load_scales(p, &this_one, &lines, &scales);
+                load_scales(p, &lines, &scales);
 #endif
             copies_arrive(full_barrier(shared, stage));
             place_next(&at);

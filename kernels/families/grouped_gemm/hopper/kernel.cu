@@ -24,7 +24,7 @@ INLINE void init_barriers(u32 shared)
 #if FP8
         if (i == 0)
             output_init(shared);
-        barrier_init(full_barrier(shared, i), 1 + GATHERERS + 32 * SCALE_WARPS);
+        barrier_init(full_barrier(shared, i), 1 + GATHERERS + (SCALES == SCALES_ROWS ? 0 : SCALERS / 32));
 #else
         barrier_init(full_barrier(shared, i), 1 + GATHERERS);
 #endif
@@ -53,6 +53,10 @@ INLINE void set_up_for_others(const struct hopper_params *p, u32 shared)
     } else {
         set_up_arrive();
     }
+#if FP8
+    if (SCALE_WARPS > 1 && LANE == 0) /* warp 2 brings scales */
+        prefetch_maps(p);
+#endif
 }
 
 #define set_up(p, s, shared) ((void)0)
@@ -171,7 +175,11 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
 {
     wgmma_declare();
+#if FP8
+    const u32 shared = (u32)uniform((int)shared_base()); /* else the compiler would compute it anew for each block */
+#else
     const u32 shared = shared_base();
+#endif
     const int warpgroup = uniform(THREAD >> 7);
     const struct tables s = tables_at(shared_memory, &p);
     if (shared & 1023)
@@ -187,7 +195,7 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
         if (CLUSTER > 1)
             set_up_everywhere();
 #if FP8
-        if (SCALE_WARP && uniform(THREAD >> 5) >= 4 - SCALE_WARPS)
+        if (SCALE_WARPS && uniform(THREAD >> 5) >= 4 - SCALE_WARPS)
             produce_scales(&p, &s, shared, tiles, &first);
         else if (LOADS_OUTPUT && uniform(THREAD >> 5) == 1)
             produce_output(&p, &s, shared, tiles);

@@ -3,8 +3,9 @@
 /*
  * A product of one expert is often small: its time is little more than the set-up before the first load, the latency
  * of that load, and the end. No tables are made, and the set-up is divided: one warp loads, one makes the mbarriers,
- * one fetches tensor maps. The consumers, still idle, request the first operands of their first tile into L2. TMA's own
- * loads begin later, when its maps have come from memory, which takes as long as operands take.
+ * one fetches tensor maps (the same one, where fp8 has two warps for scales). The consumers, still idle, request the
+ * first operands of their first tile into L2. TMA's own loads begin later, when its maps have come from memory, which
+ * takes as long as operands take.
  *
  * The divided set-up and the early requests together saved 3 % of the time of 12 products of 16 to 512 rows with
  * operands outside L2 (H200). They save no time in large tiles, nor in dX, whose weights lie in other lines.
@@ -65,7 +66,7 @@ INLINE void ask_first(const struct hopper_params *p, const struct tile *t, u32 t
 }
 
 #if FP8
-#define THREADS_OF_SCALES (32 * SCALE_WARP)
+#define THREADS_OF_SCALES (32 * SCALE_WARPS)
 #else
 #define THREADS_OF_SCALES 0
 #endif
@@ -77,7 +78,7 @@ INLINE void set_up_for_loader(void)
     group_barrier(BARRIER_LOADER, 64);
 }
 
-/* The warp that brings scales waits with the consumers: the loading warp does not wait for its first loads. */
+/* A warp that brings scales waits with the consumers: the loading warp does not wait for its first loads. */
 INLINE void set_up_for_scales(void)
 {
     set_up_arrive();
@@ -85,7 +86,7 @@ INLINE void set_up_for_scales(void)
     group_barrier(BARRIER_CONSUMERS, MEET_CONSUMERS);
 }
 
-/* bar.arrive: tells the loading warp, the consumers and fp8's scale warp that the mbarriers exist. The warp that makes
+/* bar.arrive: tells the loading warp, the consumers and the warps that bring scales that the mbarriers exist. The warp that makes
  * them calls this. */
 INLINE void set_up_done(void)
 {

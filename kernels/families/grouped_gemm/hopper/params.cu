@@ -173,19 +173,20 @@
 #define ROW_SCALES (SCALES != SCALES_ROWS && !SWAP_AB) /* wgmma's rows have scales of their own */
 #define COLUMN_SCALES (SCALES == SCALES_LINES || (SCALES == SCALES_BLOCKS && SWAP_AB))
 #define LINES (SCALES == SCALES_LINES ? TILE_R + TILE_C : TILE_ROWS) /* scales that a block of the tile loads */
-/* TEMPORARIES: sets of temporary sums, of 64 rows and TILE_C / STRIPS columns each (fp8.cu). Two strips make room for a
- * second set. dW takes 1 to 6 % longer with two sets: they leave few registers for its scales and its output. A block of
- * three units would begin the next one with the other set. SUMS_FIT: without spilled registers (ptxas 13.0); TMA stores of
- * drawn or cut tiles took 4 to 5 % longer with two sets of 192 registers. */
+/* TEMPORARIES: sets of temporary sums, of 64 rows and TILE_C columns each (fp8.cu). dW takes 1 to 6 % longer with two
+ * sets: they leave few registers for its scales and its output. A block of three units would begin the next one with the
+ * other set. Without spilled registers (ptxas 13.0) as many sums fit as SUMS_FIT; TMA stores of drawn or cut tiles took
+ * 4 to 5 % longer with two sets of 192 registers. */
 #define SUMS_FIT (KSPLIT ? 128 : TMA_STORE && (GATHER || SKIP_ROWS || DYNAMIC) ? 168 : SWAP_AB ? 176 : 192)
-#define TWO_FIT(strips)                                                                            \
-    (MODE != MODE_DW && MMAS != 3 && RESIDENT == 1 &&                                              \
-     MMAS * ACCUMULATORS + 2 * ACCUMULATORS / (strips) <= SUMS_FIT)
-#define STRIPS (!SWAP_AB && !TWO_FIT(1) && TWO_FIT(2) ? 2 : 1)
-#define TEMPORARIES (TWO_FIT(STRIPS) ? 2 : 1)
+#define TEMPORARIES                                                                                \
+    (MODE != MODE_DW && MMAS != 3 && RESIDENT == 1 && (MMAS + 2) * ACCUMULATORS <= SUMS_FIT ? 2 : 1)
 #define SCALES_BYTES (SCALES == SCALES_ROWS ? 0 : GROUPS * LINES * 4)
-#define SCALE_WARPS (SCALES == SCALES_ROWS ? 0 : GATHER ? 4 : MODE == MODE_DW ? 2 : 1) /* the producer's last warps */
-#define SCALE_WARP (SCALES != SCALES_ROWS && !GATHER) /* they only bring scales */
+/* Number of the producer's last warps that only bring scales. Where rows are gathered, all four warps of the producer
+ * bring both. The warps of an SM run on its four quarters in turn: a consumer's warp beside a warp that brings scales
+ * promotes more slowly, and its whole warpgroup waits for it. So several warps share this work, none of them beside the
+ * loading warp. Warp 1 makes the mbarriers where a single expert is set up. */
+#define SCALE_WARPS (SCALES == SCALES_ROWS || GATHER ? 0 : MODE == MODE_DW ? 2 : LINES >= 256 && !ONE_EXPERT ? 3 : LINES >= 128 ? 2 : 1)
+#define SCALERS (GATHER ? 128 : SCALE_WARPS ? SCALE_WARPS * 32 : 32) /* threads that share a block's lines */
 #define LOADS_OUTPUT (MODE == MODE_DW && OUT_FP32 && TMA_STORE) /* output.cu; the producer's second warp loads */
 #endif
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)

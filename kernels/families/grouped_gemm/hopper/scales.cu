@@ -33,6 +33,12 @@ INLINE float global_scale(const char *from)
     return r;
 }
 
+/* Returns x of this lane. The compiler keeps it in registers: it would compute x anew in each block. */
+INLINE i64 kept(i64 x)
+{
+    return __shfl_sync(~0u, x, LANE);
+}
+
 /* Requests a box of the output into L2. */
 INLINE void ask_output(const struct tensor_map *map, int x, int y, int z)
 {
@@ -70,7 +76,6 @@ INLINE int column_place(int c)
     return (c & ~15) + (c >> 1 & 3) * 4 + (c >> 3 & 1) * 2 + (c & 1);
 }
 
-#define SCALERS (SCALE_WARPS ? SCALE_WARPS * 32 : 32) /* threads that share a block's lines */
 #define LINES_EACH ((LINES + SCALERS - 1) / SCALERS) /* lines of a thread */
 #define LINES_A ((MODE == MODE_DW ? TILE_R : TILE_ROWS) / SCALERS) /* dW: of these, rows of A */
 /* blocks whose scales are on their way, as registers allow */
@@ -86,15 +91,16 @@ struct carried {
  * has the scales of other rows. */
 INLINE int first_line(void)
 {
-    return GATHER ? (THREAD >> 3) + 16 * (THREAD & 7) : THREAD & (SCALERS - 1);
+    return GATHER ? (THREAD >> 3) + 16 * (THREAD & 7) : (THREAD & 127) - (128 - SCALERS);
 }
 
-/* Where the scales of this thread's lines are, in the next block of the reduction. */
+/* Where the scales of this thread's lines are, and those of the groups of weights. A line or a group that does not exist
+ * has the place of one that does: its scale is never used. */
 struct lines {
-    const char *of;                      /* the first line; of gathered rows that of token 0 */
-    int token[GATHER ? LINES_EACH : 1];  /* of each gathered row; -1: the row does not exist */
-    const char *other;                   /* the weights; dW: the first line of B */
-    int left, left_b;                    /* number of lines from the first on that exist; dW: of B */
+    const char *a, *b;                   /* the next block's first scale of A; of B, or of the first group */
+    i64 line[GATHER ? 1 : LINES_EACH];   /* bytes from there */
+    int token[GATHER ? LINES_EACH : 1];  /* of each gathered row */
+    i64 group[GROUPS];                   /* bytes from the first group */
 };
 
 INLINE struct lines lines_of(const struct hopper_params *p, const struct tile *t)
@@ -102,14 +108,27 @@ INLINE struct lines lines_of(const struct hopper_params *p, const struct tile *t
     const struct scales *a = &p->a_scales, *b = &p->b_scales;
     const int first = first_line(), dw = MODE == MODE_DW, column = SWAP_AB ? t->r0 : t->c0;
     const int row = dw ? t->r0 : t->first + (SWAP_AB ? t->c0 : t->r0);
+    const int left = SWAP_AB ? t->width : output_rows(p, t) - t->r0;
     const i64 block = dw ? t->first / TILE_D : FIRST_BLOCK(p);
     struct lines l;
-    l.left = (SWAP_AB ? t->width : output_rows(p, t) - t->r0) - first;
-    l.left_b = p->tile_cols - column - first;
-    l.of = a->data + (GATHER ? 0 : (i64)(row + first) * a->row) + block * a->block;
-    l.other = b->data + block * b->block + (dw ? (i64)(column + first) : (i64)(column / 128)) * b->row;
+    l.a = a->data + block * a->block;
+    l.b = b->data + block * b->block;
     if (!dw)
-        l.other += t->expert * b->expert;
+        l.b += t->expert * b->expert + (i64)(column < p->tile_cols ? column / 128 : 0) * b->row;
+#pragma unroll
+    for (int i = 0; i < LINES_EACH; i++)
+        l.token[GATHER ? i : 0] = 0;
+#pragma unroll
+    for (int i = 0; !GATHER && i < LINES_EACH; i++) {
+        const int n = first + SCALERS * i, nth_b = column + n - LINES_A * SCALERS;
+        if (dw && i >= LINES_A)
+            l.line[i] = kept((i64)(nth_b < p->tile_cols ? nth_b : 0) * b->row);
+        else
+            l.line[i] = kept((i64)(n < left ? row + n : 0) * a->row);
+    }
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++)
+        l.group[g] = column + g * GROUP < p->tile_cols ? ((column + g * GROUP) / 128 - column / 128) * b->row : 0;
     return l;
 }
 
@@ -120,38 +139,28 @@ INLINE void find_tokens(const struct hopper_params *p, const int *index, struct 
 #pragma unroll
     for (int j = 0; j < TILE_ROWS / 16; j++)
         if ((THREAD & 7) == (j & 7))
-            l->token[j / 8] = index[j] < 0 ? -1 : token_of(p, index[j]);
+            l->token[j / 8] = index[j] < 0 ? 0 : token_of(p, index[j]);
 }
 #endif
 
-/* Loads this thread's scales of a block, and goes on to the next. Scales of what does not exist are never used. */
-INLINE void load_scales(const struct hopper_params *p, const struct tile *t, struct lines *l, struct carried *c)
+/* Loads this thread's scales of a block, and goes on to the next. */
+INLINE void load_scales(const struct hopper_params *p, struct lines *l, struct carried *c)
 {
-    const struct scales *a = &p->a_scales, *b = &p->b_scales;
-    const int column = SWAP_AB ? t->r0 : t->c0;
     if (SCALES == SCALES_ROWS)
         return;
 #pragma unroll
-    for (int i = 0; i < LINES_EACH; i++) {
-        c->line[i] = 0.0f;
-        if (GATHER && first_line() + SCALERS * i < LINES && l->token[GATHER ? i : 0] >= 0)
-            c->line[i] = global_scale(l->of + l->token[GATHER ? i : 0] * a->row);
-        if (!GATHER && MODE == MODE_DW && i >= LINES_A && (i - LINES_A) * SCALERS < l->left_b)
-            c->line[i] = global_scale(l->other + (i - LINES_A) * SCALERS * b->row);
-        if (!GATHER && (MODE != MODE_DW || i < LINES_A) && i * SCALERS < l->left)
-            c->line[i] = global_scale(l->of + i * SCALERS * a->row);
-    }
+    for (int i = 0; i < LINES_EACH; i++)
+        c->line[i] = global_scale(GATHER                             ? l->a + l->token[GATHER ? i : 0] * p->a_scales.row
+                                  : MODE == MODE_DW && i >= LINES_A ? l->b + l->line[GATHER ? 0 : i]
+                                                                    : l->a + l->line[GATHER ? 0 : i]);
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-        c->group[g] = 1.0f;
-        if (SCALES == SCALES_BLOCKS && column + g * GROUP < p->tile_cols)
-            c->group[g] = global_scale(l->other + ((column + g * GROUP) / 128 - column / 128) * b->row);
-    }
-    l->other += b->block;
-    l->of += a->block;
+    for (int g = 0; SCALES == SCALES_BLOCKS && g < GROUPS; g++)
+        c->group[g] = global_scale(l->b + l->group[g]);
+    l->a += p->a_scales.block;
+    l->b += p->b_scales.block;
 }
 
-/* Writes a block's scales to its stage. Each thread arrives at the "full" mbarrier for its own writes. */
+/* Writes a block's scales to its stage. Each warp arrives at the "full" mbarrier for its own writes. */
 INLINE void give_scales(const struct carried *c, u32 to, u32 bar)
 {
     const int first = first_line();
@@ -163,10 +172,12 @@ INLINE void give_scales(const struct carried *c, u32 to, u32 bar)
         for (int i = 0; i < LINES_EACH; i++) {
             const int by_columns = SWAP_AB || (MODE == MODE_DW && i >= LINES_A);
             const int place = (by_columns ? column_place(first) : row_place(first)) + SCALERS * i;
+            const float scale = SCALES == SCALES_BLOCKS ? c->line[i] * c->group[g] : c->line[i];
             if (LINES % SCALERS == 0 || first + SCALERS * i < LINES)
-                shared_store4(to + (g * LINES + place) * 4, (int)float_bits(c->line[i] * c->group[g]));
+                shared_store4(to + (g * LINES + place) * 4, (int)float_bits(scale));
         }
-    barrier_arrive(bar, 1);
+    warp_barrier();
+    barrier_arrive(bar, LANE == 0);
 }
 
 /* The loop of a warp that brings scales. Its first loads do not wait for the mbarriers. */
@@ -185,7 +196,7 @@ INLINE void produce_scales(const struct hopper_params *p, const struct tables *s
 #pragma unroll
         for (int i = 0; i < SCALES_AHEAD; i++)
             if (i < blocks)
-                load_scales(p, &t, &l, &ahead[i]);
+                load_scales(p, &l, &ahead[i]);
         if (!begun)
             set_up_for_scales();
         begun = 1;
@@ -201,7 +212,7 @@ INLINE void produce_scales(const struct hopper_params *p, const struct tables *s
                 give_scales(&ahead[i], scales_at(shared, at.stage), full_barrier(shared, at.stage));
                 place_next(&at);
                 if (block + i + SCALES_AHEAD < blocks)
-                    load_scales(p, &t, &l, &ahead[i]);
+                    load_scales(p, &l, &ahead[i]);
             }
         }
         walk_next(shared, &w);

@@ -65,7 +65,7 @@ struct hopper_params {
 #define BARRIER_WRITE 1 /* + number of the consumer: its 128 threads meet; KSPLIT: both consumers' threads meet */
 #define BARRIER_TURN 3 /* + number of the consumer, which waits for its turn to multiply; the other one arrives */
 #define BARRIER_LOADER 5 /* ONE_EXPERT: the loading warp waits here until the mbarriers exist */
-#define BARRIER_CONSUMERS 6 /* ONE_EXPERT: the consumers, and fp8's scale warp, wait here until the mbarriers exist */
+#define BARRIER_CONSUMERS 6 /* ONE_EXPERT: the consumers, and warps that bring scales, wait here until the mbarriers exist */
 
 struct tables { /* in shared memory */
     int *start; /* [experts + 1]: first row of each expert, then the end of the last */
@@ -517,7 +517,7 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
  */
 #define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* this warp draws */
 #if FP8
-#define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS + SCALE_WARP)) - 1)
+#define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS + SCALE_WARPS)) - 1)
 #else
 #define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS)) - 1)
 #endif
