@@ -249,7 +249,7 @@ INLINE u32 multiply_blocks(float acc[MMAS][ACCUMULATORS], struct multiplying *m,
 }
 #else
 /* Takes the next unit while a unit's wgmmas run, as registers allow. */
-#define TAKE_AHEAD (MODE != MODE_DW && !(TMA_STORE && SKIP_ROWS && GROUPS > 1))
+#define TAKE_AHEAD (MODE != MODE_DW && !(TMA_STORE && (SKIP_ROWS || (DYNAMIC && CLUSTER > 1)) && GROUPS > 1))
 enum { LOOP_BLOCKS = TAKE_AHEAD && !GATHER && !SWAP_AB ? 2 : 1 }; /* blocks in its loop */
 
 /* The same with one set. */

@@ -24,7 +24,7 @@ INLINE void init_barriers(u32 shared)
 #if FP8
         if (i == 0)
             output_init(shared);
-        barrier_init(full_barrier(shared, i), 1 + GATHERERS + (SCALES == SCALES_ROWS ? 0 : SCALERS / 32));
+        barrier_init(full_barrier(shared, i), 1 + GATHERERS + (SCALES == SCALES_ROWS ? 0 : SCALERS));
 #else
         barrier_init(full_barrier(shared, i), 1 + GATHERERS);
 #endif

@@ -160,7 +160,8 @@ INLINE void load_scales(const struct hopper_params *p, struct lines *l, struct c
     l->b += p->b_scales.block;
 }
 
-/* Writes a block's scales to its stage. Each warp arrives at the "full" mbarrier for its own writes. */
+/* Writes a block's scales to its stage. Each thread arrives at the "full" mbarrier for its own writes: if a lane arrived
+ * for its warp, racecheck would not see the order. */
 INLINE void give_scales(const struct carried *c, u32 to, u32 bar)
 {
     const int first = first_line();
@@ -176,8 +177,7 @@ INLINE void give_scales(const struct carried *c, u32 to, u32 bar)
             if (LINES % SCALERS == 0 || first + SCALERS * i < LINES)
                 shared_store4(to + (g * LINES + place) * 4, (int)float_bits(scale));
         }
-    warp_barrier();
-    barrier_arrive(bar, LANE == 0);
+    barrier_arrive(bar, 1);
 }
 
 /* The loop of a warp that brings scales. Its first loads do not wait for the mbarriers. */
