@@ -210,12 +210,17 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
          "swap_ab=true with # routed rows and # columns: tiles are cut to the rows that exist, so "
          "larger ones load less and lose nothing",
          t.c, t.r},
-        {hopper_sharers(&t) > 1 && !t.swap_ab &&
-             (t.r * t.c < 128 * 128 || t.stages < fit || (t.tma_store && t.r * t.c > 128 * 128)),
+        {hopper_sharers(&t) > 1 && !t.swap_ab && (t.r * t.c < 128 * 128 || t.stages < fit),
          "pair_tile",
-         "cluster_shape_mn=1x2 with # x #: it saved time with all stages, in tiles of 128 x 128, "
-         "and in larger tiles whose threads write",
+         "cluster_shape_mn=1x2 with # x #: it saved time with all stages, in tiles of 128 x 128 "
+         "and more",
          t.r, t.c},
+        {v.mode != GEMM_DW && t.staging > FP8_STAGING_USUAL &&
+             (hopper_sharers(&t) == 1 || t.swap_ab),
+         "staging_alone",
+         "staging_buffers=#: more than # saved time in tiles of 256 x 128 with "
+         "cluster_shape_mn=1x2",
+         t.staging, FP8_STAGING_USUAL},
         {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},
         {t.ksplit > 1 && tiles * (t.ksplit / 2) >= info->sm_count, "split_enough",
          "NUM_KSPLIT=#: about # tiles of # x # keep # SMs busy with half as many parts", t.ksplit,

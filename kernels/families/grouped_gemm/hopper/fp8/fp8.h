@@ -31,6 +31,7 @@ enum {
     /* usual staging buffers of each consumer; dW with fp32 loads its output through them
      * (hopper/output.cu), and took 3430 us with 2 buffers, 2530 with 4 */
     FP8_STAGING_USUAL = 2,
+    FP8_STAGING_WHOLE = 4, /* a warpgroup's whole part of a tile of 256 x 128 */
     FP8_STAGING_LOADED = 4,
 };
 

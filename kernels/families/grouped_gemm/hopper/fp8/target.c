@@ -16,7 +16,7 @@ static const int cols_values[] = {64, 128, 192, 256, -1};
 static const int depth_values[] = {FP8_DEPTH, -1};
 static const int warps_values[] = {8, 12, -1};
 static const int stages_values[] = {2, 3, 4, 5, 6, 7, HOPPER_STAGES_MOST, -1};
-static const int staging_values[] = {1, FP8_STAGING_USUAL, -1};
+static const int staging_values[] = {1, FP8_STAGING_USUAL, FP8_STAGING_WHOLE, -1};
 static const int loaded_staging_values[] = {1, FP8_STAGING_USUAL, FP8_STAGING_LOADED, 6, -1};
 static const int *const role_values[GEMM_ROLES] = {rows_values, cols_values, depth_values};
 
