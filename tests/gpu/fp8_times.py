@@ -49,12 +49,13 @@ def time_configs(row):
     if row.mode == "dW":
         out = [config(row, *tile, GROUP_SIZE_M=8) for tile in ((256, 128, 12, 3, 4), (256, 128, 12, 3, 2), (128, 192, 12, 3, 2))]
         return ["", *out, config(row, 128, 128, 12, 5, GROUP_SIZE_M=8), config(row, 128, 128, 12, 5, **by_threads)]
-    large = [config(row, 128, 192, 12, 4, 2, GROUP_SIZE_M=8),
-             config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, skip_rows=True, tile_scheduler="dynamic", **by_threads),
-             config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **by_threads, **pair), config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **pair),
-             config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, skip_rows=True, tile_scheduler="dynamic", **by_threads),
-             config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **pair), config(row, 128, 128, 12, 5, 2, GROUP_SIZE_M=8),
-             config(row, 128, 128, 12, 5, 2, GROUP_SIZE_M=8, **pair), config(row, 128, 128, 12, 6, **by_threads)]
+    drawn = {"skip_rows": True, "tile_scheduler": "dynamic", **by_threads}
+    large = [config(row, 128, 192, 12, 4, 2, GROUP_SIZE_M=8), config(row, 128, 192, 12, 4, 2, GROUP_SIZE_M=8, **pair),
+             config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **drawn), config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **by_threads, **pair),
+             config(row, 256, 128, 12, 3, 4, GROUP_SIZE_M=8, **pair), config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **by_threads, **pair),
+             config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **drawn), config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **by_threads),
+             config(row, 128, 128, 12, 5, 2, GROUP_SIZE_M=8), config(row, 128, 128, 12, 5, 2, GROUP_SIZE_M=8, **pair),
+             config(row, 128, 128, 12, 6, **by_threads)]
     small = [config(row, 64, 64, 8, 8, **by_threads), config(row, 64, 64, 8, 6), config(row, 64, 128, 8, 8),
              config(row, 64, 192, 8, 6)]
     if row.experts == 1:
