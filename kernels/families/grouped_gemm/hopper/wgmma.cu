@@ -202,7 +202,7 @@ INLINE void wgmma_settle(float acc[MMAS][ACCUMULATORS], int i)
 INLINE void wgmma_declare(void)
 {
 #define OF(n)                                                                                      \
-    if (n == TILE_C || (SWAP_AB && HAS_WIDTH(n)))                                         \
+    if (n == TILE_C || (SWAP_AB && HAS_WIDTH(n)))                                                  \
         wgmma_declare_##n();
     EACH_WIDTH(OF)
 #undef OF

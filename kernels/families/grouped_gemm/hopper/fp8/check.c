@@ -215,10 +215,10 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
          "cluster_shape_mn=1x2 with # x #: it saved time with all stages, in tiles of 128 x 128 "
          "and more",
          t.r, t.c},
-        {v.mode != GEMM_DW && t.staging > FP8_STAGING_USUAL &&
-             (hopper_sharers(&t) == 1 || t.swap_ab),
-         "staging_alone",
-         "staging_buffers=#: more than # saved time in tiles of 256 x 128 with "
+        {fp8_usual_staging(&v) == FP8_STAGING_USUAL && t.staging > FP8_STAGING_USUAL &&
+             (hopper_sharers(&t) == 1 || t.swap_ab || t.r != 256 || t.c != 128),
+         "staging_whole",
+         "staging_buffers=#: more than # saved time only in tiles of 256 x 128 with "
          "cluster_shape_mn=1x2",
          t.staging, FP8_STAGING_USUAL},
         {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},
