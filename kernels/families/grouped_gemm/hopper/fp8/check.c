@@ -200,6 +200,7 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
     const bool stores =
         !v.scatter && t.ksplit == 1 && (!t.tma_store || t.staging != fp8_usual_staging(&v));
     const int n = (t.stages < fit) + stores + (t.skip_rows || t.dynamic);
+    const bool dw = v.mode == GEMM_DW;
     const struct rule rules[] = {
         {t.consumers == 1 && t.r > (t.swap_ab ? 128 : 64), "one_consumer_tall",
          "# rows with one multiplying warpgroup: two multiply them sooner", t.r},
@@ -210,10 +211,26 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
          "swap_ab=true with # routed rows and # columns: tiles are cut to the rows that exist, so "
          "larger ones load less and lose nothing",
          t.c, t.r},
-        {hopper_sharers(&t) > 1 && !t.swap_ab && (t.r * t.c < 128 * 128 || t.stages < fit),
+        {v.experts == 1 && t.swap_ab, "swapped_dense",
+         "swap_ab=true with one expert: tiles of 64 rows took 10 % less time"},
+        {v.experts == 1 && t.dynamic, "drawn_dense",
+         "tile_scheduler=dynamic with one expert: all tiles are alike, and drawing them took 5 % "
+         "longer"},
+        {!dw && !t.swap_ab && t.tma_store && (t.skip_rows || t.dynamic), "stored_cut",
+         "use_tma_store=true with skip_rows=true or tile_scheduler=dynamic: threads wrote such "
+         "tiles sooner"},
+        {!dw && !t.swap_ab && t.consumers == 2 && t.dynamic && !t.skip_rows, "drawn_whole",
+         "tile_scheduler=dynamic without skip_rows: tiles that are cut vary in length, and are "
+         "worth drawing"},
+        {!dw && v.experts > 1 && t.r == 256 && t.c < 128 && v.out_cols >= 128, "tall_and_narrow",
+         "# x #: tiles of 256 x 128 took 10 % less time", t.r, t.c},
+        {dw && v.out_cols >= 128 && (t.c < 128 || (t.r == 64 && t.c > 128)), "narrow_sums",
+         "# x # in dW: tiles of 64 x 128, or of more rows and columns, took 3 % less time", t.r,
+         t.c},
+        {hopper_sharers(&t) > 1 && (t.swap_ab || t.r * t.c < 128 * 128 || t.stages < fit),
          "pair_tile",
-         "cluster_shape_mn=1x2 with # x #: it saved time with all stages, in tiles of 128 x 128 "
-         "and more",
+         "cluster_shape_mn with # x #: pairs saved time with all stages, in tiles of 128 x 128 "
+         "and more without swap_ab",
          t.r, t.c},
         {fp8_usual_staging(&v) == FP8_STAGING_USUAL && t.staging > FP8_STAGING_USUAL &&
              (hopper_sharers(&t) == 1 || t.swap_ab || t.r != 256 || t.c != 128),
