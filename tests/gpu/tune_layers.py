@@ -80,9 +80,11 @@ def problem_options(row):
     """gemmctl's words for a row of a table of shapes, or for a problem's text."""
     if isinstance(row, str):
         return [row]
-    own = {"gate_up": "--permute-x", "down": "--permute-y"}[row["layer"]]
+    own = [{"gate_up": "--permute-x", "down": "--permute-y"}[row["layer"]]]
+    if "quant" in row:  # the quantiser permutes what dW reads
+        own = ["--quant", row["quant"], *(own if row["mode"] != "dW" else [])]
     return ["--mode", row["mode"], "--m", row["M"], "--n", row["N"], "--k", row["K"],
-            "--experts", row["experts"], "--topk", row["topk"], own]
+            "--experts", row["experts"], "--topk", row["topk"], *own]
 
 
 def rows_of(answer):

@@ -5,7 +5,7 @@ same product took (in the file of --shapes).
 
     tune_times.py --build build --out DIR [--device cuda:0] [--tokens 4096] [--seconds 230]
                   [--models qwen3-30b-a3b,mixtral-8x7b,llama4-scout] [--shapes FILE] [--budget N]
-                  [--stages cold,layer,warm]
+                  [--stages cold,layer,warm] [--quant fp8_block]
 
 A key is a kernel of an MoE layer: gate_up or down, in forward, dX or dW, with the layer's own
 permute.
@@ -238,7 +238,7 @@ def table(report):
 def read_rows(options):
     models = options.models.split(",")
     with options.shapes.open() as f:
-        rows = [r for r in csv.DictReader(f)
+        rows = [{**r, **options.quant} for r in csv.DictReader(f)
                 if r["model"] in models and r["tokens"] == options.tokens]
     return sorted(rows, key=lambda r: models.index(r["model"]))
 
@@ -259,6 +259,7 @@ def parse():
     parser.add_argument("--models", default=MODELS)
     parser.add_argument("--tokens", default="4096")
     parser.add_argument("--shapes", type=pathlib.Path, default=SHAPES)
+    parser.add_argument("--quant", type=lambda q: {"quant": q}, default={}, help="fp8_block, fp8_row: fp8 operands")
     parser.add_argument("--budget", type=int, default=0, help="0: the daemon's own")
     parser.add_argument("--seconds", type=float, default=230)
     parser.add_argument("--stages", default=STAGES, type=stages)
