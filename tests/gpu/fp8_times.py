@@ -56,12 +56,17 @@ def time_configs(row):
              config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **drawn), config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **by_threads),
              config(row, 128, 128, 12, 5, 2, GROUP_SIZE_M=8), config(row, 128, 128, 12, 5, 2, GROUP_SIZE_M=8, **pair),
              config(row, 128, 128, 12, 6, **by_threads)]
+    if row.experts > 1:
+        cut = {"skip_rows": True, **by_threads}
+        large += [config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **cut), config(row, 128, 128, 12, 5, GROUP_SIZE_M=8, **cut, **pair),
+                  config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **cut, **pair), config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **drawn, **pair)]
     small = [config(row, 64, 64, 8, 8, **by_threads), config(row, 64, 64, 8, 6), config(row, 64, 128, 8, 8),
              config(row, 64, 192, 8, 6)]
     if row.experts == 1:
         small += [config(row, 64, 128, 8, 6, **by_threads), config(row, 128, 64, 12, 6, **by_threads)]
     if row.quant == "fp8_block":
-        small += [config(row, 64, 128, 8, 6, swap_ab=True, **by_threads), config(row, 96, 256, 12, 4, swap_ab=True, **by_threads)]
+        small += [config(row, 64, 128, 8, 6, swap_ab=True, **by_threads), config(row, 96, 256, 12, 4, swap_ab=True, **by_threads),
+                  config(row, 128, 256, 12, 4, swap_ab=True, **by_threads)] if row.experts > 1 else []
     if row.experts == 1 and row.quant == "fp8_block":
         small += [config(row, 64, c, 8, 6, NUM_KSPLIT=s) for c, s in ((64, 2), (64, 4), (64, 8), (128, 2), (128, 4))]
     return ["", *(large if rows > 128 else small), *(small[:3] if 128 < rows <= 512 else large[:2] if 64 < rows <= 128 else [])]
