@@ -63,18 +63,20 @@ void fp8_predict_space(const struct problem *p, const struct device_info *info,
     }
 }
 
-/* Relative compile times of recorded variants: kernels with swap_ab are unrolled for each width of
- * a cut tile. */
+/* Relative compile times of recorded variants. Kernels with swap_ab have a main loop for each width
+ * of a cut tile. Skipped rows add a loop for 64 rows to tiles in which a consumer has 128. */
 double fp8_effort(const struct problem *p, const struct record *config)
 {
     struct gemm v;
     struct hopper_tile t;
     gemm_view(p, &v);
     fp8_tile_make(&v, config, &t);
+    const bool pair = hopper_sharers(&t) > 1;
     if (t.swap_ab) {
-        return (0.7 + 0.0065 * t.c) * (hopper_sharers(&t) > 1 ? 1.1 : 1);
+        return (1.1 + 0.0033 * t.c) * (pair ? 1.25 : 1);
     }
-    return 0.5 + 0.4 * t.r * t.c / (256 * 128);
+    const double loops = !t.skip_rows ? 1 : t.r * t.c >= 256 * 128 ? 1.3 : 1.1;
+    return (0.6 + 0.42 * t.r * t.c / (256 * 128)) * loops * (pair ? 1.15 : 1);
 }
 
 /* ---- the default ----------------------------------------------------------------------------- */
