@@ -297,7 +297,7 @@ def soak(torch, options, record, deadline):
     for row, text in ((gathered, products.config(gathered, 96, 256, 12, 4, swap_ab=True, cluster_shape_mn="2x1", tma=False,
                                                  tile_scheduler="dynamic")),
                       (split, products.config(split, 64, 128, 8, 4, NUM_KSPLIT=4)),
-                      (adds, products.config(adds, 128, 128, 12, 4, tma=False))):
+                      (adds, products.config(adds, 256, 128, 12, 3, 4))):
         if not steps.begin(row.name):
             continue
         case, kernel = Case(torch, row, "exact"), gemmd.compile_kernel(row.problem(), text)
@@ -327,6 +327,7 @@ def small_rows():
                     Row(f"{quant} {mode} {' '.join(flags)}", mode, sizes, 272, 200, quant, **flags))
     rows += [Row(f"{quant} dW", "dW", sizes, 136, 200, quant, out="fp32", accumulate=True) for quant in ("fp8_block", "fp8_row")]
     out = [(r, products.config(r, 128, 128, 12, 3)) for r in rows]
+    out += [(r, products.config(r, 256, 128, 12, 3, 2)) for r in rows if r.mode == "dW"]
     for row in rows[:3]:
         out.append((row, products.config(row, 96, 256, 12, 3, swap_ab=True, cluster_shape_mn="2x1", tile_scheduler="dynamic")))
     split = Row("split sums", "forward", [65], 200, 1040)

@@ -72,8 +72,9 @@ def main():
     if options.child:
         launch_all(shapes)
         return 0
-    if not shutil.which("ncu"):
-        print("SKIP: no ncu here")
+    import torch
+    if not shutil.which("ncu") or not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
+        print("SKIP: no ncu or no Hopper GPU here")
         return 77
     run = subprocess.run(["ncu", "--csv", "--page", "raw", "-k", "regex:grouped_gemm|sm90_fp8", "--metrics", ",".join((CYCLES, BUSY, ISSUED)),
                           sys.executable, __file__, "--child", "--build", str(options.build), *(f"--shape={s}" for s in shapes)],

@@ -313,7 +313,7 @@ def measure_clock(torch, record):
             data = Data(torch, row)
             launch = launch_of(gemmd.compile_kernel(row.problem(), text), data.args())
         else:
-            launch = bf16_of(torch, row)["ours bf16"]
+            launch = bf16_of(torch, row)["ours in bf16"]
         single = []
         for _ in range(12):
             torch.cuda.synchronize()

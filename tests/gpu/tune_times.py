@@ -237,8 +237,9 @@ def table(report):
 
 def read_rows(options):
     models = options.models.split(",")
+    fp8 = {"quant": options.quant, "unsloth_tune_s": ""} if options.quant else {}  # Unsloth's products are bf16
     with options.shapes.open() as f:
-        rows = [{**r, **options.quant} for r in csv.DictReader(f)
+        rows = [{**r, **fp8} for r in csv.DictReader(f)
                 if r["model"] in models and r["tokens"] == options.tokens]
     return sorted(rows, key=lambda r: models.index(r["model"]))
 
@@ -259,7 +260,7 @@ def parse():
     parser.add_argument("--models", default=MODELS)
     parser.add_argument("--tokens", default="4096")
     parser.add_argument("--shapes", type=pathlib.Path, default=SHAPES)
-    parser.add_argument("--quant", type=lambda q: {"quant": q}, default={}, help="fp8_block, fp8_row: fp8 operands")
+    parser.add_argument("--quant", choices=["fp8_block", "fp8_row"], help="fp8 operands")
     parser.add_argument("--budget", type=int, default=0, help="0: the daemon's own")
     parser.add_argument("--seconds", type=float, default=230)
     parser.add_argument("--stages", default=STAGES, type=stages)
@@ -279,7 +280,7 @@ def has_device(options):
 def run(options, rows):
     clock = Clock(options.seconds)
     kernels = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-kernels-"))
-    report = {"cores": os.cpu_count(), "tokens": options.tokens, "budget": options.budget}
+    report = {"cores": os.cpu_count(), "tokens": options.tokens, "budget": options.budget, "quant": options.quant or ""}
     try:
         report["cold"] = cold(options, rows, kernels, clock) if "cold" in options.stages else []
         report["layers"] = layers(options, rows, clock) if "layer" in options.stages else []

@@ -138,9 +138,10 @@ def tune_times(record):
     for what, workload in (("cold", "tune one key, nothing compiled"), ("warm", "tune one key, kernels compiled")):
         rows = record.get(what) or []
         if rows:
-            yield (f"{workload}: median of {len(rows)}", "", "", statistics.median(r["seconds"] for r in rows), None, "s")
+            of = f"{len(rows)} {record.get('quant', '')}".strip()
+            yield (f"{workload}: median of {of}", "", "", statistics.median(r["seconds"] for r in rows), None, "s")
     for r in record.get("layers") or []:
-        yield "tune the six keys of a layer at once", "", r["model"], r["seconds"], None, "s"
+        yield f"tune the six keys of a layer at once {record.get('quant', '')}".strip(), "", r["model"], r["seconds"], None, "s"
     pairs = [r for r in record.get("cold") or [] if r.get("unsloth_s")]
     for r in pairs:
         yield ("tune one key, nothing compiled", "Unsloth's tuner", f"{r['model']}/{r['layer']}/{r['mode']}",

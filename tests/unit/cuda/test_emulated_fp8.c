@@ -520,6 +520,15 @@ static const struct {
      ROWS "BLOCK_SIZE_M=256 BLOCK_SIZE_N=64 num_warps=8 num_stages=3"},
     {"mode=forward " RAGGED "N=328 K=400 quant=fp8_block", /* a pair whose second tile is empty */
      ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12 num_stages=2 cluster_shape_mn=1x2"},
+    /* dW that takes units ahead */
+    {"mode=dW " RAGGED "N=328 K=200 quant=fp8_block dtype_out=fp32 accumulate=true",
+     SUMS "BLOCK_SIZE_N=256 BLOCK_SIZE_K=128 num_warps=12 num_stages=2 staging_buffers=2"},
+    {"mode=dW " RAGGED "N=328 K=200 quant=fp8_block",
+     SUMS "BLOCK_SIZE_N=256 BLOCK_SIZE_K=128 num_warps=12 num_stages=2 use_tma_store=false"},
+    {"mode=dW " RAGGED "N=328 K=200 quant=fp8_row",
+     SUMS "BLOCK_SIZE_N=256 BLOCK_SIZE_K=64 num_warps=12 num_stages=2"},
+    {"mode=dW M=900 N=328 K=200 quant=fp8_block",
+     SUMS "BLOCK_SIZE_N=256 BLOCK_SIZE_K=128 num_warps=12 num_stages=2"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 

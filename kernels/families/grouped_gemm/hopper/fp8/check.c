@@ -222,8 +222,8 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
         {!dw && !t.swap_ab && t.consumers == 2 && t.dynamic && !t.skip_rows, "drawn_whole",
          "tile_scheduler=dynamic without skip_rows: tiles that are cut vary in length, and are "
          "worth drawing"},
-        {!dw && v.experts > 1 && t.r == 256 && t.c < 128 && v.out_cols >= 128, "tall_and_narrow",
-         "# x #: tiles of 256 x 128 took 10 % less time", t.r, t.c},
+        {!dw && !t.swap_ab && v.experts > 1 && t.r == 256 && t.c < 128 && v.out_cols >= 128,
+         "tall_and_narrow", "# x #: tiles of 256 x 128 took 10 % less time", t.r, t.c},
         {dw && v.out_cols >= 128 && (t.c < 128 || (t.r == 64 && t.c > 128)), "narrow_sums",
          "# x # in dW: tiles of 64 x 128, or of more rows and columns, took 3 % less time", t.r,
          t.c},
@@ -235,8 +235,8 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
         {fp8_usual_staging(&v) == FP8_STAGING_USUAL && t.staging > FP8_STAGING_USUAL &&
              (hopper_sharers(&t) == 1 || t.swap_ab || t.r != 256 || t.c != 128),
          "staging_whole",
-         "staging_buffers=#: more than # saved time only in tiles of 256 x 128 with "
-         "cluster_shape_mn=1x2",
+         "staging_buffers=#: more than # saved time only in forward and dX, in pairs of tiles of "
+         "256 x 128",
          t.staging, FP8_STAGING_USUAL},
         {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},
         {t.ksplit > 1 && tiles * (t.ksplit / 2) >= info->sm_count, "split_enough",

@@ -115,15 +115,10 @@ static const struct fp8_default of_rows[] = {
     {64, 64, 8, 2, 1, 1},
 };
 static const struct fp8_default of_sums[] = {
-    {256, 128, 12, 3, 2, 1, .tma_store = true},
-    {64, 128, 8, 8, 1, 1, .tma_store = true},
-    {128, 192, 12, 3, 2, 1, .tma_store = true},
-    {64, 192, 8, 5, 1, 1, .tma_store = true},
-    {128, 64, 12, 7, 1, 1},
-    {64, 64, 8, 8, 2, 1, .tma_store = true},
-    {64, 128, 8, 7, 2, 1, .tma_store = true},
-    {128, 192, 12, 4, 2, 1, .tma_store = true},
-    {64, 64, 8, 2, 1, 1, .tma_store = true},
+    {256, 128, 12, 3, 2, 1, .tma_store = true}, {64, 128, 8, 8, 1, 1, .tma_store = true},
+    {128, 192, 12, 3, 2, 1, .tma_store = true}, {128, 64, 12, 7, 1, 1},
+    {64, 64, 8, 8, 2, 1, .tma_store = true},    {64, 128, 8, 7, 2, 1, .tma_store = true},
+    {128, 192, 12, 4, 2, 1, .tma_store = true}, {64, 64, 8, 2, 1, 1, .tma_store = true},
 };
 enum {
     ROWS_DEFAULTS = sizeof(of_rows) / sizeof(of_rows[0]),
