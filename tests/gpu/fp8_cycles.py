@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Cycles of fp8 kernels for Hopper, and in what part of them the tensor cores are busy, by ncu at its fixed clock.
+"""Cycles of fp8 kernels for Hopper, in what part of them the tensor cores are busy, and how many words each bank of the
+shared memory moves in a cycle, by ncu at its fixed clock.
 
     fp8_cycles.py [--build BUILD] [--shape MODE,M,N,K ...]
 
@@ -17,8 +18,10 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-CYCLES, BUSY, ISSUED = ("sm__cycles_elapsed.max", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-                        "smsp__inst_executed.sum")
+METRICS = CYCLES, OF_ALL, BUSY, ISSUED, READS, WRITES = (
+    "sm__cycles_elapsed.max", "sm__cycles_elapsed.sum", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "smsp__inst_executed.sum", "l1tex__data_bank_reads.sum", "l1tex__data_bank_writes.sum")
+BANKS = 32  # of an SM's shared memory
 SHAPES = ["forward,4096,4096,2048", "forward,4096,4096,8192", "dW,2048,4096,4096", "dW,8192,4096,4096"]
 LAUNCH = "launch: "  # begins a line of the child, before what it launches
 
@@ -76,7 +79,7 @@ def main():
     if not shutil.which("ncu") or not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
         print("SKIP: no ncu or no Hopper GPU here")
         return 77
-    run = subprocess.run(["ncu", "--csv", "--page", "raw", "-k", "regex:grouped_gemm|sm90_fp8", "--metrics", ",".join((CYCLES, BUSY, ISSUED)),
+    run = subprocess.run(["ncu", "--csv", "--page", "raw", "-k", "regex:grouped_gemm|sm90_fp8", "--metrics", ",".join(METRICS),
                           sys.executable, __file__, "--child", "--build", str(options.build), *(f"--shape={s}" for s in shapes)],
                          capture_output=True, text=True, check=False)
     names = [line[len(LAUNCH):] for line in run.stdout.splitlines() if line.startswith(LAUNCH)]
@@ -85,8 +88,10 @@ def main():
         print(run.stdout[-2000:], run.stderr[-2000:], f"{len(names)} launches, ncu saw {len(rows)}", sep="\n")
         return 1
     for name, row in zip(names, rows):
-        cycles, busy, issued = (float(row[m].replace(",", "")) for m in (CYCLES, BUSY, ISSUED))
-        print(f"{cycles / 1e3:8.1f} thousand cycles, tensor cores busy in {busy:4.1f} %, {issued / 1e6:6.1f} million instructions | {name}")
+        of = {m: float(row[m].replace(",", "")) for m in METRICS}
+        words = (of[READS] + of[WRITES]) / BANKS / of[OF_ALL]
+        print(f"{of[CYCLES] / 1e3:8.1f} thousand cycles, tensor cores busy in {of[BUSY]:4.1f} %, {words:.2f} words a bank and cycle, "
+              f"{of[ISSUED] / 1e6:6.1f} million instructions | {name}")
     return 0
 
 
