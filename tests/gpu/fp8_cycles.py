@@ -57,6 +57,14 @@ def launch_all(shapes):
             print(f"{LAUNCH}{shape} {name}", flush=True)
 
 
+def has_hopper():
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+
+
 def rows_of(text):
     """The lines of ncu's CSV, without its line of units."""
     lines = [line for line in text.splitlines() if line.startswith('"')]
@@ -75,9 +83,8 @@ def main():
     if options.child:
         launch_all(shapes)
         return 0
-    import torch
-    if not shutil.which("ncu") or not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
-        print("SKIP: no ncu or no Hopper GPU here")
+    if not shutil.which("ncu") or not has_hopper():
+        print("SKIP: no ncu, no PyTorch or no Hopper GPU here")
         return 77
     run = subprocess.run(["ncu", "--csv", "--page", "raw", "-k", "regex:grouped_gemm|sm90_fp8", "--metrics", ",".join(METRICS),
                           sys.executable, __file__, "--child", "--build", str(options.build), *(f"--shape={s}" for s in shapes)],
