@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,6 +150,16 @@ int call(struct gemmd *g, const char *method, int deadline_ms, struct gemmd_erro
     int r = gemmd_call(g, method, NULL, deadline_ms, &json, NULL, NULL, e);
     gemmd_free(json);
     return r;
+}
+
+void assert_late(const struct gemmd_error *e, const char *method, int given_ms)
+{
+    char of[32] = "";
+    int ms = -1;
+    if (sscanf(e->text, "gemmd did not answer `%31[a-z]` within %d ms", of, &ms) != 2 ||
+        strcmp(of, method) != 0 || ms < 0 || ms > given_ms) {
+        fail_msg("\"%s\" names no time of at most %d ms", e->text, given_ms);
+    }
 }
 
 void check_default(const struct gemmd_answer *a)

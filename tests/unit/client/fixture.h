@@ -34,6 +34,9 @@ struct gemmd_options options_for(const struct fake *f, int deadline_ms);
 struct gemmd_problem small_problem(void);
 /* Calls gemmd_call without params, and frees the result. */
 int call(struct gemmd *g, const char *method, int deadline_ms, struct gemmd_error *e);
+/* The text of a late answer names the time from the beginning of the wait to the deadline: on a
+ * loaded machine less than was given. */
+void assert_late(const struct gemmd_error *e, const char *method, int given_ms);
 /* Asserts that the answer is the default of the analytic model. */
 void check_default(const struct gemmd_answer *a);
 

@@ -243,7 +243,7 @@ static void test_a_deadline_is_of_all_steps(void **state)
     double began = fake_ms();
     int r = to_its_end(g, gemmd_tune(g, problem(), &q, &a, &e), &e);
     assert_int_equal(r, GEMMD_DEADLINE);
-    assert_non_null(strstr(e.text, "150 ms"));
+    assert_late(&e, "tune", 150);
     double took = fake_ms() - began;
     assert_true(took >= 149 && took < 150 + SLACK_MS);
     close_steps(f, g);

@@ -184,7 +184,8 @@ static void test_faults_are_found(void **state)
         {"(mantissa >> by & 1u)", "1", "mode=rows M=256 K=1200", "(q, "},
         {"t->at / BLOCK * p->scales_t_stride", "0", "mode=both M=700 K=160 experts=5",
          "not written"},
-        {"MODE == WHOLE_ROWS ? p->k : BLOCK;", "BLOCK;", "mode=whole_rows M=256 K=1200",
+        {"c < c1; c++)\n        amax = finite",
+         "c < c0 + BLOCK && c < c1; c++)\n        amax = finite", "mode=whole_rows M=256 K=1200",
          "(scales, "},
     };
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
