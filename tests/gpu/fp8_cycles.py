@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Cycles of fp8 kernels for Hopper, in what part of them the tensor cores are busy, and how many words each bank of the
-shared memory moves in a cycle, by ncu at its fixed clock.
+"""Cycles of fp8 kernels for Hopper, by ncu at its fixed clock. Also: in what part of the cycles the tensor cores are busy,
+and the words that a bank of the shared memory moves in a cycle.
 
     fp8_cycles.py [--build BUILD] [--shape MODE,M,N,K ...]
 
