@@ -14,6 +14,7 @@
 #include "kernels/families/grouped_gemm/hopper/fp8.cu"
 #include "kernels/families/grouped_gemm/hopper/output.cu"
 #include "kernels/families/grouped_gemm/hopper/epilogue.cu"
+#include "kernels/families/grouped_gemm/hopper/sender.cu"
 #include "kernels/families/grouped_gemm/hopper/swapped.cu"
 #include "kernels/families/grouped_gemm/hopper/split.cu"
 #include "kernels/families/grouped_gemm/hopper/staggered.cu"

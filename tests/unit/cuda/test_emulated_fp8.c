@@ -529,6 +529,17 @@ static const struct {
      SUMS "BLOCK_SIZE_N=256 BLOCK_SIZE_K=64 num_warps=12 num_stages=2"},
     {"mode=dW M=900 N=328 K=200 quant=fp8_block",
      SUMS "BLOCK_SIZE_N=256 BLOCK_SIZE_K=128 num_warps=12 num_stages=2"},
+    /* rounds of a sender: a consumer's whole part of a tile, or a piece; one, two or three slots */
+    {"mode=forward " RAGGED "N=456 K=272 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=256 BLOCK_SIZE_N=128 num_warps=12 num_stages=2 staging_buffers=4 "
+          "cluster_shape_mn=1x2 tile_scheduler=dynamic skip_rows=true"},
+    {"mode=dX " RAGGED "N=272 K=456 quant=fp8_block",
+     DX "BLOCK_SIZE_M=128 BLOCK_SIZE_K=192 num_warps=12 num_stages=3 staging_buffers=3 "
+        "skip_rows=true"},
+    {"mode=forward M=600 N=328 K=272 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=256 BLOCK_SIZE_N=128 num_warps=12 num_stages=2 staging_buffers=3"},
+    {"mode=forward " RAGGED "N=456 K=272 quant=fp8_row",
+     ROWS "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 num_warps=8 num_stages=3 staging_buffers=2"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
@@ -623,10 +634,12 @@ static const struct {
     {"scheduler", {"return (p->depth + TILE_D - 1)", "return p->depth"}, 3, false},
     {"output", {"d[q * 4] + old[0]", "d[q * 4] + 2 * old[0]"}, 13, false},
     {"output", {"n / STAGING_BUFFERS & 1);", "0);"}, 13, false},
-    {"epilogue",
-     {"send_piece(p, t, staging + piece * BUFFER_BYTES", "send_piece(p, t, staging"},
-     0,
-     false},
+    {"sender", {"(*round / SLOTS & 1) ^ 1", "1"}, 0, false},
+    {"sender", {"round / SLOTS & 1);", "0);"}, 0, false},
+    {"sender", {"n / PIECES * 64", "0"}, 2, false},
+    {"sender", {"STORES_WAIT_READ(SENT_AHEAD)", "STORES_WAIT_READ(4)"}, 1, false},
+    {"sender", {"round - SENT_AHEAD", "round"}, 39, false},
+    {"sender", {"+ piece % ROUND)", ")"}, 0, false},
     {"epilogue", /* weights a sum that is not rounded */
      {"round_pair(d[q * 8 + i * 2], d[q * 8 + i * 2 + 1])",
       "round_pair(d[q * 8 + i * 2] * bits_float(weight[i & 1] << 16),\n"

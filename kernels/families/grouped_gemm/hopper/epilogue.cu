@@ -160,6 +160,10 @@ INLINE void send_piece(const struct hopper_params *p, const struct tile *t, u32 
         send_sums(p, t, buffer, c, r);
     else
         store_4d(&p->out, buffer, c, RAGGED - t->rows + r, t->first + t->rows, RAGGED);
+#if FP8
+    if (SENDS)
+        return; /* the sender commits the pieces of a round together */
+#endif
     stores_commit();
 }
 

@@ -247,11 +247,8 @@ INLINE u32 multiply_blocks(float acc[MMAS][ACCUMULATORS], struct multiplying *m,
     return of[1].stage;
 }
 #else
-/* Takes the next unit while a unit's wgmmas run, as registers allow: a unit of 192 columns has three scales of each row.
- * dW of 128 x 128 took 5 % longer so. */
-#define TAKE_AHEAD                                                                                 \
-    (MODE == MODE_DW ? MMAS == 2 && (TMA_STORE || !OUT_FP32)                                       \
-                     : !(TMA_STORE && (SKIP_ROWS || (DYNAMIC && CLUSTER > 1)) && ROW_SCALES && GROUPS > 1))
+/* Takes the next unit while a unit's wgmmas run, as registers allow. dW of 128 x 128 took 5 % longer so. */
+#define TAKE_AHEAD (MODE != MODE_DW || (MMAS == 2 && (TMA_STORE || !OUT_FP32)))
 /* Blocks in its loop: two take up to 4 % less time than one in large products (H200), where registers allow. */
 enum { LOOP_BLOCKS = TAKE_AHEAD && MODE != MODE_DW && !GATHER && !SWAP_AB ? 2 : 1 };
 

@@ -22,8 +22,10 @@ INLINE void init_barriers(u32 shared)
         /* arrivals per phase: full: the thread that announces TMA's bytes, and each gathering thread; empty: each warp
          * of the tile's consumers, in all thread blocks of the cluster */
 #if FP8
-        if (i == 0)
+        if (i == 0) {
+            slots_init(shared);
             output_init(shared);
+        }
         barrier_init(full_barrier(shared, i), 1 + GATHERERS + (SCALES == SCALES_ROWS ? 0 : SCALERS));
 #else
         barrier_init(full_barrier(shared, i), 1 + GATHERERS);
@@ -94,14 +96,59 @@ INLINE struct tile tile_early(const struct hopper_params *p, const struct tables
     return LOCATE_EARLY && id < tiles ? locate_tile(p, s, id) : no_tile();
 }
 
+#if FP8
+/* Finished sums are in registers of their own, in which no wgmma runs: nothing is left to wait for before they are written. */
 INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, int consumer,
                     const struct tile *first)
 {
     struct walk w = walk_begin(p, tiles);
-#if FP8
+    /* from: number of blocks of all tiles before this one; ring: the next staging buffer (KSPLIT: number of tiles, SENDS: of
+     * rounds) */
+    u32 from = 0, ring = 0;
+    struct tile t = ONE_EXPERT ? *first : tile_early(p, s, w.id, tiles);
     w.s = s;
     w.tile = no_tile();
+    set_up_for_consumers(p, &t, shared, consumer);
+    struct work work = work_at(p, s, w.id, tiles, consumer, &t);
+#pragma unroll 1
+    while (w.id < tiles) {
+        float acc[MMAS][ACCUMULATORS];
+        const int id = w.id;
+        ask_for_rows(p, work.row, shared, consumer);
+        const u32 last = mainloop(acc, shared, consumer, from, &work, &w);
+        from += blocks_in(work.steps);
+        if (!LOCATE_EARLY) {
+            t = locate_tile(p, s, id);
+            walk_next(shared, &w);
+        }
+        const struct tile next = w.tile;
+        work = work_at(p, s, w.id, tiles, consumer, &next);
+        const int r0 = t.r0 + consumer * ROWS_EACH;
+#if SENDS
+#pragma unroll
+        for (int i = 0; i < MMAS; i++)
+            scale_rows(p, &t, r0 + i * 64, acc[i]);
+        stage_tile(p, &t, consumer, shared, acc, &ring);
+#else
+#pragma unroll
+        for (int i = 0; i < (KSPLIT || SWAP_AB ? 1 : MMAS); i++) {
+            struct rows rows;
+            scale_rows(p, &t, r0 + i * 64, acc[i]);
+            find_rows(p, &t, r0 + i * 64, consumer, &rows);
+            write_tile(p, &t, r0 + i * 64, consumer, shared, acc + i, &rows, &ring, last, w.id < tiles);
+        }
 #endif
+        if (LOCATE_EARLY)
+            t = next;
+    }
+    if (!KSPLIT && !SENDS)
+        stores_end();
+}
+#else
+INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, int consumer,
+                    const struct tile *first)
+{
+    struct walk w = walk_begin(p, tiles);
     /* from: number of blocks of all tiles before this one; ring: the next staging buffer (KSPLIT: number of tiles) */
     u32 from = 0, ring = 0;
     struct tile t = ONE_EXPERT ? *first : tile_early(p, s, w.id, tiles);
@@ -111,11 +158,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         from = w.id < tiles ? blocks_in(steps_at(p, s, w.id)) : 0;
         walk_next(shared, &w);
     }
-#if FP8
-    struct work work = work_at(p, s, w.id, tiles, consumer, &t);
-#else
     struct work work = work_at(p, s, w.id, tiles, consumer);
-#endif
 #pragma unroll 1
     while (w.id < tiles) {
         float acc[MMAS][ACCUMULATORS]; /* the first wgmma of a tile overwrites them */
@@ -132,43 +175,25 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         from += blocks_in(work.steps);
         if (PINGPONG && w.id < tiles)
             from += blocks_in(steps_at(p, s, w.id));
-#if FP8
-        if (!LOCATE_EARLY)
-            walk_next(shared, &w);
-        const struct tile next = w.tile;
-        work = work_at(p, s, w.id, tiles, consumer, &next);
-#else
         if (!NEXT_LATE) {
             walk_next(shared, &w);
             work = work_at(p, s, w.id, tiles, consumer);
         }
         const struct tile next = tile_early(p, s, w.id, tiles);
-#endif
 
         mainloop_end(acc, shared, last, steps);
-#if FP8
-#pragma unroll
-        for (int i = 0; i < (KSPLIT || SWAP_AB ? 1 : MMAS); i++) {
-            if (i > 0)
-                find_rows(p, &t, r0 + i * 64, consumer, &rows);
-            scale_rows(p, &t, r0 + i * 64, acc[i]);
-            write_tile(p, &t, r0 + i * 64, consumer, shared, acc + i, &rows, &ring, last, w.id < tiles);
-        }
-#else
         write_tile(p, &t, r0, consumer, shared, acc, &rows, &ring, last, w.id < tiles);
-#endif
-#if !FP8
         if (NEXT_LATE) {
             walk_next(shared, &w);
             work = work_at(p, s, w.id, tiles, consumer);
         }
-#endif
         if (LOCATE_EARLY)
             t = next;
     }
     if (!KSPLIT)
         stores_end();
 }
+#endif
 
 #endif
 
@@ -199,6 +224,12 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
             produce_scales(&p, &s, shared, tiles, &first);
         else if (LOADS_OUTPUT && uniform(THREAD >> 5) == 1)
             produce_output(&p, &s, shared, tiles);
+#if SENDS
+        else if (uniform(THREAD >> 5) == 1) {
+            set_up_for_others(&p, shared);
+            send_tiles(&p, &s, shared, tiles);
+        }
+#endif
         else
 #endif
         if (!ONE_EXPERT || uniform(THREAD >> 5) == 0)

@@ -278,9 +278,7 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
     return mainloop_of(acc, MMAS, TILE_C, shared, consumer, from, steps, w);
 }
 
-#if FP8
-#define mainloop_end(acc, shared, last, steps) ((void)(steps))
-#else
+#if !FP8
 /* Waits for the tile's last wgmmas. `steps`: number of the tile's steps that were multiplied. */
 INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last, int steps)
 {

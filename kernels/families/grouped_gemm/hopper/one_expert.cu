@@ -14,11 +14,10 @@
 /* True if the sums leave registers free, so that a consumer finds a tile's place before it multiplies the tile. */
 #if FP8
 /* No wgmma runs between the last promotion and the output, so a consumer finds each tile while the tile before is
- * multiplied. Where column scales, gathering, or TMA stores of drawn or cut tiles take the registers, it finds the tile
- * after. */
+ * multiplied. Where column scales or gathering take the registers, it finds the tile after. */
 #define SUMS_FEW (ONE_EXPERT && MMAS * ACCUMULATORS <= 64)
 #define LOCATE_EARLY                                                                               \
-    (SUMS_FEW || (!COLUMN_SCALES && MODE != MODE_DW && !GATHER && !KSPLIT && !(TMA_STORE && (DYNAMIC || SKIP_ROWS))))
+    (SUMS_FEW || (!COLUMN_SCALES && MODE != MODE_DW && !GATHER && !KSPLIT))
 #define ASKS_FIRST SUMS_FEW
 #else
 #define LOCATE_EARLY (ONE_EXPERT && !PINGPONG && MMAS * ACCUMULATORS <= 64)

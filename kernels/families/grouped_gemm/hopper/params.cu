@@ -175,19 +175,26 @@
 #define LINES (SCALES == SCALES_LINES ? TILE_R + TILE_C : TILE_ROWS) /* scales that a block of the tile loads */
 /* TEMPORARIES: sets of temporary sums, of 64 rows and TILE_C columns each (fp8.cu). dW takes 1 to 6 % longer with two
  * sets: they leave few registers for its scales and its output. A block of three units would begin the next one with the
- * other set. Without spilled registers (ptxas 13.0) as many sums fit as SUMS_FIT; TMA stores of drawn or cut tiles took
- * 4 to 5 % longer with two sets of 192 registers. */
-#define SUMS_FIT (KSPLIT ? 128 : TMA_STORE && (GATHER || SKIP_ROWS || DYNAMIC) ? 168 : SWAP_AB ? 176 : 192)
+ * other set. Without spilled registers (ptxas 13.0) as many sums fit as SUMS_FIT; consumers that store gathered or drawn
+ * tiles by TMA took 4 to 5 % longer with two sets of 192 registers. */
+#define SUMS_FIT (KSPLIT ? 128 : TMA_STORE && (GATHER || (SWAP_AB && DYNAMIC)) ? 168 : SWAP_AB ? 176 : 192)
 #define TEMPORARIES                                                                                \
     (MODE != MODE_DW && MMAS != 3 && RESIDENT == 1 && (MMAS + 2) * ACCUMULATORS <= SUMS_FIT ? 2 : 1)
 #define SCALES_BYTES (SCALES == SCALES_ROWS ? 0 : GROUPS * LINES * 4)
 /* Number of the producer's last warps that only bring scales. Where rows are gathered, all four warps of the producer
  * bring both. The warps of an SM run on its four quarters in turn: a consumer's warp beside a warp that brings scales
  * promotes more slowly, and its whole warpgroup waits for it. So several warps share this work, none of them beside the
- * loading warp. Warp 1 makes the mbarriers where a single expert is set up. */
-#define SCALE_WARPS (SCALES == SCALES_ROWS || GATHER ? 0 : MODE == MODE_DW ? 2 : LINES >= 256 && !ONE_EXPERT ? 3 : LINES >= 128 ? 2 : 1)
+ * loading warp. Warp 1 may have other work: it makes the mbarriers where a single expert is set up, and it stores or loads
+ * the output (SENDS, LOADS_OUTPUT). */
+#define SCALE_WARPS                                                                                \
+    (SCALES == SCALES_ROWS || GATHER                                ? 0                            \
+     : MODE == MODE_DW                                              ? 2                            \
+     : LINES >= 256 && !ONE_EXPERT && !SENDS                        ? 3                            \
+     : LINES >= 128                                                 ? 2                            \
+                                                                    : 1)
 #define SCALERS (GATHER ? 128 : SCALE_WARPS ? SCALE_WARPS * 32 : 32) /* threads that share a block's lines */
-#define LOADS_OUTPUT (MODE == MODE_DW && OUT_FP32 && TMA_STORE) /* output.cu; the producer's second warp loads */
+#define SENDS (TMA_STORE && MODE != MODE_DW && !GATHER && !SWAP_AB) /* sender.cu: the producer's second warp stores */
+#define LOADS_OUTPUT (MODE == MODE_DW && OUT_FP32 && TMA_STORE) /* output.cu: the producer's second warp loads */
 #endif
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
 #define SUMS_BYTES (TILE_R * TILE_C * 4)
@@ -195,7 +202,7 @@
 #if FP8
 #define SCALES_AT (STAGING_AT + STAGING_BYTES)
 #define OUTPUT_AT (SCALES_AT + NUM_STAGES * SCALES_BYTES)
-#define FULL_AT (OUTPUT_AT + (LOADS_OUTPUT ? CONSUMERS * STAGING_BUFFERS * 16 : 0))
+#define FULL_AT (OUTPUT_AT + (SENDS || LOADS_OUTPUT ? CONSUMERS * STAGING_BUFFERS * 16 : 0))
 #else
 #define FULL_AT (STAGING_AT + STAGING_BYTES)
 #endif

@@ -517,7 +517,7 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
  */
 #define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* this warp draws */
 #if FP8
-#define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS + SCALE_WARPS)) - 1)
+#define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS + SCALE_WARPS + SENDS)) - 1)
 #else
 #define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS)) - 1)
 #endif

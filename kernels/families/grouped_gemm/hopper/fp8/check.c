@@ -183,9 +183,9 @@ int fp8_takes(const struct problem *p, const struct device_info *info, struct re
     return fp8_check(p, &smallest, info, why);
 }
 
-/* As in the space of 16-bit operands, a tile has a usual config: all stages that fit, two staging
- * buffers or one where that makes room for a stage, TMA stores. Up to two departures are tried
- * together. */
+/* As in the space of 16-bit operands, a tile has a usual config: all stages that fit, its usual
+ * staging buffers or one where that makes room for a stage, TMA stores. Up to two departures are
+ * tried together. */
 int fp8_worth(const struct problem *p, const struct record *config, const struct device_info *info,
               struct rejection *why)
 {
@@ -196,9 +196,10 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
     fp8_tile_make(&v, config, &t);
     fp8_twin(&v, &twin);
     const int fit = hopper_fit_stages(&twin, &t, info, t.staging);
+    const int usual = fp8_usual_staging(&twin, &t);
+    const bool sends = hopper_sends(&twin, &t);
     const int64_t tiles = hopper_expect_tiles(&v, t.r, t.c);
-    const bool stores =
-        !v.scatter && t.ksplit == 1 && (!t.tma_store || t.staging != fp8_usual_staging(&v));
+    const bool stores = !v.scatter && t.ksplit == 1 && (!t.tma_store || t.staging != usual);
     const int n = (t.stages < fit) + stores + (t.skip_rows || t.dynamic);
     const bool dw = v.mode == GEMM_DW;
     const struct rule rules[] = {
@@ -216,9 +217,13 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
         {v.experts == 1 && t.dynamic, "drawn_dense",
          "tile_scheduler=dynamic with one expert: all tiles are alike, and drawing them took 5 % "
          "longer"},
-        {!dw && !t.swap_ab && t.tma_store && (t.skip_rows || t.dynamic), "stored_cut",
-         "use_tma_store=true with skip_rows=true or tile_scheduler=dynamic: threads wrote such "
-         "tiles sooner"},
+        {!dw && !t.swap_ab && t.tma_store && !sends && (t.skip_rows || t.dynamic), "stored_cut",
+         "use_tma_store=true of gathered rows with skip_rows=true or tile_scheduler=dynamic: "
+         "threads "
+         "wrote such tiles sooner"},
+        {!dw && !t.swap_ab && !t.tma_store && !v.scatter && !t.gather && t.ksplit == 1 &&
+             t.r * t.c >= (v.experts == 1 ? 128 * 192 : 128 * 128),
+         "written_large", "use_tma_store=false with # x #: TMA stored such tiles sooner", t.r, t.c},
         {!dw && !t.swap_ab && t.consumers == 2 && t.dynamic && !t.skip_rows, "drawn_whole",
          "tile_scheduler=dynamic without skip_rows: tiles that are cut vary in length, and are "
          "worth drawing"},
@@ -232,12 +237,13 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
          "cluster_shape_mn with # x #: pairs saved time with all stages, in tiles of 128 x 128 "
          "and more without swap_ab",
          t.r, t.c},
-        {fp8_usual_staging(&v) == FP8_STAGING_USUAL && t.staging > FP8_STAGING_USUAL &&
-             (hopper_sharers(&t) == 1 || t.swap_ab || t.r != 256 || t.c != 128),
-         "staging_whole",
-         "staging_buffers=#: more than # saved time only in forward and dX, in pairs of tiles of "
-         "256 x 128",
-         t.staging, FP8_STAGING_USUAL},
+        {t.tma_store && !(dw && v.out == DTYPE_FP32) && t.staging != 1 && t.staging != usual,
+         "staging_other",
+         "staging_buffers=#: # hold what a warpgroup stores at once, and one makes room for a "
+         "stage",
+         t.staging, usual},
+        {sends && t.staging == 1 && fit == hopper_fit_stages(&twin, &t, info, usual), "staging_one",
+         "staging_buffers=1: # leave as many stages", usual},
         {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},
         {t.ksplit > 1 && tiles * (t.ksplit / 2) >= info->sm_count, "split_enough",
          "NUM_KSPLIT=#: about # tiles of # x # keep # SMs busy with half as many parts", t.ksplit,

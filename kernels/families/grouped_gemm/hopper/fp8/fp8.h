@@ -28,19 +28,22 @@ enum {
     FP8_SUMS_MOST = 192,
     FP8_GATHERED_SUMS_MOST = 168, /* the same in dynamic tiles, of gathered rows or swapped pairs */
     FP8_SPLIT_SUMS_MOST = 128,    /* the same with NUM_KSPLIT */
-    /* usual staging buffers of each consumer; dW with fp32 loads its output through them
-     * (hopper/output.cu), and took 3430 us with 2 buffers, 2530 with 4 */
-    FP8_STAGING_USUAL = 2,
-    FP8_STAGING_WHOLE = 4, /* a warpgroup's whole part of a tile of 256 x 128 */
+    FP8_STAGING_USUAL = 2,        /* usual staging buffers of each consumer, except as follows */
+    /* dW with fp32 loads its output through them (hopper/output.cu), and took 3430 us with 2
+     * buffers, 2530 with 4 */
     FP8_STAGING_LOADED = 4,
 };
 
 void fp8_twin(const struct gemm *v, struct gemm *twin);
 
-/* The usual staging buffers of each consumer where TMA stores. */
-static inline int fp8_usual_staging(const struct gemm *v)
+/* The usual staging buffers of each consumer where TMA stores. A sender (hopper/sender.cu) stores a
+ * consumer's whole part of a tile at once. `v`: the twin. */
+static inline int fp8_usual_staging(const struct gemm *v, const struct hopper_tile *t)
 {
-    return v->mode == GEMM_DW && v->out == DTYPE_FP32 ? FP8_STAGING_LOADED : FP8_STAGING_USUAL;
+    const int whole = t->rows_each / 64 * t->c / 64;
+    return v->mode == GEMM_DW && v->out == DTYPE_FP32        ? FP8_STAGING_LOADED
+           : hopper_sends(v, t) && whole > FP8_STAGING_USUAL ? whole
+                                                             : FP8_STAGING_USUAL;
 }
 
 /* Registers of a thread for its sums, and for the temporary sums of 64 rows. */

@@ -16,8 +16,8 @@ static const int cols_values[] = {64, 128, 192, 256, -1};
 static const int depth_values[] = {FP8_DEPTH, -1};
 static const int warps_values[] = {8, 12, -1};
 static const int stages_values[] = {2, 3, 4, 5, 6, 7, HOPPER_STAGES_MOST, -1};
-static const int staging_values[] = {1, FP8_STAGING_USUAL, FP8_STAGING_WHOLE, -1};
-static const int loaded_staging_values[] = {1, FP8_STAGING_USUAL, FP8_STAGING_LOADED, 6, -1};
+static const int staging_values[] = {1, 2, 3, 4, -1};
+static const int loaded_staging_values[] = {1, 2, FP8_STAGING_LOADED, 6, -1};
 static const int *const role_values[GEMM_ROLES] = {rows_values, cols_values, depth_values};
 
 static uint32_t fp8_tunables(const struct problem *p, const struct device_info *info,
@@ -47,8 +47,7 @@ static uint32_t fp8_tunables(const struct problem *p, const struct device_info *
     gemm_add_ints(out, &n, "num_stages", false, stages_values,
                   "blocks of operands in shared memory");
     gemm_add_ints(out, &n, "staging_buffers", false,
-                  fp8_usual_staging(&v) == FP8_STAGING_LOADED ? loaded_staging_values
-                                                              : staging_values,
+                  dw && v.out == DTYPE_FP32 ? loaded_staging_values : staging_values,
                   "pieces of the output in shared memory, per multiplying warpgroup");
     hopper_add_bool(out, &n, "skip_rows", true, !dw,
                     "64 rows of a tile that do not exist are not multiplied");

@@ -183,6 +183,14 @@ static inline int hopper_sharers(const struct hopper_tile *t)
     return t->cluster_r * t->cluster_c;
 }
 
+/* True if consumers only stage the output, and a warp of the producer stores it by TMA (SENDS in
+ * hopper/params.cu): forward and dX of fp8. `v`: the twin. */
+static inline bool hopper_sends(const struct gemm *v, const struct hopper_tile *t)
+{
+    return t->scales != HOPPER_NO_SCALES && t->tma_store && v->mode != GEMM_DW && !t->gather &&
+           !t->swap_ab;
+}
+
 /* Number of places in the ring of operands: stages, or half stages where stage_rows is half a
  * block. */
 static inline int hopper_places(const struct hopper_tile *t)

@@ -78,12 +78,11 @@ int64_t hopper_shared_bytes(const struct gemm *v, const struct hopper_tile *t)
     int64_t rows =
         t->swap_ab ? (int64_t)t->consumers * t->c * (v->scatter * 4 + v->fuse_mul_post * 2) : 0;
     int64_t tables = (2 * v->experts + 1) * 4;
-    /* fp8's dW: two mbarriers for each staging buffer (LOADS_OUTPUT in hopper/params.cu) */
-    int64_t loads =
-        t->scales != HOPPER_NO_SCALES && v->mode == GEMM_DW && t->tma_store && v->out == DTYPE_FP32
-            ? (int64_t)t->consumers * t->staging * 16
-            : 0;
-    return stages + staging + barriers + rows + tables + loads;
+    /* fp8: two mbarriers for each staging buffer (SENDS and LOADS_OUTPUT in hopper/params.cu) */
+    const bool loads =
+        t->scales != HOPPER_NO_SCALES && t->tma_store && v->mode == GEMM_DW && v->out == DTYPE_FP32;
+    int64_t slots = loads || hopper_sends(v, t) ? (int64_t)t->consumers * t->staging * 16 : 0;
+    return stages + staging + barriers + rows + tables + slots;
 }
 
 int hopper_kept(const struct hopper_tile *t)
