@@ -10,7 +10,7 @@ space   every variant of the space, in every kind of product, over ragged sizes 
         takes a part; variants left over by --seconds are counted.
 check   configs chosen by hand, of every mode, with the same data.
 late    kernels whose source is changed to promote every 256 terms: exact data show this, or the part fails.
-soak    10,000 launches of three kernels: all have the same bits.
+soak    10,000 launches of five kernels: all have the same bits.
 small   a few launches of fp8 and quantising kernels, for compute-sanitizer (sanitize.sh).
 time    single launches with cold caches of all rows of tests/data/shapes/moe.csv, with blocks and (4096 tokens) with rows,
         and of forty dense products: the best of a few configs of ours; ours with bf16 operands; torch's grouped product

@@ -288,16 +288,21 @@ def late(torch, options, record, deadline):
 # ---- soak: the bits of many launches -------------------------------------------------------------
 
 def soak(torch, options, record, deadline):
-    """Three kernels: gathered rows in a cluster with dynamic tiles, split sums, dW that adds in fp32."""
+    """Kernels of each kind: gathered rows in a cluster with dynamic tiles, split sums, dW that adds in fp32, output that a
+    warp of the producer sends."""
     wrong, record["soak"] = [], {}
     steps = Steps(options.steps, options.start, 120)
     gathered = Row("gathered", "forward", RAGGED, 1040, 1168, topk=2, permute_x=True)
     split = Row("split sums", "forward", [65], 576, 7168)
     adds = Row("dW +=", "dW", RAGGED, 328, 456, out="fp32", accumulate=True)
+    sent, pieces = (Row(name, "forward", RAGGED, 1040, 1168) for name in ("sent", "sent by pieces"))
+    drawn = {"skip_rows": True, "tile_scheduler": "dynamic"}
     for row, text in ((gathered, products.config(gathered, 96, 256, 12, 4, swap_ab=True, cluster_shape_mn="2x1", tma=False,
                                                  tile_scheduler="dynamic")),
                       (split, products.config(split, 64, 128, 8, 4, NUM_KSPLIT=4)),
-                      (adds, products.config(adds, 256, 128, 12, 3, 4))):
+                      (adds, products.config(adds, 256, 128, 12, 3, 4)),
+                      (sent, products.config(sent, 256, 128, 12, 3, 4, cluster_shape_mn="1x2", **drawn)),
+                      (pieces, products.config(pieces, 128, 192, 12, 4, 1, **drawn))):
         if not steps.begin(row.name):
             continue
         case, kernel = Case(torch, row, "exact"), gemmd.compile_kernel(row.problem(), text)
@@ -328,6 +333,10 @@ def small_rows():
     rows += [Row(f"{quant} dW", "dW", sizes, 136, 200, quant, out="fp32", accumulate=True) for quant in ("fp8_block", "fp8_row")]
     out = [(r, products.config(r, 128, 128, 12, 3)) for r in rows]
     out += [(r, products.config(r, 256, 128, 12, 3, 2)) for r in rows if r.mode == "dW"]
+    for row in rows:
+        if row.mode != "dW" and not row.gathers and not row.scatters:  # a warp of the producer sends the output
+            out += [(row, products.config(row, *tile, skip_rows=True, tile_scheduler="dynamic"))
+                    for tile in ((128, 128, 12, 3, 2), (256, 128, 12, 3, 4))]
     for row in rows[:3]:
         out.append((row, products.config(row, 96, 256, 12, 3, swap_ab=True, cluster_shape_mn="2x1", tile_scheduler="dynamic")))
     split = Row("split sums", "forward", [65], 200, 1040)

@@ -49,19 +49,13 @@ def time_configs(row):
     if row.mode == "dW":
         out = [config(row, *tile, GROUP_SIZE_M=8) for tile in ((256, 128, 12, 3, 4), (256, 128, 12, 3, 2), (128, 192, 12, 3, 2))]
         return ["", *out, config(row, 128, 128, 12, 5, GROUP_SIZE_M=8), config(row, 128, 128, 12, 5, **by_threads)]
-    drawn = {"skip_rows": True, "tile_scheduler": "dynamic", **by_threads}
-    large = [config(row, 128, 192, 12, 4, 2, GROUP_SIZE_M=8), config(row, 128, 192, 12, 4, 2, GROUP_SIZE_M=8, **pair),
-             config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **drawn), config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **by_threads, **pair),
-             config(row, 256, 128, 12, 3, 4, GROUP_SIZE_M=8, **pair), config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **by_threads, **pair),
-             config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **drawn), config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **by_threads),
-             config(row, 128, 128, 12, 5, 2, GROUP_SIZE_M=8), config(row, 128, 128, 12, 5, 2, GROUP_SIZE_M=8, **pair),
-             config(row, 128, 128, 12, 6, **by_threads)]
-    if row.experts > 1:
-        cut = {"skip_rows": True, **by_threads}
-        large += [config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **cut), config(row, 128, 128, 12, 5, GROUP_SIZE_M=8, **cut, **pair),
-                  config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **cut, **pair), config(row, 256, 128, 12, 4, GROUP_SIZE_M=8, **drawn, **pair)]
-    small = [config(row, 64, 64, 8, 8, **by_threads), config(row, 64, 64, 8, 6), config(row, 64, 128, 8, 8),
-             config(row, 64, 192, 8, 6)]
+    cut, drawn = {"skip_rows": True}, {"skip_rows": True, "tile_scheduler": "dynamic"}
+    whole = [(128, 192, 12, 4, 3), (256, 128, 12, 3, 4), (128, 128, 12, 5, 2)]  # the buffers hold a consumer's part of a tile
+    kinds = [{}, pair] if row.experts == 1 else [{}, pair, cut, {**cut, **pair}, drawn, {**drawn, **pair}]
+    large = [config(row, *tile, GROUP_SIZE_M=8, **more) for more in kinds for tile in whole]
+    large += [config(row, 128, 128, 12, 6, **by_threads), config(row, 128, 192, 12, 5, GROUP_SIZE_M=8, **by_threads, **pair)]
+    small = [config(row, 64, 64, 8, 8, **by_threads), config(row, 64, 64, 8, 8, 2), config(row, 64, 128, 8, 8, 2),
+             config(row, 64, 192, 8, 6, 3), config(row, 128, 64, 12, 8, 2)]
     if row.experts == 1:
         small += [config(row, 64, 128, 8, 6, **by_threads), config(row, 128, 64, 12, 6, **by_threads)]
     if row.quant == "fp8_block":
@@ -69,7 +63,7 @@ def time_configs(row):
                   config(row, 128, 256, 12, 4, swap_ab=True, **by_threads)] if row.experts > 1 else []
     if row.experts == 1 and row.quant == "fp8_block":
         small += [config(row, 64, c, 8, 6, NUM_KSPLIT=s) for c, s in ((64, 2), (64, 4), (64, 8), (128, 2), (128, 4))]
-    return ["", *(large if rows > 128 else small), *(small[:3] if 128 < rows <= 512 else large[:2] if 64 < rows <= 128 else [])]
+    return ["", *(large if rows > 128 else small), *(small if 128 < rows <= 512 and row.experts == 1 else small[:3] if 128 < rows <= 512 else large[:2] if 64 < rows <= 128 else [])]
 
 
 def launch_of(kernel, args):
