@@ -63,7 +63,11 @@ def time_configs(row):
                   config(row, 128, 256, 12, 4, swap_ab=True, **by_threads)] if row.experts > 1 else []
     if row.experts == 1 and row.quant == "fp8_block":
         small += [config(row, 64, c, 8, 6, NUM_KSPLIT=s) for c, s in ((64, 2), (64, 4), (64, 8), (128, 2), (128, 4))]
-    return ["", *(large if rows > 128 else small), *(small if 128 < rows <= 512 and row.experts == 1 else small[:3] if 128 < rows <= 512 else large[:2] if 64 < rows <= 128 else [])]
+    if rows > 512:
+        return ["", *large]
+    if rows > 128:
+        return ["", *large, *(small if row.experts == 1 else small[:3])]
+    return ["", *small, *(large[:2] if rows > 64 else [])]
 
 
 def launch_of(kernel, args):

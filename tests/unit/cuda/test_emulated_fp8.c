@@ -540,6 +540,11 @@ static const struct {
      ROWS "BLOCK_SIZE_M=256 BLOCK_SIZE_N=128 num_warps=12 num_stages=2 staging_buffers=3"},
     {"mode=forward " RAGGED "N=456 K=272 quant=fp8_row",
      ROWS "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 num_warps=8 num_stages=3 staging_buffers=2"},
+    {"mode=forward " RAGGED "N=456 K=272 quant=fp8_block", /* two slots of three pieces */
+     ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=192 num_warps=12 num_stages=2 staging_buffers=6"},
+    {"mode=forward " RAGGED "N=2056 K=144 quant=fp8_block", /* the ring of tickets goes round */
+     ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 cluster_shape_mn=1x2 "
+          "tile_scheduler=dynamic skip_rows=true"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
@@ -638,7 +643,10 @@ static const struct {
     {"sender", {"round / SLOTS & 1);", "0);"}, 0, false},
     {"sender", {"n / PIECES * 64", "0"}, 2, false},
     {"sender", {"STORES_WAIT_READ(SENT_AHEAD)", "STORES_WAIT_READ(4)"}, 1, false},
-    {"sender", {"round - SENT_AHEAD", "round"}, 39, false},
+    {"sender", {"STORES_WAIT_READ(SENT_AHEAD)", "STORES_WAIT_READ(SENT_AHEAD + 1)"}, 39, false},
+    {"sender", {"STORES_WAIT_READ(0)", "(void)0"}, 39, false},
+    {"sender", {"warp_barrier(); /* all lanes", "/* all lanes"}, 39, false},
+    {"scheduler", {"SCALE_WARPS + SENDS)", "SCALE_WARPS)"}, 42, false},
     {"sender", {"+ piece % ROUND)", ")"}, 0, false},
     {"epilogue", /* weights a sum that is not rounded */
      {"round_pair(d[q * 8 + i * 2], d[q * 8 + i * 2 + 1])",

@@ -11,6 +11,8 @@
  *
  * With STORE_SLABS 2 a piece has 256 adjacent bytes of every row. In launches that mostly write (dW of few rows),
  * memory takes these up to a tenth faster than two stores of 128 bytes.
+ *
+ * fp8's SENDS: the consumer only stages pieces; a warp of the producer stores them (sender.cu).
  */
 
 /* A pair (two 16-bit values) with the weight of an output row in both; 0 for a row that does not exist. */
@@ -153,7 +155,7 @@ INLINE void send_sums(const struct hopper_params *p, const struct tile *t, u32 b
         store_3d(&p->out, buffer, c, r, t->expert, store_policy(p));
 }
 
-/* Stores a piece by TMA; called by a single thread of the consumer. */
+/* Stores a piece by TMA; called by a single thread: of the consumer, or of the sender (sender.cu). */
 INLINE void send_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c, int r)
 {
     if (MODE == MODE_DW)

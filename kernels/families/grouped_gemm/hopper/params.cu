@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grouped_gemm for Hopper (sm_90a): wgmma fed by TMA, warp-specialised, persistent. The build joins one template from
- * parts, in this order: params, ptx, wgmma, scheduler, cluster, one_expert, producer, gather, mainloop, epilogue,
- * swapped, split, staggered, deferred, kernel, permute. A variant is the joined text and a set of -D options (written
- * by host/launch.c). The text includes no headers, so that NVRTC takes it as it is. It uses only the common part of C
+ * parts, in this order: params, ptx, wgmma, scheduler, cluster, one_expert, producer, scales, gather, mainloop, fp8,
+ * output, epilogue, sender, swapped, split, staggered, deferred, kernel, permute. scales, fp8, output and sender are for
+ * fp8 operands only. A variant is the joined text and a set of -D options (written by host/launch.c). The text includes no headers, so that NVRTC takes it as it is. It uses only the common part of C
  * and C++: tests run the same text on the CPU, with another part "ptx".
  *
  * Every mode is a matrix product per expert, D[r,c] = sum over d of A[r,d] B[c,d]:
@@ -20,7 +20,8 @@
  *   1 dX         k         row n          w rows n: transposed    dy rows, n contiguous
  *
  * A thread block has a producer warpgroup and one or two consumer warpgroups. The producer moves operands into a ring
- * of NUM_STAGES stages of shared memory; the consumers multiply and write. The thread block takes tiles blockIdx,
+ * of NUM_STAGES stages of shared memory; the consumers multiply and write, or leave the writing to a warp of the producer
+ * (sender.cu). The thread block takes tiles blockIdx,
  * blockIdx + grid, ... (scheduler.cu) of TILE_R x TILE_C, each in steps ("blocks") of TILE_D along d.
  *   cooperative   the consumers split TILE_R and work on one tile
  *   ping-pong     each takes every other tile: one writes while the other multiplies
@@ -35,6 +36,8 @@
  *              slabs of 64 r (or c), each of TILE_D rows of 128 bytes, one per d;
  *   staging    per consumer STAGING_BUFFERS x PIECE_ROWS rows of STORE_SLABS x 128 bytes: pieces of the output.
  *              KSPLIT: TILE_R x TILE_C sums in fp32, as the cluster sends them
+ *   scales     fp8: NUM_STAGES x the scales of a block
+ *   slots      fp8: two barriers for each staging buffer that the sender stores, or that output.cu loads
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
  *   tickets    DYNAMIC: full[TICKETS], empty[TICKETS], then the drawn tile numbers
  *   split      KSPLIT: two barriers, "all sums have come" and "all have read theirs"

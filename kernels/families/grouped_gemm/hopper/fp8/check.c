@@ -239,9 +239,8 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
          t.r, t.c},
         {t.tma_store && !(dw && v.out == DTYPE_FP32) && t.staging != 1 && t.staging != usual,
          "staging_other",
-         "staging_buffers=#: # hold what a warpgroup stores at once, and one makes room for a "
-         "stage",
-         t.staging, usual},
+         "staging_buffers=#: # are usual for this tile, and one makes room for a stage", t.staging,
+         usual},
         {sends && t.staging == 1 && fit == hopper_fit_stages(&twin, &t, info, usual), "staging_one",
          "staging_buffers=1: # leave as many stages", usual},
         {t.stages < fit - 1, "stages_given_away", "num_stages=# where # fit", t.stages, fit},

@@ -37,7 +37,8 @@ enum {
 void fp8_twin(const struct gemm *v, struct gemm *twin);
 
 /* The usual staging buffers of each consumer where TMA stores. A sender (hopper/sender.cu) stores a
- * consumer's whole part of a tile at once. `v`: the twin. */
+ * consumer's whole part of a tile at once; parts of a single piece have two buffers, which take
+ * turns. `v`: the twin. */
 static inline int fp8_usual_staging(const struct gemm *v, const struct hopper_tile *t)
 {
     const int whole = t->rows_each / 64 * t->c / 64;
