@@ -385,10 +385,16 @@ static void *free_kernel(void *k)
     return NULL;
 }
 
-/* Freeing the last CPU kernel ends the kernels' threads; the process forks meanwhile. */
+/* Freeing the last CPU kernel ends the kernels' threads; the process forks meanwhile. The fork may
+ * happen while the other thread is in free(). ASan of GCC 12 does not prepare its allocator for
+ * forks as the C library does: the child then waits for the allocator for ever, once in some
+ * hundred runs. */
 static void test_a_fork_while_the_last_kernel_is_freed(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    skip();
+#endif
     struct gemmd_kernel *k = load();
     launch_and_check(k);
     slowly = true;
