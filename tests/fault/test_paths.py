@@ -263,7 +263,7 @@ if what == "exclusive":
     db.execute("COMMIT")
 else:
     f = os.open(path + "-shm", os.O_RDONLY)
-    fcntl.lockf(f, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 120)
+    fcntl.lockf(f, fcntl.LOCK_SH, 1, 120)  # waits for a commit of the daemon
 print("holds", flush=True)
 sys.stdin.read()
 """
