@@ -545,6 +545,10 @@ static const struct {
     {"mode=forward " RAGGED "N=2056 K=144 quant=fp8_block", /* the ring of tickets goes round */
      ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 cluster_shape_mn=1x2 "
           "tile_scheduler=dynamic skip_rows=true"},
+    /* gathered rows: the consumer stores all its pieces at once */
+    {"mode=forward " RAGGED "topk=2 permute_x=true N=328 K=272 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 staging_buffers=2 "
+          "use_tma_load_x=false"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
@@ -648,6 +652,10 @@ static const struct {
     {"sender", {"warp_barrier(); /* all lanes", "/* all lanes"}, 39, false},
     {"scheduler", {"SCALE_WARPS + SENDS)", "SCALE_WARPS)"}, 42, false},
     {"sender", {"+ piece % ROUND)", ")"}, 0, false},
+    {"epilogue",
+     {"send_piece(p, t, staging + piece * BUFFER_BYTES", "send_piece(p, t, staging"},
+     43,
+     false},
     {"epilogue", /* weights a sum that is not rounded */
      {"round_pair(d[q * 8 + i * 2], d[q * 8 + i * 2 + 1])",
       "round_pair(d[q * 8 + i * 2] * bits_float(weight[i & 1] << 16),\n"

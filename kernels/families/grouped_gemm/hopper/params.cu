@@ -3,8 +3,9 @@
  * grouped_gemm for Hopper (sm_90a): wgmma fed by TMA, warp-specialised, persistent. The build joins one template from
  * parts, in this order: params, ptx, wgmma, scheduler, cluster, one_expert, producer, scales, gather, mainloop, fp8,
  * output, epilogue, sender, swapped, split, staggered, deferred, kernel, permute. scales, fp8, output and sender are for
- * fp8 operands only. A variant is the joined text and a set of -D options (written by host/launch.c). The text includes no headers, so that NVRTC takes it as it is. It uses only the common part of C
- * and C++: tests run the same text on the CPU, with another part "ptx".
+ * fp8 operands only. A variant is the joined text and a set of -D options (written by host/launch.c). The text includes
+ * no headers, so that NVRTC takes it as it is. It uses only the common part of C and C++: tests run the same text on the
+ * CPU, with another part "ptx".
  *
  * Every mode is a matrix product per expert, D[r,c] = sum over d of A[r,d] B[c,d]:
  *
@@ -21,8 +22,8 @@
  *
  * A thread block has a producer warpgroup and one or two consumer warpgroups. The producer moves operands into a ring
  * of NUM_STAGES stages of shared memory; the consumers multiply and write, or leave the writing to a warp of the producer
- * (sender.cu). The thread block takes tiles blockIdx,
- * blockIdx + grid, ... (scheduler.cu) of TILE_R x TILE_C, each in steps ("blocks") of TILE_D along d.
+ * (sender.cu). The thread block takes tiles blockIdx, blockIdx + grid, ... (scheduler.cu) of TILE_R x TILE_C, each in
+ * steps ("blocks") of TILE_D along d.
  *   cooperative   the consumers split TILE_R and work on one tile
  *   ping-pong     each takes every other tile: one writes while the other multiplies
  *

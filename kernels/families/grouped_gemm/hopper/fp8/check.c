@@ -219,8 +219,7 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
          "longer"},
         {!dw && !t.swap_ab && t.tma_store && !sends && (t.skip_rows || t.dynamic), "stored_cut",
          "use_tma_store=true of gathered rows with skip_rows=true or tile_scheduler=dynamic: "
-         "threads "
-         "wrote such tiles sooner"},
+         "threads wrote such tiles sooner"},
         {!dw && !t.swap_ab && !t.tma_store && !v.scatter && !t.gather && t.ksplit == 1 &&
              t.r * t.c >= (v.experts == 1 ? 128 * 192 : 128 * 128),
          "written_large", "use_tma_store=false with # x #: TMA stored such tiles sooner", t.r, t.c},

@@ -167,9 +167,9 @@ static void load_output(const struct problem *p, const struct device_info *info,
     }
 }
 
-/* True for a tile of a short dense product whose kernel begins later than that of tiles up to 128 x
- * 128 (one_expert() in host/launch.c), which the model does not know. Over recordings with K up to
- * 3072 such tiles took 4 to 14 % longer than 128 x 128. */
+/* True for a tile above 128 x 128 of a short dense product. Smaller tiles have a kernel for one
+ * expert, which begins sooner (one_expert() in host/launch.c); the model does not know that. In
+ * recordings with K up to 3072 larger tiles took 4 to 14 % longer. */
 static bool fp8_begins_late(const struct gemm *v, const struct hopper_tile *t)
 {
     enum { SHORT = 3072 };
