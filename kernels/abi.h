@@ -94,7 +94,7 @@ struct grouped_gemm_args {
     uint32_t m_sizes_dtype; /* DTYPE_INT32 | DTYPE_INT64 */
     uint32_t gather_dtype;  /* DTYPE_INT32 | DTYPE_INT64 */
     uint32_t weights_dtype; /* DTYPE_FP32 or the input dtype */
-    uint32_t reserved;
+    uint32_t sms;    /* the GPU's SMs that the product takes at most; 0: all; a CPU ignores it */
     int64_t rows;    /* T; the sum of m_sizes */
     void *workspace; /* 256-aligned, at least the bytes that launcher_workspace returns */
     int64_t workspace_bytes;

@@ -113,7 +113,7 @@ class Args(LaunchArgs):
                 ("out_stride_expert", c_int64), ("m_sizes", c_void_p),
                 ("gather_indices", c_void_p), ("topk_weights", c_void_p),
                 ("m_sizes_dtype", c_uint32), ("gather_dtype", c_uint32),
-                ("weights_dtype", c_uint32), ("reserved", c_uint32), ("rows", c_int64),
+                ("weights_dtype", c_uint32), ("sms", c_uint32), ("rows", c_int64),
                 ("workspace", c_void_p), ("workspace_bytes", c_int64), ("stream", c_void_p),
                 ("x_scale", c_void_p), ("w_scale", c_void_p), ("dy_scale", c_void_p),
                 ("x_scale_stride", c_int64), ("x_scale_stride_block", c_int64),

@@ -14,6 +14,7 @@ from on_gpu import by, error, gt, torch  # noqa: F401 -- by is a fixture
 
 import gemmd.torch.launch
 import gemmd.torch.routing
+from gemmd.torch import beside
 from gemmd.torch.rows import sum_of_slots
 
 EXPERTS, TOPK, TOKENS, HIDDEN, INTER = 8, 2, 96, 128, 64
@@ -118,7 +119,7 @@ def test_a_kernels_first_launch_in_a_capture(by, monkeypatch):
     x, w = (torch.randn(*s, device="cuda", dtype=BF16) for s in ((TOKENS, HIDDEN), (EXPERTS, INTER, HIDDEN)))
     call = lambda: gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_x=True)  # noqa: E731
     with monkeypatch.context() as patch:
-        patch.setattr(gemmd.torch.launch, "run", lambda *_: False)
+        patch.setattr(gemmd.torch.launch.Prepared, "launch", lambda *_: False)
         plain = call()
     assert sum(p["launches"] for p in gt.status()) == 0
     graph = torch.cuda.CUDAGraph()
@@ -141,13 +142,48 @@ def test_streams_beside_each_other(by):
              lambda: torch.autograd.grad(gt.grouped_gemm(x, w, many), [x, w], dy)]  # on its forward's stream
     alone = [call() for call in calls]
     torch.cuda.synchronize()
-    streams, beside = [torch.cuda.Stream() for _ in range(2)], []
+    streams, outs_of = [torch.cuda.Stream() for _ in range(2)], []
     for turn in range(30):
         for i in range(2 * len(calls)):
             with torch.cuda.stream(streams[(i + turn) % 2]):
-                beside.append((i // 2, calls[i // 2]()))
+                outs_of.append((i // 2, calls[i // 2]()))
     torch.cuda.synchronize()
-    assert all(torch.equal(got, wanted) for which, outs in beside for got, wanted in zip(outs, alone[which]))
+    assert all(torch.equal(got, wanted) for which, outs in outs_of for got, wanted in zip(outs, alone[which]))
+
+
+@pytest.mark.skipif(torch.cuda.get_device_capability() != (9, 0), reason="no Hopper GPU")
+@pytest.mark.filterwarnings("ignore:gemmd")
+def test_gradients_of_weights_beside_a_sum(tmp_path, monkeypatch):
+    """The bits are those of one after the other, also when a captured graph replays them."""
+    gt.configure(socket=str(tmp_path / "nobody.sock"), wait="cached", retry_s=None)
+    torch.manual_seed(0)
+    layer = gt.MoEMLP(512, 256, EXPERTS, 4, device="cuda", dtype=BF16)
+    x = torch.randn(4096, 512, device="cuda", dtype=BF16, requires_grad=True)
+    dy, operands, granted = torch.randn_like(x), [x, *layer.parameters()], []
+    real = beside.launch_beside
+
+    def note(prepared, sms, work):
+        granted.append(sms)
+        return real(prepared, sms, work)
+
+    monkeypatch.setattr(beside, "launch_beside", note)
+    monkeypatch.setattr(beside, "BYTES_LEAST", 1 << 60)
+    alone = torch.autograd.grad(layer(x), operands, dy)
+    assert not granted
+    monkeypatch.setattr(beside, "BYTES_LEAST", 0)
+    for _ in range(50):
+        together = torch.autograd.grad(layer(x), operands, dy)
+        assert all(torch.equal(a, b) for a, b in zip(alone, together))
+    assert len(granted) == 50
+    assert all(0 < sms < torch.cuda.get_device_properties(x.device).multi_processor_count for sms in granted)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = torch.autograd.grad(layer(x), operands, dy)
+    for _ in range(100):
+        for t in captured:
+            t.zero_()
+        graph.replay()
+        assert all(torch.equal(a, b) for a, b in zip(alone, captured))
 
 
 @pytest.mark.parametrize("dtype", [BF16, torch.float16, torch.float32])

@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+import types
 import warnings
 import weakref
 
@@ -20,7 +21,7 @@ if not hasattr(torch.library, "register_autograd"):
 import gemmd  # noqa: E402
 import gemmd.torch as gt  # noqa: E402
 from conftest import BUILD, LIB, Refused, strange_daemon  # noqa: E402
-from gemmd.torch import activation, launch, layout, ops, plain, plans, product  # noqa: E402
+from gemmd.torch import activation, beside, launch, layout, ops, plain, plans, product  # noqa: E402
 from gemmd.torch.shapes import Call, Flags  # noqa: E402
 
 E, TOPK, TOKENS, N, K = 4, 2, 12, 16, 32
@@ -737,11 +738,31 @@ def test_the_ops_keep_what_they_declare(tuned):
     torch.library.opcheck(ops.grouped_gemm.default, (x, w, *rest))
     torch.library.opcheck(ops.grouped_gemm_dx.default, (dy, w, *rest))
     torch.library.opcheck(ops.grouped_gemm_dw.default, (dy, x, *rest))
-    torch.library.opcheck(ops.grouped_gemm_grads.default, (dy, x, w, *rest))
+    torch.library.opcheck(ops.grouped_gemm_grads.default, (dy, x, w, *rest, False, False, False))
     torch.library.opcheck(ops.grouped_gemm_grads.default, (  # the gradients of a sum over each token's rows
-        torch.randn(TOKENS, N), torch.randn(T, K), w, m_sizes, gather // TOPK, TOPK, False, True))
+        torch.randn(TOKENS, N), torch.randn(T, K), w, m_sizes, gather, TOPK, False, True, False, True, False))
+    torch.library.opcheck(ops.grouped_gemm_grads.default, (  # of weights [experts, K, N]
+        dy, x, w.mT.contiguous(), *rest, True, False, False))
     torch.library.opcheck(ops.grouped_gemm_mul.default, (
         torch.randn(T, K), w, torch.rand(T), m_sizes, gather, TOPK, False, True))
+
+
+@pytest.mark.parametrize("nbytes, workspace, sms, left", [
+    (4_563_402_752, 0, 132, 11),  # SonicMoE's 32768 x 4096, 256 experts of 256, top 16: dW takes 3.5 ms
+    (4_563_402_752, 4096, 132, 11),  # counters of dynamic tiles
+    (4_563_402_752, 1 << 30, 132, 0),  # the kernel copies rows first
+    (256 << 20, 0, 132, 0),  # too short
+    (4_563_402_752, 0, 0, 0),  # no Hopper GPU
+    (1 << 40, 0, 132, 33),  # never more than a quarter
+    (600 << 20, 0, 132, 2)])
+def test_the_sms_that_a_product_leaves_to_a_sum(monkeypatch, nbytes, workspace, sms, left):
+    call = Call("dW", torch.device("cuda", 0), torch.bfloat16, 524288, 512, 4096, 256, Flags(16, True, False))
+    prepared = types.SimpleNamespace(plan=types.SimpleNamespace(call=call), workspace_bytes=lambda: workspace)
+    monkeypatch.setattr(beside, "_sms_of_hopper", lambda device: sms)
+    assert beside.share_of_product(prepared, nbytes) == (sms - left if left else 0)
+    assert beside.share_of_product(None, nbytes) == 0
+    on_cpu = types.SimpleNamespace(plan=types.SimpleNamespace(call=call._replace(device=torch.device("cpu"))))
+    assert beside.share_of_product(on_cpu, nbytes) == 0
 
 
 @pytest.mark.parametrize("topk", [1, TOPK, 3])

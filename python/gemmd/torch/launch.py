@@ -138,17 +138,39 @@ def _stream(device):
     return torch.cuda.current_stream(device).cuda_stream or None
 
 
-def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None, accumulate=False):
-    """True: a kernel wrote `out`, or on a GPU will write `out`. False: the caller uses plain
-    PyTorch. a, b: the operands of OPERANDS[mode]; rows: T; accumulate: in dW, adds to `out`."""
+class Prepared(NamedTuple):
+    """A product that has its kernel and arguments. The operands live as long as this."""
+    plan: object
+    args: ffi.Args
+    operands: tuple
+
+    def launch(self, stream=None, sms=0):
+        """launch_plan() on at most `sms` of the GPU's SMs; 0: all."""
+        self.args.sms = sms
+        return launch_plan(self.plan, self.args, stream)
+
+    def workspace_bytes(self):
+        return _workspace_bytes(self.plan, self.args)
+
+
+def prepare(mode, flags, rows, out, a, b, m_sizes, gather, weights=None, accumulate=False):
+    """A Prepared; None when the caller has to use plain PyTorch. Arguments as of launch(). The operands' device is the
+    current one."""
     m_sizes = m_sizes.contiguous()
     gather = gather.contiguous() if flags.permute_x or flags.permute_y else None
     if weights is not None:
         weights = (weights if weights.dtype in (torch.float32, a.dtype) else weights.float()).contiguous()
+    route = _route(mode, flags, rows, a, b, m_sizes, gather, weights, out.dtype, accumulate)
+    plan = plans.find(route.call)
+    return None if plan.kernel is None else _with_args(plan, route, out, a, b, m_sizes, gather, weights)
+
+
+def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None, accumulate=False):
+    """True: a kernel wrote `out`, or on a GPU will write `out`. False: the caller uses plain
+    PyTorch. a, b: the operands of OPERANDS[mode]; rows: T; accumulate: in dW, adds to `out`."""
     with on_device(a.device):
-        route = _route(mode, flags, rows, a, b, m_sizes, gather, weights, out.dtype, accumulate)
-        plan = plans.find(route.call)
-        return plan.kernel is not None and run(plan, route, out, a, b, m_sizes, gather, weights)
+        prepared = prepare(mode, flags, rows, out, a, b, m_sizes, gather, weights, accumulate)
+        return prepared is not None and prepared.launch()
 
 
 def _operand(args, name, t, well):
@@ -162,11 +184,7 @@ def _operand(args, name, t, well):
     return t
 
 
-def run(plan, route, out, a, b, m_sizes, gather=None, weights=None):
-    """Launches the plan's kernel on the current device. False: the kernel refuses the launch.
-
-    The operands live until the launch is queued. After that, PyTorch's allocator reuses their
-    memory only for later work on the stream."""
+def _with_args(plan, route, out, a, b, m_sizes, gather, weights):
     args = ffi.Args.from_buffer_copy(route.args)
     a = _operand(args, route.names[0], a, route.lie_well[0])
     b = _operand(args, route.names[1], b, route.lie_well[1])
@@ -175,12 +193,21 @@ def run(plan, route, out, a, b, m_sizes, gather=None, weights=None):
         args.gather_indices = gather.data_ptr()
     if weights is not None:
         args.topk_weights = weights.data_ptr()
-    return launch_plan(plan, args)
+    return Prepared(plan, args, (out, a, b, m_sizes, gather, weights))
 
 
-def launch_plan(plan, args):
-    """Launches the plan's kernel on the current stream. False: the kernel refuses the launch."""
-    args.stream = _stream(plan.call.device)
+def run(plan, route, out, a, b, m_sizes, gather=None, weights=None):
+    """Launches the plan's kernel on the current device. False: the kernel refuses the launch.
+
+    The operands live until the launch is queued. After that, PyTorch's allocator reuses their
+    memory only for later work on the stream."""
+    return _with_args(plan, route, out, a, b, m_sizes, gather, weights).launch()
+
+
+def launch_plan(plan, args, stream=None):
+    """Launches the plan's kernel on the raw stream, None: the current one, of the current device. False: the kernel
+    refuses the launch."""
+    args.stream = _stream(plan.call.device) if stream is None else stream
     try:
         workspace = _add_workspace(plan, args)  # noqa: F841 -- lives until the launch is queued
         plan.kernel.launch(args)
@@ -191,11 +218,16 @@ def launch_plan(plan, args):
     return True
 
 
-def _add_workspace(plan, args):
+def _workspace_bytes(plan, args):
     if plan.workspace_bytes is None:
         plan.workspace_bytes = plan.kernel.workspace(args)
-    if not plan.workspace_bytes:
+    return plan.workspace_bytes
+
+
+def _add_workspace(plan, args):
+    nbytes = _workspace_bytes(plan, args)
+    if not nbytes:
         return None
-    workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=plan.call.device)
-    args.workspace, args.workspace_bytes = workspace.data_ptr(), plan.workspace_bytes
+    workspace = torch.empty(nbytes, dtype=torch.uint8, device=plan.call.device)
+    args.workspace, args.workspace_bytes = workspace.data_ptr(), nbytes
     return workspace

@@ -8,7 +8,6 @@ from gemmd.torch import ops, product, routing
 from gemmd.torch.activation import SWIGLU, swiglu
 from gemmd.torch.once import once_differentiable
 from gemmd.torch.product import gated_product_sum, grouped_gemm_sum
-from gemmd.torch.sums import sum_of_slots
 
 
 class _RoutedProduct(Function):
@@ -33,7 +32,6 @@ class _RoutedProduct(Function):
         dlogits = routing.route_grads(logits, weights, ids, dweights, *ctx.of)
         dx, dw = product.gradients((want_x, want_w), dh, x, w, (m_sizes, gather, ctx.topk, True, False))
         if want_x:
-            dx = sum_of_slots(dx, ctx.topk)  # frees the rows before the product's workspace is allocated
             dx.addmm_(dlogits, router)
         return dx, dlogits.t() @ x if want_router else None, dw, None, None
 

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The custom ops gemmd::grouped_gemm, _mul, _dx, _dw and _grads, for torch.compile. The ops have no
-gradients of their own: product.py combines them.
+"""The custom ops gemmd::grouped_gemm, _mul, _dx and _dw, for torch.compile. The ops have no gradients of
+their own: product.py combines them.
 
-With permute_y, _dx, _dw and _grads read the rows of dy that gather_indices names: a permutation of
-T rows, or, for the gradient of a sum over a token's rows, each token's row topk times. A single op
-gives both gradients, because inductor copies a computed operand for each op that takes the operand.
+With permute_y, _dx and _dw read the rows of dy that gather_indices names: a permutation of T rows, or,
+for the gradient of a sum over a token's rows, each token's row topk times.
 """
 import torch
 
-from gemmd.torch import plain
+from gemmd.torch import beside, plain
 from gemmd.torch.custom_ops import define
-from gemmd.torch.launch import launch
+from gemmd.torch.launch import launch, on_device, prepare
 from gemmd.torch.shapes import Flags, gradient_rows, routed_rows
 
 _COMMON = "Tensor m_sizes, Tensor? gather_indices, int topk, bool permute_x, bool permute_y"
@@ -41,20 +40,37 @@ def _dx(dy, w, m_sizes, gather, topk, permute_x, permute_y):
     return plain.dx(dy, w, m_sizes, gather, flags)
 
 
-def _dw(dy, x, m_sizes, gather, topk, permute_x, permute_y):
-    flags = Flags(topk, permute_x, permute_y)
-    rows = gradient_rows(dy, gather, flags)
-    out = _new_dw(dy, x, m_sizes)
-    if rows == 0:
-        return out.zero_()
-    if launch("dW", flags, rows, out, dy, x, m_sizes, gather):
-        return out
-    return plain.dw(dy, x, m_sizes, gather, flags)
+class WeightGradient:
+    """dW with its output and its kernel's arguments, which runs alone or beside a sum. Arguments as of dw()."""
+
+    def __init__(self, dy, x, m_sizes, gather, topk, permute_x, permute_y):
+        flags = Flags(topk, permute_x, permute_y)
+        self._operands, self._rows = (dy, x, m_sizes, gather, flags), gradient_rows(dy, gather, flags)
+        self._out = _new_dw(dy, x, m_sizes)
+        with on_device(dy.device):
+            self._prepared = self._rows and prepare("dW", flags, self._rows, self._out, dy, x, m_sizes, gather) or None
+
+    def share_beside(self, nbytes):
+        """The SMs for run_beside(), when the work is a sum that moves `nbytes`; 0: run() and the sum after it take no longer."""
+        return beside.share_of_product(self._prepared, nbytes)
+
+    def _result(self, launched):
+        if launched:
+            return self._out
+        return plain.dw(*self._operands) if self._rows else self._out.zero_()
+
+    def run(self):
+        with on_device(self._out.device):
+            return self._result(self._prepared is not None and self._prepared.launch())
+
+    def run_beside(self, sms, work):
+        """Returns (dW, what work() returned)."""
+        launched, done = beside.launch_beside(self._prepared, sms, work)
+        return self._result(launched), done
 
 
-def _grads(dy, x, w, *rest):
-    dw = _dw(dy, x, *rest)  # first: its kernel may copy rows, and dx may be as large as the copy
-    return _dx(dy, w, *rest), dw
+def _dw(*operands):
+    return WeightGradient(*operands).run()
 
 
 # ---- on the CPU ----------------------------------------------------------------------------------
@@ -124,5 +140,3 @@ forward_mul = define("grouped_gemm_mul", f"(Tensor x, Tensor w, Tensor topk_weig
                      lambda x, w, weights, *rest: _new_forward(x, w, *rest))
 dx = define("grouped_gemm_dx", f"(Tensor dy, Tensor w, {_COMMON}) -> Tensor", _dx_checked, _dx, _new_dx)
 dw = define("grouped_gemm_dw", f"(Tensor dy, Tensor x, {_COMMON}) -> Tensor", _dw, _dw, _new_dw)
-grads = define("grouped_gemm_grads", f"(Tensor dy, Tensor x, Tensor w, {_COMMON}) -> (Tensor, Tensor)",
-               _grads, _grads, lambda dy, x, w, *rest: (_new_dx(dy, w, *rest), _new_dw(dy, x, *rest)))

@@ -5,6 +5,7 @@ from torch.autograd import Function, forward_ad
 
 from gemmd.torch import activation, ops, plain
 from gemmd.torch.activation import gate
+from gemmd.torch.custom_ops import define
 from gemmd.torch.launch import INDEX
 from gemmd.torch.once import once_differentiable
 from gemmd.torch.rows import clear_rest
@@ -78,22 +79,6 @@ def _operands_of_all_rows(dy, x, gather, flags, transposed, summed):
 
 # ---- gradients -----------------------------------------------------------------------------------
 
-def gradients(wanted, dy, x, w, rest, transposed=False, summed=False, partial=False):
-    """The gradients (dx, dw); None for an unwanted one. dx has a row for each routed row."""
-    want_x, want_w = wanted[:2]
-    m_sizes, gather, *flags = rest
-    if want_x and want_w and not transposed and not _reads_others(m_sizes, partial):
-        gather = _token(gather, flags[0]) if summed else gather
-        return ops.grads(dy, x, w, m_sizes, gather, *flags)
-    dx = dw = None
-    if want_w:  # first: its kernel may copy rows, and dx may be as large as the copy
-        first, second, of_dw, flags_of_dw = operands_of_dw(dy, x, m_sizes, gather, flags, transposed, summed, partial)
-        dw = ops.dw(first, second, m_sizes, of_dw, *flags_of_dw)
-    if want_x:
-        dx = multiply_dx(dy, w, m_sizes, gather, flags, transposed, summed)
-    return dx, dw
-
-
 def _sum_rows(rows, m_sizes, gather, topk, partial):
     """The sum over each token's rows, in token order. `partial`: some rows belong to no expert, and
     no product wrote them."""
@@ -111,6 +96,55 @@ def gradient_of_x(dx, m_sizes, gather, topk, permute_x, partial):
     return dx
 
 
+def _both_gradients(dy, x, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed, partial):
+    flags = topk, permute_x, permute_y
+    first, second, of_rows, flags_of_dw = operands_of_dw(dy, x, m_sizes, gather, flags, transposed, summed, partial)
+    of_w = ops.WeightGradient(first, second, m_sizes, of_rows, *flags_of_dw)
+
+    def multiply_rows():
+        return multiply_dx(dy, w, m_sizes, gather, flags, transposed, summed)
+
+    def finish(rows):
+        return gradient_of_x(rows, m_sizes, gather, topk, permute_x, partial)
+
+    summed_rows = x.shape[0] * (topk + 1) if permute_x and topk > 1 else 0  # that finish() reads and writes
+    sms = of_w.share_beside(summed_rows * x.shape[1] * x.element_size())
+    if sms:
+        rows = multiply_rows()
+        dw, dx = of_w.run_beside(sms, lambda: finish(rows))
+    else:
+        dw = of_w.run()  # first: its kernel may copy rows, and dx may be as large as the copy
+        dx = finish(multiply_rows())
+    return dx, dw
+
+
+def _new_gradients(dy, x, w, *_):
+    return x.new_empty(x.shape), w.new_empty(w.shape)
+
+
+# One op gives both gradients: inductor copies a computed operand for each op that takes the operand.
+_grads = define("grouped_gemm_grads", "(Tensor dy, Tensor x, Tensor w, Tensor m_sizes, Tensor? gather_indices, int topk, "
+                "bool permute_x, bool permute_y, bool transposed, bool summed, bool partial) -> (Tensor, Tensor)",
+                _both_gradients, _both_gradients, _new_gradients)
+
+
+def gradients(wanted, dy, x, w, rest, transposed=False, summed=False, partial=False):
+    """The gradients (dx, dw) of a product; None for an unwanted one. rest: (m_sizes, gather, topk, permute_x,
+    permute_y)."""
+    want_x, want_w = wanted[:2]
+    if want_x and want_w:
+        return _grads(dy, x, w, *rest, transposed, summed, partial)
+    m_sizes, gather, *flags = rest
+    dx = dw = None
+    if want_w:
+        first, second, of_dw, flags_of_dw = operands_of_dw(dy, x, m_sizes, gather, flags, transposed, summed, partial)
+        dw = ops.dw(first, second, m_sizes, of_dw, *flags_of_dw)
+    if want_x:
+        dx = multiply_dx(dy, w, m_sizes, gather, flags, transposed, summed)
+        dx = gradient_of_x(dx, m_sizes, gather, *flags[:2], partial)
+    return dx, dw
+
+
 class _Product(Function):
     @staticmethod
     def forward(ctx, x, w, m_sizes, gather, topk, permute_x, permute_y, transposed=False, summed=False, partial=False):
@@ -124,10 +158,7 @@ class _Product(Function):
     @once_differentiable
     def backward(ctx, saved, dy):
         x, w, m_sizes, gather = saved
-        topk, permute_x, _ = ctx.flags
         dx, dw = gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags), *ctx.how)
-        if dx is not None:
-            dx = gradient_of_x(dx, m_sizes, gather, topk, permute_x, partial=ctx.how[-1])
         return dx, dw, None, None, None, None, None, None, None, None
 
 

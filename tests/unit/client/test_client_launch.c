@@ -83,7 +83,7 @@ SAME_FIELD(grouped_gemm_args, topk_weights);
 SAME_FIELD(grouped_gemm_args, m_sizes_dtype);
 SAME_FIELD(grouped_gemm_args, gather_dtype);
 SAME_FIELD(grouped_gemm_args, weights_dtype);
-SAME_FIELD(grouped_gemm_args, reserved);
+SAME_FIELD(grouped_gemm_args, sms);
 SAME_FIELD(grouped_gemm_args, rows);
 SAME_FIELD(grouped_gemm_args, workspace);
 SAME_FIELD(grouped_gemm_args, workspace_bytes);

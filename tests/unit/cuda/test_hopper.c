@@ -897,6 +897,27 @@ static void test_plan_split(void **state)
     check_split_grid(SPLIT(1), 6400, 0, 132);
 }
 
+/* A caller grants fewer SMs than the GPU has, or more. */
+static void test_plan_sms(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        uint32_t sms, blocks;
+    } c[] = {{SPLIT(1), 0, 132},   {SPLIT(1), 120, 120}, {SPLIT(1), 1, 1}, {SPLIT(1), 132, 132},
+             {SPLIT(1), 500, 132}, {SPLIT(2), 121, 120}, {SPLIT(2), 1, 2}};
+    for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++) {
+        struct problem p = problem_of(DENSE " mode=forward");
+        struct grouped_gemm_args args = args_for(&p);
+        struct launch_plan plan;
+        struct error err = ERROR_NULL;
+        args.rows = 6400;
+        args.sms = c[i].sms;
+        assert_int_equal(plan_of(DENSE " mode=forward", c[i].config, &args, &plan, &err), 0);
+        assert_int_equal(plan.steps[0].grid[0], c[i].blocks);
+    }
+}
+
 static void check_pairs(const char *config, uint32_t blocks, int32_t turns)
 {
     struct problem p = problem_of(QWEN " mode=dW");
@@ -1309,6 +1330,7 @@ int main(void)
         cmocka_unit_test(test_plan_refuses),
         cmocka_unit_test(test_plan_split),
         cmocka_unit_test(test_plan_split_resident),
+        cmocka_unit_test(test_plan_sms),
         cmocka_unit_test(test_one_expert),
         cmocka_unit_test(test_staggered),
         cmocka_unit_test(test_deferred),

@@ -298,6 +298,9 @@ static void test_plan(void **state)
     /* a persistent grid has as many thread blocks as the GPU holds */
     assert_int_equal(out.steps[0].grid[0], 132);
     assert_int_equal(out.steps[0].smem_bytes, 3 * 256 * 64 * 2 + 4 * 257);
+    args.sms = 100; /* or as many as the SMs hold that the caller grants */
+    assert_int_equal(plan("mode=forward " QWEN, GOOD, &args, &out, &err), 0);
+    assert_int_equal(out.steps[0].grid[0], 100);
     args = args_of(8);
     assert_int_equal(
         plan("mode=forward M=8 N=1536 K=2048 experts=128 topk=8", GOOD, &args, &out, &err), 0);

@@ -19,6 +19,11 @@ uint32_t cuda_flags_of(const struct grouped_gemm_args *a)
            (a->flags & GROUPED_GEMM_ENDS ? CUDA_ENDS : 0u);
 }
 
+int64_t cuda_sms_of(const struct grouped_gemm_args *a, const struct device_info *info)
+{
+    return a->sms > 0 && a->sms < (uint32_t)info->sm_count ? a->sms : info->sm_count;
+}
+
 bool cuda_args_idle(const struct gemm *v, const struct grouped_gemm_args *a)
 {
     return a->rows == 0 && v->mode != GEMM_DW;
@@ -149,7 +154,7 @@ int portable_plan(const struct problem *p, const struct record *config,
         return 0;
     }
     int64_t tiles = cuda_tiles_most(&v, a.rows, t.r, t.c);
-    int64_t slots = info->sm_count * portable_resident(&t, info);
+    int64_t slots = cuda_sms_of(&a, info) * portable_resident(&t, info);
     if (tiles > INT32_MAX - slots) {
         return error_set(
             err, ERROR_RESOURCE,

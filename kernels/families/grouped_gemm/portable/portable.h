@@ -69,6 +69,9 @@ enum cuda_flags {
 };
 uint32_t cuda_flags_of(const struct grouped_gemm_args *a);
 
+/* The SMs that a launch takes: the GPU's, or the fewer that the caller grants. */
+int64_t cuda_sms_of(const struct grouped_gemm_args *a, const struct device_info *info);
+
 /* True if nothing is to launch: no rows, and no output to zero. */
 bool cuda_args_idle(const struct gemm *v, const struct grouped_gemm_args *a);
 /* Upper bound of tiles of height x width of the output. Only the device knows the rows of each

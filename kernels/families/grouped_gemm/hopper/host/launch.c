@@ -222,7 +222,7 @@ static int add_main(const struct gemm *v, const struct hopper_tile *t,
     const int together = t->ksplit * hopper_sharers(t); /* thread blocks of a cluster */
     int64_t tiles = cuda_tiles_most(v, a->rows, t->height * hopper_rows_together(t),
                                     hopper_tile_cols(t) * hopper_cols_together(t));
-    int64_t slots = info->sm_count * t->resident / together;
+    int64_t slots = cuda_sms_of(a, info) * t->resident / together;
     slots = slots > 0 ? slots : 1;
     if (hopper_sharers(t) > 1 && slots > LAUNCH_ORDER_MAX) {
         slots = LAUNCH_ORDER_MAX;
