@@ -57,6 +57,7 @@ def time_configs(row):
     small = [config(row, 64, 64, 8, 8, **by_threads), config(row, 64, 64, 8, 8, 2), config(row, 64, 128, 8, 8, 2),
              config(row, 64, 192, 8, 6, 3), config(row, 128, 64, 12, 8, 2)]
     if row.experts == 1:
+        large += [config(row, 128, 192, 12, 5, **by_threads), config(row, 256, 128, 12, 4, **by_threads)]
         small += [config(row, 64, 128, 8, 6, **by_threads), config(row, 128, 64, 12, 6, **by_threads)]
     if row.quant == "fp8_block":
         small += [config(row, 64, 128, 8, 6, swap_ab=True, **by_threads), config(row, 96, 256, 12, 4, swap_ab=True, **by_threads),

@@ -549,6 +549,12 @@ static const struct {
     {"mode=forward " RAGGED "topk=2 permute_x=true N=328 K=272 quant=fp8_block",
      ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 staging_buffers=2 "
           "use_tma_load_x=false"},
+    /* large tiles of one expert */
+    {"mode=forward M=300 N=584 K=400 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=192 num_warps=12 num_stages=3 staging_buffers=3"},
+    {"mode=dX M=600 N=272 K=328 quant=fp8_row",
+     DX "BLOCK_SIZE_M=256 BLOCK_SIZE_K=128 num_warps=12 num_stages=2 use_tma_store=false "
+        "tile_scheduler=dynamic skip_rows=true"},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 

@@ -10,19 +10,12 @@
 
 /* ---- the variant ----------------------------------------------------------------------------- */
 
-/* True for a tile of fp8 whose sums and a set of temporary sums leave few registers. */
-static bool temporary_sums_fill(const struct hopper_tile *t)
-{
-    enum { MOST = 128 };
-    return t->scales != HOPPER_NO_SCALES && t->accumulators + t->c / 2 > MOST;
-}
-
 /* True if the kernel is compiled for a single expert, which needs no tables of experts. A product
  * of one expert is often small, and then takes hardly longer than the set-up before its first load.
  * Where threads gather or sums fill the registers, none are left for this kind of kernel. */
 static bool one_expert(const struct gemm *v, const struct hopper_tile *t)
 {
-    return v->experts == 1 && v->mode != GEMM_DW && !t->gather && !temporary_sums_fill(t) &&
+    return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
            t->accumulators <= HOPPER_ACCUMULATORS_MANY && hopper_sharers(t) == 1;
 }
 
