@@ -5,8 +5,9 @@
  *
  *   - seeds: the best variant of each tile (block sizes, schedule, copied or gathered) that the
  *     model finds good, with two settings. The model errs most about tiles. Compilers without a
- * seed get further variants, those with the lowest hopes. An eighth of the compile effort is kept
- * for later steps.
+ *     seed get further variants, those with the lowest hopes. An eighth of the compile effort is
+ *     kept for later steps, but in a search of as few variants as its target wants, which the
+ *     compilers begin at once.
  *
  *   - next: a few configs with the lowest hopes: other settings of compiled variants, and new
  *     variants, first those that differ from the best in one parameter. The stage ends when the

@@ -399,6 +399,16 @@ static void step_tiles(struct ranked_search *s, uint32_t want)
     }
 }
 
+/* The compile effort of the first step. A search of as few variants as its target wants
+ * (family_target.variants_least) begins them all: a second step would take as long as the first,
+ * and found no better configs. */
+static double effort_of_seeds(const struct ranked_search *s)
+{
+    const bool few = s->variants_least > VARIANTS_LEAST && s->variants <= s->variants_least;
+    const double part = few ? 1 : FIRST_PART;
+    return fmin(part * s->variants, s->compilers);
+}
+
 /* Beside the seeds, gives idle compilers the variants with the lowest hopes, two settings each,
  * before any measurement. The choice does not depend on the cache. So a search that begins again
  * after its runner was killed begins alike, and compiling ahead compiles the right variants. */
@@ -408,7 +418,7 @@ static void step_beside(struct ranked_search *s)
     struct wish w = {.fresh = s->compilers,
                      .deviations = CURIOUS,
                      .beside = GRID_NONE,
-                     .effort = fmin(FIRST_PART * s->variants, s->compilers) - s->spent,
+                     .effort = effort_of_seeds(s) - s->spent,
                      .longest = INFINITY,
                      .of_new = INFINITY,
                      .of_known = -INFINITY};
