@@ -581,8 +581,9 @@ struct gemmd_grouped_gemm_args {
     const void *topk_weights;   /* device, [T] at token * topk + slot; needed by fuse_mul_post */
     /* enum gemmd_dtype: INT32 or INT64, INT32 or INT64, FP32 or the input type */
     uint32_t m_sizes_dtype, gather_dtype, weights_dtype;
-    uint32_t sms; /* SMs of the GPU that the product takes at most, for a kernel of another stream
-                     that runs beside it; 0: all; ignored on the CPU. The bits are the same */
+    uint32_t sms; /* the product's main kernel has no more thread blocks than so many SMs hold, but
+                     a cluster at least, for a kernel of another stream that runs beside it; 0: no
+                     limit; ignored on the CPU. The bits are the same */
     int64_t rows; /* T, a multiple of topk */
     void *workspace; /* gemmd_kernel_workspace bytes, 256-byte aligned; NULL when 0 */
     int64_t workspace_bytes;

@@ -94,8 +94,8 @@ struct grouped_gemm_args {
     uint32_t m_sizes_dtype; /* DTYPE_INT32 | DTYPE_INT64 */
     uint32_t gather_dtype;  /* DTYPE_INT32 | DTYPE_INT64 */
     uint32_t weights_dtype; /* DTYPE_FP32 or the input dtype */
-    uint32_t sms;    /* the GPU's SMs that the product takes at most; 0: all; a CPU ignores it */
-    int64_t rows;    /* T; the sum of m_sizes */
+    uint32_t sms; /* the main kernel has no more thread blocks than so many SMs hold; 0: no limit */
+    int64_t rows; /* T; the sum of m_sizes */
     void *workspace; /* 256-aligned, at least the bytes that launcher_workspace returns */
     int64_t workspace_bytes;
     void *stream; /* CUstream; NULL: the legacy default stream; ignored on the CPU */

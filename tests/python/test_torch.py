@@ -738,19 +738,20 @@ def test_the_ops_keep_what_they_declare(tuned):
     torch.library.opcheck(ops.grouped_gemm.default, (x, w, *rest))
     torch.library.opcheck(ops.grouped_gemm_dx.default, (dy, w, *rest))
     torch.library.opcheck(ops.grouped_gemm_dw.default, (dy, x, *rest))
-    torch.library.opcheck(ops.grouped_gemm_grads.default, (dy, x, w, *rest, False, False, False))
+    torch.library.opcheck(ops.grouped_gemm_grads.default, (dy, x, w, *rest, False, False, False, True))
     torch.library.opcheck(ops.grouped_gemm_grads.default, (  # the gradients of a sum over each token's rows
-        torch.randn(TOKENS, N), torch.randn(T, K), w, m_sizes, gather, TOPK, False, True, False, True, False))
+        torch.randn(TOKENS, N), torch.randn(T, K), w, m_sizes, gather, TOPK, False, True, False, True, False, True))
     torch.library.opcheck(ops.grouped_gemm_grads.default, (  # of weights [experts, K, N]
-        dy, x, w.mT.contiguous(), *rest, True, False, False))
+        dy, x, w.mT.contiguous(), *rest, True, False, True, True))
+    torch.library.opcheck(ops.grouped_gemm_grads.default, (  # rows of dX; a sum's gradient, which is expanded
+        dy[:1, :1].expand(T, N), x, w, *rest, False, False, False, False))
     torch.library.opcheck(ops.grouped_gemm_mul.default, (
         torch.randn(T, K), w, torch.rand(T), m_sizes, gather, TOPK, False, True))
 
 
 @pytest.mark.parametrize("nbytes, workspace, sms, left", [
     (4_563_402_752, 0, 132, 11),  # SonicMoE's 32768 x 4096, 256 experts of 256, top 16: dW takes 3.5 ms
-    (4_563_402_752, 4096, 132, 11),  # counters of dynamic tiles
-    (4_563_402_752, 1 << 30, 132, 0),  # the kernel copies rows first
+    (4_563_402_752, 4096, 132, 0),  # the kernel has a workspace
     (256 << 20, 0, 132, 0),  # too short
     (4_563_402_752, 0, 0, 0),  # no Hopper GPU
     (1 << 40, 0, 132, 33),  # never more than a quarter
@@ -761,8 +762,71 @@ def test_the_sms_that_a_product_leaves_to_a_sum(monkeypatch, nbytes, workspace, 
     monkeypatch.setattr(beside, "_sms_of_hopper", lambda device: sms)
     assert beside.share_of_product(prepared, nbytes) == (sms - left if left else 0)
     assert beside.share_of_product(None, nbytes) == 0
-    on_cpu = types.SimpleNamespace(plan=types.SimpleNamespace(call=call._replace(device=torch.device("cpu"))))
-    assert beside.share_of_product(on_cpu, nbytes) == 0
+
+
+class Beside:
+    """Stands in for two streams of a GPU, and notes what they get."""
+    cuda_stream = None
+
+    def __init__(self, monkeypatch):
+        self.steps = []
+        own = types.SimpleNamespace(wait_stream=lambda _: self.steps.append("fork"), cuda_stream=None)
+        main = types.SimpleNamespace(wait_stream=lambda _: self.steps.append("join"))
+        monkeypatch.setattr(beside, "_streams_of", lambda device: (main, own))
+        monkeypatch.setattr(beside, "_sms_of_hopper", lambda device: 132)
+        monkeypatch.setattr(beside, "BYTES_LEAST", 0)
+        real_launch, real_sum = launch.Prepared.launch, product.gradient_of_x
+
+        def note_launch(prepared, stream=None, sms=0):
+            self.steps += [f"{prepared.plan.call.mode} on some"] if sms else []
+            return real_launch(prepared, stream, sms)
+
+        def note_sum(*of):
+            self.steps.append("sum")
+            return real_sum(*of)
+
+        monkeypatch.setattr(launch.Prepared, "launch", note_launch)
+        monkeypatch.setattr(product, "gradient_of_x", note_sum)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_product_beside_a_sum(tuned, monkeypatch, transposed, partial):
+    m_sizes, gather = routing()
+    m_sizes = m_sizes - (torch.arange(E) == m_sizes.argmax()).int() if partial else m_sizes
+    x, w = operands(rows=TOKENS)
+    w = w.detach().mT.contiguous().requires_grad_() if transposed else w
+    y = gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_x=True, transposed=transposed, partial=partial)
+    dy = torch.randn_like(y)
+    apart = torch.autograd.grad(y, (x, w), dy, retain_graph=True)
+    seen = Beside(monkeypatch)
+    together = torch.autograd.grad(y, (x, w), dy, retain_graph=True)
+    assert seen.steps == ["fork", "dW on some", "sum", "join"] and all(torch.equal(a, b) for a, b in zip(apart, together))
+
+
+def test_what_fails_beside_a_sum(tuned, monkeypatch):
+    m_sizes, gather = routing()
+    x, w = operands(rows=TOKENS)
+    y = gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_x=True)
+    dy = torch.randn_like(y)
+    apart = torch.autograd.grad(y, (x, w), dy, retain_graph=True)
+    seen = Beside(monkeypatch)
+
+    def fail(*_):
+        raise MemoryError("no memory for the sum")
+
+    def refuse(_):
+        raise gemmd.GemmdError("workspace", -22, "invalid", "not these strides")
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(product, "gradient_of_x", fail)
+        torch.autograd.grad(y, (x, w), dy, retain_graph=True)
+    assert seen.steps == ["fork", "dW on some", "join"]
+    real = launch.Prepared.launch
+    monkeypatch.setattr(launch.Prepared, "launch", lambda self, stream=None, sms=0: not sms and real(self, stream))
+    assert all(error(a, b) < 1e-5 for a, b in zip(torch.autograd.grad(y, (x, w), dy, retain_graph=True), apart))
+    monkeypatch.setattr(launch.Prepared, "workspace_bytes", refuse)
+    assert all(torch.equal(a, b) for a, b in zip(torch.autograd.grad(y, (x, w), dy), apart))
 
 
 @pytest.mark.parametrize("topk", [1, TOPK, 3])

@@ -14,34 +14,53 @@ import functools
 
 import torch
 
+from gemmd.errors import GemmdError
 from gemmd.torch import launch
 
 FLOPS, BYTES = 4.7e12, 110e9  # what an SM of an H200 multiplies, and what it moves, in a second
 BYTES_LEAST = 512 << 20  # a shorter sum gains nothing
 SHARE_MOST = 4  # a quarter of the SMs moves bytes as fast as all
-COPY_LEAST = 1 << 20  # a larger workspace is a copy of rows, which is made before the product begins
 
 
 @functools.cache
 def _sms_of_hopper(device):
     """The device's SMs; 0 for another architecture, of which no share is known."""
+    if device.type != "cuda":
+        return 0
     properties = torch.cuda.get_device_properties(device)
     return properties.multi_processor_count if (properties.major, properties.minor) == (9, 0) else 0
 
 
 @functools.cache
-def _stream_of(device):
+def _stream_beside(device, raw_stream):
+    """A stream of the device for what runs beside the raw stream."""
     return torch.cuda.Stream(device, priority=-1)
+
+
+def _streams_of(device):
+    """The current stream and the product's. A captured stream has another one than the others, which go on meanwhile."""
+    main = torch.cuda.current_stream(device)
+    return main, _stream_beside(device, main.cuda_stream)
+
+
+def _has_workspace(prepared):
+    """True also when the kernel refuses the launch, which then says so itself."""
+    try:
+        return prepared.workspace_bytes() > 0
+    except GemmdError:
+        return True
 
 
 def share_of_product(prepared, nbytes):
     """The SMs that a product keeps beside a sum that moves `nbytes`; 0 when one after the other is as fast. prepared: a
-    launch.Prepared, or None."""
-    if prepared is None or nbytes < BYTES_LEAST or prepared.plan.call.device.type != "cuda":
+    launch.Prepared of dW, or None."""
+    if prepared is None or nbytes < BYTES_LEAST:
         return 0
     call = prepared.plan.call
     sms = _sms_of_hopper(call.device)
-    if not sms or prepared.workspace_bytes() >= COPY_LEAST:
+    # dW's workspace is a copy of rows, which would be made beside the sum, and then the product begins. It also lives only
+    # until the launch is queued: too short for a stream of its own.
+    if not sms or _has_workspace(prepared):
         return 0
     of_sum, of_product = nbytes / BYTES, 2 * call.m * call.n * call.k / FLOPS
     left = min(round(sms * of_sum / (of_sum + of_product)), sms // SHARE_MOST)
@@ -49,14 +68,14 @@ def share_of_product(prepared, nbytes):
 
 
 def launch_beside(prepared, sms, work):
-    """Launches the product on `sms` SMs, and calls work() beside it. Returns (False when the kernel refuses the launch,
-    what work() returned)."""
+    """Launches the product, which has no workspace, on `sms` SMs, and calls work() beside it. Returns (False when the
+    kernel refuses the launch, what work() returned)."""
     device = prepared.plan.call.device
     with launch.on_device(device):
-        main, own = torch.cuda.current_stream(device), _stream_of(device)
+        main, own = _streams_of(device)
         own.wait_stream(main)
-        launched = prepared.launch(own.cuda_stream, sms)
         try:
+            launched = prepared.launch(own.cuda_stream, sms)
             return launched, work()
         finally:
             main.wait_stream(own)

@@ -41,23 +41,29 @@ def _dx(dy, w, m_sizes, gather, topk, permute_x, permute_y):
 
 
 class WeightGradient:
-    """dW with its output and its kernel's arguments, which runs alone or beside a sum. Arguments as of dw()."""
+    """dW with its output and its kernel's arguments, which runs once, alone or beside a sum. Arguments as of dw()."""
 
     def __init__(self, dy, x, m_sizes, gather, topk, permute_x, permute_y):
         flags = Flags(topk, permute_x, permute_y)
         self._operands, self._rows = (dy, x, m_sizes, gather, flags), gradient_rows(dy, gather, flags)
-        self._out = _new_dw(dy, x, m_sizes)
+        self._out, self._prepared = _new_dw(dy, x, m_sizes), None
         with on_device(dy.device):
-            self._prepared = self._rows and prepare("dW", flags, self._rows, self._out, dy, x, m_sizes, gather) or None
+            if self._rows:
+                self._prepared = prepare("dW", flags, self._rows, self._out, dy, x, m_sizes, gather)
 
     def share_beside(self, nbytes):
         """The SMs for run_beside(), when the work is a sum that moves `nbytes`; 0: run() and the sum after it take no longer."""
         return beside.share_of_product(self._prepared, nbytes)
 
     def _result(self, launched):
+        """dW. Afterwards this holds no tensor."""
+        (operands, out), self._operands, self._out, self._prepared = (self._operands, self._out), None, None, None
         if launched:
-            return self._out
-        return plain.dw(*self._operands) if self._rows else self._out.zero_()
+            return out
+        if not self._rows:
+            return out.zero_()
+        del out
+        return plain.dw(*operands)
 
     def run(self):
         with on_device(self._out.device):

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function, forward_ad
 
-from gemmd.torch import activation, ops, plain
+from gemmd.torch import activation, beside, ops, plain
 from gemmd.torch.activation import gate
 from gemmd.torch.custom_ops import define
 from gemmd.torch.launch import INDEX
@@ -96,19 +96,26 @@ def gradient_of_x(dx, m_sizes, gather, topk, permute_x, partial):
     return dx
 
 
-def _both_gradients(dy, x, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed, partial):
+def _bytes_of_sum(x, topk, permute_x):
+    """The bytes that the sum over each token's rows of dX moves."""
+    return x.shape[0] * (topk + 1) * x.shape[1] * x.element_size() if permute_x and topk > 1 else 0
+
+
+def _both_gradients(dy, x, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed, partial, whole):
     flags = topk, permute_x, permute_y
+    if summed and not transposed and not _reads_others(m_sizes, partial):
+        gather, summed = _token(gather, topk), False  # dX and dW both gather these rows of dy
     first, second, of_rows, flags_of_dw = operands_of_dw(dy, x, m_sizes, gather, flags, transposed, summed, partial)
     of_w = ops.WeightGradient(first, second, m_sizes, of_rows, *flags_of_dw)
+    del first, second, of_rows
 
     def multiply_rows():
         return multiply_dx(dy, w, m_sizes, gather, flags, transposed, summed)
 
     def finish(rows):
-        return gradient_of_x(rows, m_sizes, gather, topk, permute_x, partial)
+        return gradient_of_x(rows, m_sizes, gather, topk, permute_x, partial) if whole else rows
 
-    summed_rows = x.shape[0] * (topk + 1) if permute_x and topk > 1 else 0  # that finish() reads and writes
-    sms = of_w.share_beside(summed_rows * x.shape[1] * x.element_size())
+    sms = of_w.share_beside(_bytes_of_sum(x, topk, permute_x and whole))
     if sms:
         rows = multiply_rows()
         dw, dx = of_w.run_beside(sms, lambda: finish(rows))
@@ -118,13 +125,15 @@ def _both_gradients(dy, x, w, m_sizes, gather, topk, permute_x, permute_y, trans
     return dx, dw
 
 
-def _new_gradients(dy, x, w, *_):
-    return x.new_empty(x.shape), w.new_empty(w.shape)
+def _new_gradients(dy, x, w, m_sizes, gather, topk, permute_x, permute_y, transposed, summed, partial, whole):
+    rows = x.shape[0] * topk if permute_x and not whole else x.shape[0]
+    return x.new_empty((rows, x.shape[1])), w.new_empty(w.shape)
 
 
-# One op gives both gradients: inductor copies a computed operand for each op that takes the operand.
+# One op gives both gradients: inductor copies a computed operand for each op that takes the operand. whole: dX of x's rows;
+# else of each routed row.
 _grads = define("grouped_gemm_grads", "(Tensor dy, Tensor x, Tensor w, Tensor m_sizes, Tensor? gather_indices, int topk, "
-                "bool permute_x, bool permute_y, bool transposed, bool summed, bool partial) -> (Tensor, Tensor)",
+                "bool permute_x, bool permute_y, bool transposed, bool summed, bool partial, bool whole) -> (Tensor, Tensor)",
                 _both_gradients, _both_gradients, _new_gradients)
 
 
@@ -132,16 +141,20 @@ def gradients(wanted, dy, x, w, rest, transposed=False, summed=False, partial=Fa
     """The gradients (dx, dw) of a product; None for an unwanted one. rest: (m_sizes, gather, topk, permute_x,
     permute_y)."""
     want_x, want_w = wanted[:2]
-    if want_x and want_w:
-        return _grads(dy, x, w, *rest, transposed, summed, partial)
-    m_sizes, gather, *flags = rest
+    m_sizes, gather, topk, permute_x, permute_y = rest
+    flags, whole = (topk, permute_x, permute_y), False
     dx = dw = None
-    if want_w:
+    if want_x and want_w:
+        # Inductor fuses a sum with what follows, so the op has the sum only where it may run beside dW.
+        whole = not torch.compiler.is_compiling() or _bytes_of_sum(x, topk, permute_x) >= beside.BYTES_LEAST
+        dx, dw = _grads(dy, x, w, *rest, transposed, summed, partial, whole)
+    elif want_w:
         first, second, of_dw, flags_of_dw = operands_of_dw(dy, x, m_sizes, gather, flags, transposed, summed, partial)
         dw = ops.dw(first, second, m_sizes, of_dw, *flags_of_dw)
-    if want_x:
+    elif want_x:
         dx = multiply_dx(dy, w, m_sizes, gather, flags, transposed, summed)
-        dx = gradient_of_x(dx, m_sizes, gather, *flags[:2], partial)
+    if want_x and not whole:
+        dx = gradient_of_x(dx, m_sizes, gather, topk, permute_x, partial)
     return dx, dw
 
 

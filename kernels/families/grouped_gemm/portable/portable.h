@@ -69,7 +69,7 @@ enum cuda_flags {
 };
 uint32_t cuda_flags_of(const struct grouped_gemm_args *a);
 
-/* The SMs that a launch takes: the GPU's, or the fewer that the caller grants. */
+/* The SMs that a launch counts on: the GPU's, or the fewer that the caller grants. */
 int64_t cuda_sms_of(const struct grouped_gemm_args *a, const struct device_info *info);
 
 /* True if nothing is to launch: no rows, and no output to zero. */
