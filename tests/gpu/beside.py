@@ -102,16 +102,19 @@ def time_pair(torch, gt, shape, options):
     m_sizes, gather = gt.sort_by_expert(torch.rand(tokens, shape.experts, device="cuda").topk(topk).indices, shape.experts)
     x, h, dx = (torch.randn(*size, device="cuda", dtype=torch.bfloat16) for size in (
         (tokens, hidden), (tokens * topk, 2 * shape.inter), (tokens * topk, hidden)))
-    product, sms = ops.WeightGradient(h, x, m_sizes, gather, topk, True, False), torch.cuda.get_device_properties(0).multi_processor_count
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+
+    def product():
+        return ops.WeightGradient(h, x, m_sizes, gather, topk, True, False)  # which runs once
 
     def add_up():
         return rows.sum_of_slots(dx, topk)
 
-    forms = {"product": product.run, "sum": add_up, "one after the other": lambda: (product.run(), add_up())}
+    forms = {"product": lambda: product().run(), "sum": add_up, "one after the other": lambda: (product().run(), add_up())}
     for left in options.left:
-        forms[f"{left} SMs left"] = lambda left=left: product.run_beside(sms - left, add_up)
+        forms[f"{left} SMs left"] = lambda left=left: product().run_beside(sms - left, add_up)
     times = time_graphs(torch, {name: capture(torch, run) for name, run in forms.items()}, PAIR_MS, options.rounds)
-    kept = product.share_beside(2 * (topk + 1) * x.numel()) or sms
+    kept = product().share_beside(2 * (topk + 1) * x.numel()) or sms
     return ", ".join(f"{name} {us:.0f}" for name, us in times.items()) + f"; chosen: {sms - kept} left"
 
 
