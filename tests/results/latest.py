@@ -177,6 +177,18 @@ def layer_peers(record):
             yield f"a whole MoE layer, forward and backward, {sizes}", LIBRARIES[peer], shape, fastest[shape, "ours"], ms, "ms"
 
 
+PACKAGES = {"torchtitan": "torchtitan", "grouped_gemm": "grouped_gemm", "torchao_blocks": "torchao, blocks of 128",
+            "torchao_rows": "torchao, rows"}
+
+
+def frameworks(record):
+    for row in record["rows"]:
+        if "ms" in row and row["right"]:
+            name = PACKAGES[row["package"]]
+            yield ("experts of a layer, forward and backward", f"{name}, its own kernels", row["shape"], row["ms"]["gemmd"],
+                   row["ms"]["own"], "ms")
+
+
 def model_steps(record):
     said = {"gemmd": 'experts_implementation="gemmd"', "install": "gemmd.torch.install()"}
     for model in record:
@@ -321,8 +333,8 @@ def defaults(text):
 
 
 OF_TEXT = (power, flips, regret, defaults)
-OF_JSON = (layer_peers, moe_peers, dense_peers, fp8, tune_times, moe_layer, model_steps, rank_steps, triton_ranks, bucket_loss,
-           fresh_regret, mma_peers, cold_ranks, meeting, fairness, kills, stops, serving)
+OF_JSON = (layer_peers, frameworks, moe_peers, dense_peers, fp8, tune_times, moe_layer, model_steps, rank_steps, triton_ranks,
+           bucket_loss, fresh_regret, mma_peers, cold_ranks, meeting, fairness, kills, stops, serving)
 READERS = {f.__name__: f for f in OF_TEXT + OF_JSON}
 
 

@@ -24,6 +24,7 @@ CARDS = {
 # How each table is measured, in the order of the tables.
 COMMANDS = {
     "layer_peers": "tests/bench/layer_peers.py --build build --ways graph --peers sonicmoe --csv",
+    "frameworks": "tests/gpu/frameworks.py --build build --csv",
     "moe_peers": "tests/bench/moe_peers.py --build build --csv [--deepgemm DIR] [--unsloth DIR]",
     "dense_peers": "tests/bench/dense_peers.py --build build --csv",
     "fp8": "DEEPGEMM=DIR tests/gpu/fp8.py --build build --parts time --csv",
@@ -87,7 +88,8 @@ PLAIN = {
 # Workloads that the page leaves out, by terms in their names. Another line has much the same figure, or users meet it sooner.
 LEFT_OUT = ("tokens, eager", "CUDA graph, eager", "taught nothing: median", "recorded keys: regret, median",
             "compile time, worst key", "1 daemon of a database", "16384 tokens, torch.compile", "16384 tokens, CUDA graph",
-            "of a layer at once", "exact: 95th percentile", "device time, worst key", "p50 of a hit, the fleet's", "start, the fleet's")
+            "of a layer at once", "exact: 95th percentile", "device time, worst key", "p50 of a hit, the fleet's", "start, the fleet's",
+            "all modes, tuned", "kernels compiled: median", "metrics of 8 daemons")
 
 HEAD = """# Performance
 
