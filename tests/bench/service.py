@@ -120,6 +120,7 @@ class Service:
         socket = self.folder / "gemmd.sock"
         command = [self.program, "--device", self.device, "--socket", socket, "--database",
                    self.database, "--cache-dir", self.cache, *self.options]
+        command = ["setpriv", "--pdeathsig", "TERM", *command]  # gemmd ends with this program, also after kill -9
         with self.log.open("wb") as log:
             # A process group of its own, so that this program handles Ctrl-C in order.
             self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL,

@@ -8,7 +8,9 @@ import pathlib
 import random
 import shlex
 import subprocess
+import sys
 import tarfile
+import time
 import types
 
 import pytest
@@ -202,6 +204,25 @@ def test_a_gemmd_that_does_not_start_says_why(tmp_path):
     with pytest.raises(SystemExit, match="exit status 3.*\n.*the reason"):
         s.start()
     assert s.folder is None
+
+
+def test_a_gemmd_ends_with_its_program(tmp_path):
+    """The program is killed with SIGKILL while it waits for its gemmd, which here says its pid and answers nobody."""
+    stand_in = tmp_path / "gemmd"
+    stand_in.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\nexec sleep 600\n")
+    stand_in.chmod(0o755)
+    code = ("import pathlib, time, service; s = service.Service(None, pathlib.Path({!r}), 'cpu'); "
+            "s._connect = lambda socket: time.sleep(600); s.start()").format(str(stand_in))
+    program = subprocess.Popen([sys.executable, "-c", code], cwd=pathlib.Path(__file__).parent,
+                               env={**os.environ, "TMPDIR": str(tmp_path)})
+    while not (tmp_path / "pid").exists():
+        assert program.poll() is None
+        time.sleep(0.01)
+    program.kill()
+    program.wait()
+    gemmd = pathlib.Path("/proc") / (tmp_path / "pid").read_text().strip() / "cmdline"
+    while gemmd.exists() and gemmd.read_text():  # an ended process that nobody waited for has no command line
+        time.sleep(0.01)
 
 
 # ---- stores --------------------------------------------------------------------------------------
