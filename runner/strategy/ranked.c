@@ -26,10 +26,10 @@
  * Compiling takes nearly all of the time, and some variants take five times as long as others. So a
  * step waits only for the variants that compile quickly, and starts no slow variant. When all
  * variants have begun, the search does not wait for a variant from which next to nothing can be
- * gained; for the last few it waits only where more can be gained. A variant that the cache has
- * goes before a variant with a slightly lower hope: samples scatter, and a repeated search would
- * otherwise need other compiles each time. Decisions depend on scores, never on a clock: the same
- * order of builds gives the same search.
+ * gained. When none of them waits for a compiler any more, the search waits only where more can be
+ * gained. A variant that the cache has goes before a variant with a slightly lower hope: samples
+ * scatter, and a repeated search would otherwise need other compiles each time. Decisions depend on
+ * scores, never on a clock: the same order of builds gives the same search.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -38,9 +38,9 @@
 #include "runner/strategy/ranked.h"
 
 enum { SEEDS_MOST = 5 };
-/* An expected gain below this fraction of the best time is not worth a wait: while many kernels are
- * late, and when only the last ones are. With less for the last ones recorded searches take longer
- * and find nothing better; with 0.01 they end with slower configs. */
+/* An expected gain below this fraction of the best time is not worth a wait: while variants wait
+ * for a compiler, and when all late ones are being compiled. With less for these, recorded searches
+ * take longer and find nothing better; with 0.01 they end with slower configs. */
 static const double GAIN = 0.0005, GAIN_OF_LAST = 0.006;
 
 static void ranked_end(struct strategy *base)
@@ -218,9 +218,8 @@ static bool is_variant_out(const struct ranked_search *s, uint32_t v)
 static bool ranked_spare(struct strategy *base, uint32_t candidate)
 {
     struct ranked_search *s = (struct ranked_search *)base;
-    const double worth = ranked_most_have_come(s)  ? GAIN_OF_LAST
-                         : ranked_all_are_begun(s) ? GAIN
-                                                   : -INFINITY;
+    const bool now = ranked_most_have_come(s) || ranked_all_are_begun(s);
+    const double worth = !now ? -INFINITY : ranked_none_waits(s) ? GAIN_OF_LAST : GAIN;
     if (!s->idle || !isfinite(s->best) || !strategy_is_out(&s->base, candidate) ||
         surrogate_gain(&s->surrogate, candidate, surrogate_value(&s->surrogate, s->best)) > worth) {
         return false;

@@ -59,6 +59,7 @@ void ranked_arrive(struct ranked_search *s, uint32_t c);
 /* True when the next step need not wait: at most a fifth of the compilers are busy, and only with
  * slow compiles. */
 bool ranked_most_have_come(const struct ranked_search *s);
+bool ranked_none_waits(const struct ranked_search *s);
 /* True when the compile effort is used up: no new variant will be proposed, unless a variant
  * fails. */
 bool ranked_all_are_begun(const struct ranked_search *s);

@@ -88,6 +88,12 @@ static uint32_t count_late(const struct ranked_search *s)
     return s->n_used - s->n_arrived;
 }
 
+/* True when no variant waits for a compiler: all late ones are being compiled. */
+bool ranked_none_waits(const struct ranked_search *s)
+{
+    return count_late(s) <= s->compilers;
+}
+
 static uint32_t ranked_least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches that share the device: a search that waits for compilers is set aside while others wait.
 
-The recorded device compiles a kernel in 300 ms, so that a search has long waits.
+The recorded device compiles a kernel in 300 ms, and its configs differ much, so that a search waits for late kernels.
 """
 import os
 import re
@@ -13,7 +13,8 @@ import pytest
 from conftest import DATA, Daemon, RpcError, eventually, gemm
 from test_disk import limit_files
 
-COLD = {"own_cache": True, "env": {"GEMMD_REPLAY_SPEED": "10"}}
+ROUGH = DATA / "synthetic-rough.jsonl"
+COLD = {"device": f"replay:{ROUGH}", "own_cache": True, "env": {"GEMMD_REPLAY_SPEED": "10"}}
 SIZES = (256, 512, 1024)
 
 
@@ -127,7 +128,7 @@ def two(folder):
     """Two daemons of one database, each with its own device and compilers."""
     members = []
     for name in ("a", "b"):
-        shutil.copy(DATA / "synthetic.jsonl", folder / f"{name}.jsonl")
+        shutil.copy(ROUGH, folder / f"{name}.jsonl")
         d = Daemon(folder, f"replay:{folder / name}.jsonl", env={"GEMMD_REPLAY_SPEED": "5"},
                    cache=folder / name)
         d.socket, d.log = folder / f"{name}.sock", folder / f"{name}.log"
