@@ -28,8 +28,8 @@ right    output and gradients within a relative L2 error of 2e-2 of an fp32 loop
 
 SonicMoE's first step compiles 80 kernels of QuACK, times them, and starts eight processes for each of six products to
 compile them. The start of a process takes several seconds, and the processes start one after the other.
-QUACK_CACHE_DIR keeps kernels and times for later processes. With all kernels there, QUACK_COMPILE_WORKERS=1 starts no
-process. --device cpu rehearses with small sizes.
+QUACK_CACHE_DIR keeps kernels and times for later processes; quack_cache.py compiles the kernels without a GPU. With all
+kernels there, QUACK_COMPILE_WORKERS=1 starts no process. --device cpu rehearses with small sizes.
 
 Exit status: 0 all of ours measured and right, 1 ours wrong, 3 some of ours not measured, 77 no PyTorch, CUDA or GPU.
 """
