@@ -69,6 +69,11 @@ def stages_of(record):
     return found and int(found[1])
 
 
+def variants_of(d):
+    """The compiled variants of searches."""
+    return {p.name for p in records_of(d) if stages_of(p)}
+
+
 def problem_text(**fields):
     words = [f"{name}={str(value).lower() if isinstance(value, bool) else value}"
              for name, value in gemm(**fields).items() if name != "op"]
@@ -130,11 +135,11 @@ def test_precompile_asks_for_what_a_tuning_asks_for(stubbed):
     search = {"problem": gemm(M=128, N=64, K=64), "budget": 6, "target": "portable"}
     d.runner("--precompile", "--problems", "--each", "3", stdin=json.dumps(search))
     assert d.compiles() == HELPERS + 3, "the default and the first wave of ranked's proposals"
+    warmed = variants_of(d)
     key = d.call("tune", **search)["key"]
     with d.connect() as c:
         tried = {t["variant"] for t in c.list("trials", key=key)}
-    assert len(tried) > 3, "what it asks for when it has measured those"
-    assert d.compiles() == HELPERS + len(tried), "one that was warmed for nothing would be a further one"
+    assert warmed < tried, "none was warmed for nothing, and it asks for others when it has measured those"
 
 
 def test_what_a_search_begins_with_is_compiled_while_the_device_is_opened(stubbed, folder):
@@ -144,11 +149,12 @@ def test_what_a_search_begins_with_is_compiled_while_the_device_is_opened(stubbe
     search = {"problem": gemm(M=128, N=64, K=64), "target": "portable"}
     with d.connect(timeout=200) as c:  # compilers have the lowest priority on a busy machine
         last = c.send("tune", **search)
-        eventually(lambda: d.compiles() > HELPERS + 1)
+        eventually(lambda: len(variants_of(d)) > 1)
+        begun = variants_of(d)
         gate.unlink()
         key = c.wait(last)["key"]
         tried = {t["variant"] for t in c.list("trials", key=key)}
-    assert d.compiles() == HELPERS + len(tried), "nothing was compiled that it did not ask for"
+    assert begun < tried, "nothing was compiled that it did not ask for"
 
 
 def test_openings_are_compiled_one_search_after_the_other(stubbed):
@@ -168,7 +174,7 @@ def test_an_opening_is_what_a_search_begins_with(stubbed):
     d = stubbed(cache=None)
     search = {"problem": gemm(M=128, N=64, K=64), "target": "portable"}
     d.runner("--precompile", "--problems", "--openings", stdin=json.dumps(search))
-    warmed = {p.name for p in records_of(d) if stages_of(p)}
+    warmed = variants_of(d)
     key = d.call("tune", **search)["key"]
     with d.connect() as c:
         tried = {t["variant"] for t in c.list("trials", key=key)}
