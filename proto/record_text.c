@@ -193,7 +193,7 @@ static int read_word(const char **p, struct word *w, char *buffer, struct error 
     size_t n = word_length(start);
     const char *equals = memchr(start, '=', n);
     if (!equals) {
-        return bad_word(start, "expected name=value, such as BLOCK_SIZE_M=64", err);
+        return bad_word(start, "expected name=value, such as M=4096 or BLOCK_SIZE_M=64", err);
     }
     *w = (struct word){.name = start, .name_n = (size_t)(equals - start), .value = equals + 1};
     *p = equals + 1;

@@ -227,7 +227,8 @@ void ctl_print_error(int code)
 
 int ctl_fail(const struct gemmd_error *e)
 {
-    static const char start[] = "; start one with `gemmctl start --device cpu` (or cuda:0)";
+    static const char start[] =
+        "; start one with `gemmctl start`, and the same --socket if one is named";
     ctl_name_error(gemmd_error_name(e->code));
     const bool alone = e->code == GEMMD_UNREACHABLE && !outcome.label;
     ctl_failed("%s%s", e->text, alone ? start : "");

@@ -170,13 +170,28 @@ static int daemon_fail_start(const struct gemmd_error *e)
                                                                        : FAILED;
 }
 
+/* Connects to the daemon of --device. When neither a device nor a socket is named, chooses the
+ * device as gemmd does, the first GPU or else the CPU, and sets o->device. */
+static int daemon_connect_to_start(struct ctl *c, struct gemmd_options *o, struct gemmd_error *e)
+{
+    const char *socket = o->socket ? o->socket : getenv("GEMMD_SOCKET");
+    const bool chooses = !o->device && !(socket && *socket);
+    o->device = chooses ? "cuda:0" : o->device;
+    int r = gemmd_connect(&c->g, o, e);
+    if (chooses && r == GEMMD_NO_DEVICE) {
+        o->device = "cpu";
+        r = gemmd_connect(&c->g, o, e);
+    }
+    return r;
+}
+
 static int daemon_run_start(struct subject *s)
 {
     struct ctl *c = &s->ctl;
     struct gemmd_options o = ctl_options(c);
     struct gemmd_error e;
     o.deadline_ms = START_DEADLINE_MS;
-    int r = gemmd_connect(&c->g, &o, &e);
+    int r = daemon_connect_to_start(c, &o, &e);
     bool was_there = r == 0;
     /* When access to a running daemon is denied, the user can start a daemon of their own. */
     if (r == GEMMD_UNREACHABLE || (r == GEMMD_DENIED && !names_landscape(c->device))) {
@@ -198,9 +213,11 @@ const struct command command_start = {
     .name = "start",
     .help = "start a daemon in the background",
     .run = daemon_run_start,
-    .doc = "Starts a daemon for --device in the background and waits until it answers. Its log is "
-           "in the state directory. The program is $GEMMD_DAEMON, else gemmd beside gemmctl, else "
-           "in PATH. Says so when a daemon runs already. The default device is the CPU.",
+    .doc =
+        "Starts a daemon for --device in the background and waits until it answers. Its log is "
+        "in the state directory. The program is $GEMMD_DAEMON, else gemmd beside gemmctl, else "
+        "in PATH. Says so when a daemon runs already. The default device is cuda:0 when there is "
+        "a GPU, else the CPU.",
     .parts = {&ctl_argp},
 };
 

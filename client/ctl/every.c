@@ -96,7 +96,7 @@ int every_say_none(void)
     }
     ctl_name_error("unreachable");
     ctl_failed("no daemon of this user's reach has a socket in %s or " SYSTEM_RUNTIME_DIR
-               "%s; start one with `gemmctl start --device cpu` (or cuda:0)",
+               "%s; start one with `gemmctl start`",
                folder,
                is_closed ? ", where this user may not connect: ask for membership in its group"
                          : "");

@@ -43,7 +43,8 @@ static void judge_measurement(struct confidence *c, const struct best *b)
         doubt(c, "%s", b->doubt);
     }
     if (strcmp(b->source, "tuned") == 0 && b->measured < CONFIGS_FEW) {
-        doubt(c, "only %lld configs were measured for this key", (long long)b->measured);
+        doubt(c, "only %lld config%s measured for this key", (long long)b->measured,
+              b->measured == 1 ? " was" : "s were");
     }
     if (b->spread > SPREAD_WIDE) {
         doubt(c, "its samples spread by %.1f %%: something disturbed the device", 100 * b->spread);

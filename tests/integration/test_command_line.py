@@ -418,6 +418,22 @@ def test_a_field_is_no_column(daemon_of_module):
     ctl(d, "list", "--where", "problem.M=64", "--where", "config.num_stages=3")
 
 
+@pytest.mark.skipif(not (STUBS / "libstub_cuda.so").exists(), reason="built without cuda")
+@pytest.mark.parametrize("gpu", [True, False])
+def test_start_takes_the_gpu_if_there_is_one(folder, gpu):
+    env = {"GEMMD_LIBCUDA": str(STUBS / "libstub_cuda.so") if gpu else "/nowhere/libcuda.so",
+           "GEMMD_NVRTC": str(STUBS / "libstub_nvrtc.so"), "GEMMD_LIBNVML": str(STUBS / "libstub_nvml.so"),
+           "GEMMD_STUB_UUID": str(os.getpid()), "GEMMD_SYSTEM": "0", "GEMMD_DEVICE": "", "GEMMD_SOCKET": "",
+           "XDG_RUNTIME_DIR": str(folder), "XDG_STATE_HOME": str(folder), "XDG_CACHE_HOME": str(folder),
+           "GEMMD_DAEMON": str(GEMMD), "GEMMD_RUNNER": str(RUNNER)}
+    d = Daemon(folder, "cuda", env=env)
+    for _ in range(2):
+        status = json.loads(ctl(d, "start", "--json", env=env)[0])
+        d.socket = status["socket"]
+        assert status["device"]["kind"] == ("cuda" if gpu else "cpu")
+    ctl(d, "stop", env={**env, "GEMMD_SOCKET": str(d.socket)})
+
+
 @pytest.mark.parametrize("device, why", [
     ("cpu:abc", "1 to 1024 threads"), ("cpu:", "1 to 1024 threads"), ("cpu:0", "1 to 1024 threads"),
     ("cpu:1025", "1 to 1024 threads"), ("replay-other", "--device replay:<file>"), ("bogus", "unknown device"),

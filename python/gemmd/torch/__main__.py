@@ -7,6 +7,7 @@ install() comes first, then the script runs as Python would run it. torchrun sta
 """
 import argparse
 import atexit
+import importlib.util
 import os
 import runpy
 import sys
@@ -40,9 +41,20 @@ def _parse(arguments):
     return p.parse_args(arguments)
 
 
+def _has_module(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as e:
+        if f"{name}.".startswith(f"{e.name}."):  # the package above it
+            return False
+        raise
+
+
 def _run(options):
     if options.module:
         sys.path[0] = os.getcwd()
+        if not _has_module(options.script):
+            sys.exit(f"python -m gemmd.torch: there is no module {options.script}")
         sys.argv = [options.script, *options.arguments]
         runpy.run_module(options.script, run_name="__main__", alter_sys=True)
         return
