@@ -265,6 +265,9 @@ int write_find_trial(struct store *s, struct best *b, struct error *err);
 /* Checks the log of a file that no process has open. Reports damage in the middle of the log, which
  * SQLite would take for its end. */
 void log_look(struct store *s);
+/* Makes a file that was cut to 0 bytes a damaged one, and says so; leaves other files as they are.
+ */
+void log_look_at_nothing(struct store *s);
 
 /* ---- the list portfolio (portfolio.c) -------------------------------------------------------- */
 

@@ -130,19 +130,23 @@ static void log_report_finding(struct store *s, const struct finding *x)
                  s->path, x->broken, x->behind, kept ? "; a copy is in " : "", kept ? aside : "");
 }
 
-/* An empty file with a log beside it was truncated: gemmd leaves no log beside an unwritten file.
- * SQLite would take the file for new, and remove the log. A page of zeros keeps SQLite from that:
- * pages come from the log, and a file that stays incomplete counts as damaged. */
-static void look_at_nothing(struct store *s, const char *log)
+/* An empty file with a log or a snapshot beside it was truncated: gemmd leaves neither beside an
+ * unwritten file. SQLite would take the file for new, and remove the log. A page of zeros keeps
+ * SQLite from that: pages come from the log, and a file that stays incomplete counts as damaged. */
+void log_look_at_nothing(struct store *s)
 {
-    struct stat file, wal;
-    if (stat(s->path, &file) || file.st_size > 0 || stat(log, &wal)) {
+    struct stat file, wal, snapshot;
+    const bool has_log = place_stat(s->path, "-wal", &wal) == 0;
+    const bool has_frames = has_log && wal.st_size > HEADER;
+    const bool has_snapshot = place_stat(s->path, ".snapshot", &snapshot) == 0;
+    if (stat(s->path, &file) || file.st_size > 0 || !(has_log || has_snapshot)) {
         return;
     }
-    const bool kept = wal.st_size > HEADER && truncate(s->path, PAGE_USUAL) == 0;
+    const bool kept = (has_frames || has_snapshot) && truncate(s->path, PAGE_USUAL) == 0;
     store_notice(s, "corrupt_file", "database %s has no bytes left, and was not new: %s", s->path,
-                 kept ? "its log has all that can be found of its content"
-                      : "nothing of its content can be found");
+                 !kept        ? "nothing of its content can be found"
+                 : has_frames ? "its log has all that can be found of its content"
+                              : "its snapshot has all that can be found of its content");
 }
 
 void log_look(struct store *s)
@@ -151,7 +155,7 @@ void log_look(struct store *s)
     struct finding x = {0};
     struct log *l = calloc(1, sizeof(*l));
     snprintf(name, sizeof(name), "%s-wal", s->path);
-    look_at_nothing(s, name);
+    log_look_at_nothing(s);
     if (l && (l->f = fopen(name, "re"))) {
         if (log_read_header(l)) {
             follow_chain(l, &x);

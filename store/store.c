@@ -98,6 +98,7 @@ static int store_rebuild_file(struct store *s, struct error *err)
         r = store_attach_again(s, err); /* another gemmd has rebuilt the file */
     } else {
         store_detach(s);
+        log_look_at_nothing(s); /* SQLite would wait for this process's readers to make it new */
         r = salvage_rebuild(s, why.text, err);
         r = r ? r : store_attach_again(s, err);
     }

@@ -846,6 +846,50 @@ static void a_snapshot_stands_in_for_a_file_that_is_lost(void **state)
     originals_free(&o);
 }
 
+/* A file of 0 bytes is not new when a snapshot lies beside it, with a log or without one. */
+static void a_snapshot_stands_in_for_a_file_that_was_cut_to_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct reading r;
+    struct error err = ERROR_NULL;
+    char log[128];
+    originals_make(f, &o);
+    fixture_path(f, "-wal", log);
+    for (int without_log = 0; without_log < 2; without_log++) {
+        struct store *s = fixture_open(f);
+        assert_ok(store_snapshot(s, 0, &err));
+        store_close(s);
+        assert_int_equal(truncate(f->path, 0), 0);
+        assert_int_equal(without_log ? unlink(log) : 0, 0);
+        read_all(f, &o, &r);
+        assert_non_null(strstr(f->text, "since the snapshot are undone"));
+        assert_int_equal(r.bests, 12);
+        assert_int_equal(r.trials, TRIALS);
+    }
+    originals_free(&o);
+}
+
+/* Another connection of the process has the file open. */
+static void a_file_cut_to_nothing_is_rebuilt_at_once(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct reading r;
+    struct error err = ERROR_NULL;
+    originals_make(f, &o);
+    struct store *s = fixture_open(f), *reader = fixture_open(f);
+    assert_ok(store_snapshot(s, 0, &err));
+    assert_int_equal(truncate(f->path, 0), 0);
+    assert_ok(store_repair(s, &err));
+    store_close(reader);
+    store_close(s);
+    read_all(f, &o, &r);
+    assert_int_equal(r.bests, 12);
+    assert_int_equal(r.trials, TRIALS);
+    originals_free(&o);
+}
+
 static void a_restore_sets_aside_the_snapshot_of_the_replaced_file(void **state)
 {
     struct fixture *f = *state;
@@ -993,6 +1037,8 @@ int main(void)
         T(a_snapshot_gives_back_only_unchanged_keys),
         T(a_snapshot_is_not_used_when_changes_since_are_unknown),
         T(a_snapshot_stands_in_for_a_file_that_is_lost),
+        T(a_snapshot_stands_in_for_a_file_that_was_cut_to_nothing),
+        T(a_file_cut_to_nothing_is_rebuilt_at_once),
         T(a_restore_sets_aside_the_snapshot_of_the_replaced_file),
         T(a_snapshot_is_made_when_the_database_was_written_to),
         T(an_index_that_contradicts_the_rows_is_damage),
