@@ -11,6 +11,9 @@ dispatch, is served too, in models that are made after this import.
 
 Operands that gemmd's kernels do not take get transformers' own products, with one warning: other
 types, operands on two devices, and tensor subclasses (DTensor, quantized weights).
+
+While gemmd.torch.install() holds, models whose experts_implementation is "grouped_mm", transformers'
+default, are served in the same way (take_grouped_mm()).
 """
 import functools
 import warnings
@@ -23,14 +26,16 @@ try:
 except ImportError as e:
     raise ImportError(f"gemmd.transformers needs transformers 5 or newer: {e}") from e
 
-from gemmd.torch import fp8, launch, product
+from gemmd.at_import import when_imported
+from gemmd.torch import fp8, launch, product, served
 from gemmd.torch.activation import SWIGLU, Kind, gated
+from gemmd.torch.plans import plans
 from gemmd.torch.routing import in_expert_order, sort_by_expert
 from gemmd.torch.rows import add_bias
 from gemmd.torch.shapes import DTYPES, has_numbers
 from gemmd.torch.warm import warm_layer
 
-NAME, NAME_FP8 = "gemmd", "gemmd_fp8"
+NAME, NAME_FP8, NAME_OWN = "gemmd", "gemmd_fp8", "grouped_mm"
 _saves_least = False
 SILU = "SiLU", "SiLUActivation"
 
@@ -189,6 +194,29 @@ moe.ALL_EXPERTS_FUNCTIONS.register(NAME, experts_forward)
 moe.ALL_EXPERTS_FUNCTIONS.register(NAME_FP8, experts_forward_fp8)
 
 
+# ---- install(): models that know nothing of gemmd ---------------------------------------------------
+
+_is_served = torch.compiler.assume_constant_result(served.expected_faster)
+
+
+def experts_forward_installed(self, hidden_states, top_k_index, top_k_weights):
+    """experts_forward() where gemmd is expected to be faster, else transformers' own."""
+    serve = plans.settings.enabled and _is_served(hidden_states.device)
+    return (experts_forward if serve else moe.grouped_mm_experts_forward)(self, hidden_states, top_k_index, top_k_weights)
+
+
+def take_grouped_mm():
+    """Serves models whose experts_implementation is "grouped_mm". Returns a function that gives the name back to
+    transformers."""
+    own = moe.ALL_EXPERTS_FUNCTIONS[NAME_OWN]
+    moe.ALL_EXPERTS_FUNCTIONS.register(NAME_OWN, experts_forward_installed)
+
+    def give_back():
+        if moe.ALL_EXPERTS_FUNCTIONS[NAME_OWN] is experts_forward_installed:
+            moe.ALL_EXPERTS_FUNCTIONS.register(NAME_OWN, own)
+    return give_back
+
+
 # ---- Llama 4, whose layer is not dispatched ---------------------------------------------------------
 
 def _llama4_experts(module, x, ids, in_fp8):
@@ -207,12 +235,12 @@ def _llama4_experts(module, x, ids, in_fp8):
     return of.grouped_gemm_sum(a, second, m_sizes, gather, 1, transposed=True, **named[1])
 
 
-def _serve_llama4():
+def _serve_llama4(llama4):
     """transformers multiplies each token by every expert, with zeros for the experts that were not
     chosen. With "gemmd" only the chosen expert's product is computed, which gives the same sum."""
-    from transformers.models.llama4.modeling_llama4 import Llama4TextExperts, Llama4TextMoe
-    if hasattr(Llama4TextExperts, "_apply_gate"):
+    if hasattr(llama4.Llama4TextExperts, "_apply_gate"):
         return  # this transformers dispatches them
+    Llama4TextMoe = llama4.Llama4TextMoe
     own_init, own_forward = Llama4TextMoe.__init__, Llama4TextMoe.forward
 
     @functools.wraps(own_init)
@@ -236,4 +264,4 @@ def _serve_llama4():
     Llama4TextMoe.__init__, Llama4TextMoe.forward = init, forward
 
 
-_serve_llama4()
+when_imported("transformers.models.llama4.modeling_llama4", _serve_llama4)

@@ -9,6 +9,7 @@ import time
 import warnings
 
 import pytest
+from conftest import environment
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed for this Python")
@@ -82,6 +83,90 @@ def test_a_models_step_is_the_eager_step(name):
     for parameter in right:
         torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
     assert {row["how"] for row in gt.status()} == {"compiled here"} and gt.status()[0]["launches"] > 0
+
+
+@pytest.fixture
+def installed():
+    if not hasattr(torch.library, "get_kernel"):
+        pytest.skip(f"PyTorch {torch.__version__} is older than 2.10")
+    gt.install()
+    yield
+    gt.uninstall()
+
+
+def permuted():
+    """{mode: launches} of the products that gemmd ran with a permute inside, which only a whole layer's have."""
+    return {(row["mode"], row["permute_x"]): row["launches"] for row in gt.status() if row["permute_x"] or row["permute_y"]}
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "Llama4TextConfig"])
+def test_installed_whole_layers_are_served(name, installed):
+    if not hasattr(transformers, name):
+        pytest.skip(f"transformers {transformers.__version__} has no {name}")
+    model = model_of(name, MODELS[name])
+    right_loss, right = step(model, "eager")
+    loss, got = step(model, "grouped_mm")
+    torch.testing.assert_close(loss, right_loss)
+    for parameter in right:
+        torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
+    assert len(permuted()) == 6 and all(permuted().values())
+    rows = [row for row in gt.report() if row["permutes"]]
+    assert len(rows) == 6 and all(row["gemmd"] > 0 and row["gemmd_us"] > 0 and row["pytorch_us"] > 0 for row in rows)
+    assert [row["gemmd"] for row in gt.report() if row["permutes"]] == [row["gemmd"] for row in rows]  # its own calls do not count
+
+
+def test_uninstalled_grouped_mm_is_transformers_own(installed):
+    own = gemmd.transformers.moe.grouped_mm_experts_forward
+    assert gemmd.transformers.moe.ALL_EXPERTS_FUNCTIONS["grouped_mm"] is not own
+    gt.uninstall()
+    assert gemmd.transformers.moe.ALL_EXPERTS_FUNCTIONS["grouped_mm"] is own
+    step(model_of("MixtralConfig", MODELS["MixtralConfig"]), "grouped_mm")
+    assert len(gt.status()) == 0
+
+
+@pytest.mark.parametrize("why", ["disabled", "slower"])
+def test_installed_layers_that_gemmd_does_not_speed_up_are_transformers_own(why, installed, monkeypatch):
+    gt.configure(enabled=why != "disabled")
+    monkeypatch.setattr(gemmd.transformers, "_is_served", lambda device: why != "slower")
+    model = model_of("MixtralConfig", MODELS["MixtralConfig"])
+    right, _ = step(model, "eager")
+    torch.testing.assert_close(step(model, "grouped_mm")[0], right)
+    assert permuted() == {}
+
+
+def test_installed_and_compiled_without_a_break(installed):
+    model = model_of("Qwen3MoeConfig", dict(MODELS["Qwen3MoeConfig"], num_hidden_layers=1))
+    right_loss, right = step(model, "eager")
+    torch._dynamo.reset()
+    model.forward = torch.compile(model.forward, fullgraph=True, backend="aot_eager")
+    loss, got = step(model, "grouped_mm")
+    torch.testing.assert_close(loss, right_loss)
+    for parameter in right:
+        torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
+    assert set(permuted().values()) == {1}
+
+
+SCRIPT = """
+import torch, transformers
+config = transformers.OlmoeConfig(vocab_size=128, hidden_size=64, intermediate_size=32, num_hidden_layers=2,
+                                  num_attention_heads=4, num_key_value_heads=4, num_experts=8, num_experts_per_tok=2,
+                                  bos_token_id=1, eos_token_id=2, pad_token_id=0)
+model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+ids = torch.randint(3, 128, (2, 16))
+model(ids, labels=ids).loss.backward()
+print(model.config._experts_implementation)
+"""
+
+
+@pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="PyTorch is older than 2.10")
+def test_an_unchanged_script_that_imports_transformers(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    run = subprocess.run([sys.executable, "-W", "ignore", "-m", "gemmd.torch", "--wait", "cached", "--report",
+                          "--socket", tmp_path / "nobody.sock", "train.py"], cwd=tmp_path, capture_output=True, text=True,
+                         env=environment())
+    assert (run.returncode, run.stdout) == (0, "grouped_mm\n"), run.stderr[-2000:]
+    rows = [line.split()[1:] for line in run.stderr.splitlines() if line.startswith("gemmd:")]
+    assert [row[6] for row in rows[1:-1]] == ["x"] * 3 + ["y"] * 3 and [row[7] for row in rows[1:-1]] == ["2"] * 6, run.stderr
 
 
 def kept_bytes(run):

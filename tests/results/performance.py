@@ -57,7 +57,7 @@ PLAIN = {
     "step of a transformers model": "training step of a transformers model",
     "tuned, experts_implementation": "tuned, eager, experts_implementation",
     "tuned, gemmd.torch.install()": "tuned, eager, gemmd.torch.install()",
-    "gemmd.torch.install()": "torch._grouped_mm replaced by gemmd.torch.install()",
+    "gemmd.torch.install()": "unchanged, under gemmd.torch.install()",
     "torch's best form": "the fastest form over torch._grouped_mm",
     "a copy of as many bytes": "a copy of as many bytes as the product moves",
     "ours in bf16": "gemmd's kernel for bf16, not tuned",

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What install() served: a table of the products, by which kernel each ran, and the time saved.
+"""What gemmd served: a table of the products, by which kernel each ran, and the time saved.
 
-The times are measured when the report is made: gemmd's and PyTorch's kernel in turns, over operands
-of the product's shapes and strides, with rows spread evenly over the experts.
+A product is a call of torch._grouped_mm under install(), or of a whole layer's (gemmd.transformers,
+gemmd.torch). The times are measured when the report is made: gemmd's kernel and PyTorch's in turns, over
+operands of the product's shapes, with rows spread evenly over the experts. Where gemmd's kernel permutes
+rows, PyTorch's time has a permute in it.
 """
 import statistics
 import sys
@@ -10,11 +12,49 @@ import time
 
 import torch
 
-from gemmd.torch import override
+from gemmd.torch import ops, override, plain
+from gemmd.torch.launch import OPERANDS
+from gemmd.torch.plans import plans
 
 TURNS = 8
-FIELDS = ("mode", "M", "N", "K", "experts", "dtype", "gemmd", "pytorch", "gemmd_us", "pytorch_us", "saved_ms")
+FIELDS = ("mode", "M", "N", "K", "experts", "dtype", "permutes", "gemmd", "pytorch", "gemmd_us", "pytorch_us", "saved_ms")
 PRODUCTS_MOST = 32  # most products that are timed, from those with most launches on
+
+
+class _OfLayer:
+    """The calls of a plan, which are products of gemmd.torch's functions."""
+
+    def __init__(self, plan):
+        self._plan, self.call, self.launches, self.left = plan, plan.call, plan.launches, plan.left
+
+    def operands(self, ends):
+        """(the two operands, m_sizes, gather_indices)"""
+        c, device = self.call, self.call.device
+        shapes = {"x": (c.m // c.flags.topk if c.flags.permute_x else c.m, c.k), "dy": (c.m, c.n), "w": (c.experts, c.n, c.k)}
+        a, b = (torch.empty(shapes[name], dtype=c.dtype, device=device).normal_() for name in OPERANDS[c.mode])
+        return a, b, ends.diff(prepend=ends.new_zeros(1)), torch.randperm(c.m, device=device)
+
+    def run(self, a, b, m_sizes, gather):
+        if self.call.mul:
+            return ops.forward_mul(a, b, torch.ones_like(gather, dtype=torch.float32), m_sizes, gather, *self.call.flags)
+        return {"forward": ops.forward, "dX": ops.dx, "dW": ops.dw}[self.call.mode](a, b, m_sizes, gather, *self.call.flags)
+
+    def run_pytorchs(self, a, b, m_sizes, gather):
+        way = {"forward": plain.forward, "dX": plain.dx, "dW": plain.dw}[self.call.mode]
+        out = way(a, b, m_sizes, gather, self.call.flags)
+        return plain.multiply(out, torch.ones_like(gather, dtype=torch.float32)) if self.call.mul else out
+
+    def restore_counts(self):
+        """The report's own calls do not count."""
+        self._plan.launches, self._plan.left = self.launches, self.left
+
+
+def _of_layers():
+    """The products of gemmd.torch's functions, but for those of fp8, which has a report of its own, and those that add to
+    main gradients."""
+    own = {p.call for p in override.products()}
+    return [_OfLayer(p) for p in plans.all() if (p.launches or p.left) and p.call not in own
+            and not (p.call.quant or p.call.accumulate or p.call.dtype_out)]
 
 
 def _operands(product):
@@ -57,20 +97,24 @@ def _row(product, measured):
     call = product.call
     ours, theirs = measured or (None, None)
     saved = (theirs - ours) * product.launches / 1e3 if measured else None
-    return dict(zip(FIELDS, (call.mode, call.m, call.n, call.k, call.experts, str(call.dtype)[6:],
+    permutes = "".join(name for name, on in (("x", call.flags.permute_x), ("y", call.flags.permute_y)) if on)
+    return dict(zip(FIELDS, (call.mode, call.m, call.n, call.k, call.experts, str(call.dtype)[6:], permutes or None,
                              product.launches, product.left, ours, theirs, saved)))
 
 
 def report():
-    """Rows of dicts, one for each product that install() has served: mode, sizes, the number of calls
-    that gemmd's and PyTorch's kernel ran, microseconds of a call by each, and the milliseconds that
-    gemmd saved. The last row has the mode "other": the calls that gemmd does not take, all by PyTorch's
-    kernel. Uses the device. None for a time that could not be measured."""
-    others = override.others()
-    products = sorted(override.products(), key=lambda p: -p.launches)
+    """Rows of dicts, one for each product that gemmd was asked for: mode (of the kernel: a forward product of weights
+    [experts, K, N] runs as dX), sizes, the operands that the kernel permutes ("x", "y", None), the number of calls that
+    gemmd's and PyTorch's kernel ran, microseconds of a call by each, and the milliseconds that gemmd saved. A layer's
+    activation and the sum over experts are not in these times. The last row has the mode "other": the calls that
+    install() does not take, all by PyTorch's kernel. Uses the device. None for a time that could not be measured."""
+    others, of_layers = override.others(), _of_layers()
+    products = sorted(override.products() + of_layers, key=lambda p: -p.launches)
     with torch.no_grad():
         rows = [_row(p, medians(lambda: _ways(p), p.call.device) if p.launches and i < PRODUCTS_MOST else None)
                 for i, p in enumerate(products)]
+    for product in of_layers:
+        product.restore_counts()
     return rows + [{**dict.fromkeys(FIELDS), "mode": "other", "gemmd": 0, "pytorch": others}] if others else rows
 
 
@@ -83,7 +127,7 @@ def print_report(file=None):
     file = file or sys.stderr
     rows = report()
     if not rows:
-        print("gemmd: torch._grouped_mm was not called", file=file)
+        print("gemmd: no product was called", file=file)
         return
     table = [list(rows[0])] + [[_text(v) for v in row.values()] for row in rows]
     widths = [max(map(len, column)) for column in zip(*table)]

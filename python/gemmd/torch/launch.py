@@ -162,7 +162,10 @@ def prepare(mode, flags, rows, out, a, b, m_sizes, gather, weights=None, accumul
         weights = (weights if weights.dtype in (torch.float32, a.dtype) else weights.float()).contiguous()
     route = _route(mode, flags, rows, a, b, m_sizes, gather, weights, out.dtype, accumulate)
     plan = plans.find(route.call)
-    return None if plan.kernel is None else _with_args(plan, route, out, a, b, m_sizes, gather, weights)
+    if plan.kernel is None:
+        plan.left += 1
+        return None
+    return _with_args(plan, route, out, a, b, m_sizes, gather, weights)
 
 
 def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None, accumulate=False):

@@ -13,12 +13,18 @@ Three products are known by their operands. offs holds the row at which each exp
 
 So weights that a model stores as [E, K, N] run the mode dX in forward and the mode forward in dX,
 and need no kernels of their own.
+
+transformers' MoE layers call the operator between a permute and a sum over each token's experts, which
+take longer than the products. install() serves these layers as a whole (gemmd.transformers), also
+when the job imports transformers later.
 """
+import contextlib
 import functools
 import warnings
 
 import torch
 
+from gemmd.at_import import when_imported
 from gemmd.torch import own, scaled_grouped_mm, served
 from gemmd.torch.launch import new_route, on_device, run
 from gemmd.torch.layout import ALIGNED, lies_well
@@ -28,6 +34,7 @@ from gemmd.torch.shapes import DTYPES, NO_PERMUTE
 DEVICE_TYPES = ("cuda", "cpu")
 _served = served.Served()
 _library = None
+_transformers = contextlib.ExitStack()  # has the calls that end what install() did to transformers
 
 
 class Product(served.Product):
@@ -115,9 +122,15 @@ def _grouped_mm(device_type, keys, a, b, offs=None, bias=None, out_dtype=None):
     return own.call(device_type, keys, a, b, offs, bias, out_dtype)
 
 
+def _serve_transformers(_):
+    import gemmd.transformers
+    _transformers.callback(gemmd.transformers.take_grouped_mm())
+
+
 def install(**settings):
     """Serves aten::_grouped_mm by gemmd on this machine's GPUs, and on the CPU, until uninstall(); on GPUs also
-    aten::_scaled_grouped_mm (scaled_grouped_mm.py).
+    aten::_scaled_grouped_mm (scaled_grouped_mm.py). Of transformers' models with experts_implementation="grouped_mm"
+    serves whole layers (gemmd.transformers).
 
     settings: as for configure(). Operands, results and gradients are PyTorch's; the results differ in
     the last bits. A missing daemon is never an error. RuntimeError for a PyTorch before 2.10, which
@@ -141,15 +154,18 @@ def install(**settings):
         warnings.simplefilter("ignore")
         scaled_grouped_mm.install(library)
     _library = library
+    _transformers.callback(when_imported("transformers.integrations.moe", _serve_transformers))
 
 
 def uninstall():
-    """Gives aten::_grouped_mm back to PyTorch. Graphs that were captured keep gemmd's kernels."""
+    """Gives aten::_grouped_mm back to PyTorch, and "grouped_mm" to transformers. Graphs that were captured keep gemmd's
+    kernels."""
     global _library
     if _library is None:
         return
     _library._destroy()
     _library = None
+    _transformers.close()
     _served.clear()
     scaled_grouped_mm.uninstall()
     for device_type in DEVICE_TYPES:

@@ -131,10 +131,15 @@ class Plan:
 
     def __init__(self, call, kernel=None, how="plain", answer=None, reason=""):
         self.call, self.kernel, self.how, self.answer = call, kernel, how, answer
-        self.reason, self.launches, self.workspace_bytes = reason, 0, None
+        self.launches = self.left = 0  # calls that gemmd's kernel, and plain PyTorch, ran
+        self.reason, self.workspace_bytes = reason, None
         self.made_at, self.used = time.monotonic(), 0
         self.final = bool(answer and answer.final and kernel)
         self.wants_pauses = not self.final
+
+    def count_as(self, old):
+        """Takes over the counts of the plan before."""
+        self.launches, self.left = old.launches, old.left
 
     def row(self):
         c, a = self.call, self.answer
@@ -199,8 +204,11 @@ class Plans:
         """True when PyTorch's own kernel may not run in place of a kernel of gemmd's."""
         return _is_locked() or (self.settings.batch_invariant and call.mode != "dW")
 
+    def all(self):
+        return list(self._plans.values())
+
     def rows(self):
-        return Rows(p.row() for p in list(self._plans.values()))
+        return Rows(p.row() for p in self.all())
 
     # ---- choosing
 
@@ -295,7 +303,7 @@ class Plans:
         if answer is None or not answer.final:
             return old
         new = self._make(call, answer)
-        new.launches = old.launches
+        new.count_as(old)
         return new if new.kernel else old
 
     def _make(self, call, answer=None):
@@ -356,7 +364,7 @@ class Plans:
             if answer.final or old.kernel is None:
                 new = self._make(old.call, answer)
                 if new.kernel:
-                    new.launches = old.launches
+                    new.count_as(old)
                     self._keep(new)
 
     def _ask(self, call, wait, deadline_ms):
@@ -456,6 +464,8 @@ class Plans:
             raise error
         plain = self._plans[plan.call] = Plan(plan.call, answer=plan.answer, reason=str(error))
         plain.used = plan.used
+        plain.count_as(plan)
+        plain.left += 1
         self._warn(plain)
 
     def _warn(self, plan):
