@@ -154,20 +154,35 @@ char *text_of_json(const json_t *object)
 
 /* ---- showing --------------------------------------------------------------------------------- */
 
-/* Length in bytes of the control character at s: C0, DEL, or C1 in UTF-8. 0: another character. */
-static size_t control_at(const unsigned char *s)
+/* Length in bytes of the UTF-8 character at s that changes the direction of the text around it
+ * (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), or ends a line (U+2028, U+2029). */
+static size_t text_direction_at(const unsigned char *s)
+{
+    if (s[0] == 0xd8 && s[1] == 0x9c) {
+        return 2;
+    }
+    const bool direction =
+        s[0] == 0xe2 &&
+        ((s[1] == 0x80 && (s[2] == 0x8e || s[2] == 0x8f || (s[2] >= 0xa8 && s[2] <= 0xae))) ||
+         (s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9));
+    return direction ? 3 : 0;
+}
+
+/* Length in bytes of the control character at s: C0, DEL, C1 in UTF-8, or one for the direction of
+ * text. 0: another character. */
+static size_t text_control_at(const unsigned char *s)
 {
     if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0) {
         return 2;
     }
-    return s[0] < 0x20 || s[0] == 0x7f;
+    return s[0] < 0x20 || s[0] == 0x7f ? 1 : text_direction_at(s);
 }
 
 char *text_visible(char *text)
 {
     char *out = text_need(malloc(4 * strlen(text) + 1)), *to = out;
     for (const unsigned char *s = (const unsigned char *)text; *s;) {
-        size_t n = control_at(s);
+        size_t n = text_control_at(s);
         if (n == 0) {
             *to++ = (char)*s++;
         }

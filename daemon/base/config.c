@@ -150,11 +150,17 @@ static char *config_read_line(char *text, int size, void *stream)
 {
     struct reading *r = stream;
     r->line++;
-    if (getline(&r->text, &r->room, r->file) < 0) {
+    const ssize_t bytes = getline(&r->text, &r->room, r->file);
+    if (bytes < 0) {
         if (!feof(r->file)) { /* for example, the path is a directory, which can be opened */
             r->status = error_set(r->err, ERROR_IO, "cannot read the configuration %s: %s", r->path,
                                   strerror(errno));
         }
+        return NULL;
+    }
+    if (strlen(r->text) != (size_t)bytes) {
+        r->status =
+            error_set(r->err, ERROR_INVALID, "%s:%d: the line has a zero byte", r->path, r->line);
         return NULL;
     }
     snprintf(text, (size_t)size - 1, "%s", r->text + strspn(r->text, " \t"));
@@ -176,18 +182,39 @@ static const char *config_find_value(char *line)
     return value;
 }
 
+/* The line of this file that set `name` before; 0: none did. */
+static int config_line_before(const struct reading *r, const char *name)
+{
+    const size_t path = strlen(r->path);
+    for (int i = 0; i < CONFIG_KEYS; i++) {
+        const char *source = r->from->of[i];
+        if (strcmp(config_keys[i].name, name) == 0 && strncmp(source, r->path, path) == 0 &&
+            source[path] == ':') {
+            return atoi(source + path + 1);
+        }
+    }
+    return 0;
+}
+
 static int config_take_line(void *ctx, const char *section, const char *name, const char *begun)
 {
     struct reading *r = ctx;
+    const int before = config_line_before(r, name);
     (void)begun; /* the value, as far as it was in inih's buffer */
     if (r->status) {
         return 0;
     }
     char source[CONFIG_SOURCE_MAX];
     snprintf(source, sizeof(source), "%s:%d", r->path, r->line);
-    if (strcmp(section, "gemmd") != 0) {
+    if (!section[0]) {
+        r->status = error_set(r->err, ERROR_UNKNOWN_FIELD,
+                              "\"%s\" stands under no section: write [gemmd] above it", name);
+    } else if (strcmp(section, "gemmd") != 0) {
         r->status = error_set(r->err, ERROR_UNKNOWN_FIELD,
                               "section [%s] is not known: settings stand under [gemmd]", section);
+    } else if (before) {
+        r->status = error_set(r->err, ERROR_CONFLICT,
+                              "%s is set in line %d already: remove one of the two", name, before);
     } else {
         r->status =
             config_set(r->config, r->from, name, config_find_value(r->text), source, r->err);

@@ -147,9 +147,9 @@ def test_quarantine(fake):
     assert fake.params_of("unquarantine") == [{"variant": "v1"}]
 
 
-HOSTILE = "a\x1b[31mred\x07\x9b2Jz\x7f"
+HOSTILE = "a\x1b[31mred\x07\x9b2Jz\x7f\u202eevil\u2066\u2028\u061c\u200f"
 
-SHOWN = r"a\x1b[31mred\x07\xc2\x9b2Jz\x7f"
+SHOWN = r"a\x1b[31mred\x07\xc2\x9b2Jz\x7f\xe2\x80\xaeevil\xe2\x81\xa6\xe2\x80\xa8\xd8\x9c\xe2\x80\x8f"
 
 
 def test_no_text_of_others_steers_the_terminal(fake, folder):
@@ -168,7 +168,7 @@ def test_no_text_of_others_steers_the_terminal(fake, folder):
         raise Refusal("invalid", HOSTILE)
     fake.answers["evict"] = refuse
     size = ["--m", 16, "--n", 32, "--k", 64]
-    for args, code in ((["show", "012345"], 0), (["list"], 0), (["get", *size], 0), (["status"], 0),
+    for args, code in ((["show", "012345"], 0), (["list", "--wide"], 0), (["get", *size], 0), (["status"], 0),
                        (["check", *size, "--config", "A=2"], 1), (["evict", "012345"], 1),
                        (["import", folder / "e.json"], 1)):
         result = ctl(fake, *args, code=code)
@@ -176,6 +176,8 @@ def test_no_text_of_others_steers_the_terminal(fake, folder):
             assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text), (args, text)
         assert SHOWN in result.stdout + result.stderr, args
     assert ctl_json(fake, "show", "012345")["best"]["stamp"] == HOSTILE
+    fake.answers["status"]["device"]["name"] = "\u200d5 \u20ac"  # characters that steer nothing
+    assert "\u200d5 \u20ac" in ctl(fake, "status").stdout
 
 
 def test_custom_rows_can_be_told_apart(fake):

@@ -24,13 +24,19 @@ static int teardown(void **state)
     return 0;
 }
 
-static int read_text(const char *text, struct error *err)
+static int read_bytes(const char *bytes, size_t n, struct error *err)
 {
     FILE *f = fopen(path, "w");
-    fputs(text, f);
+    fwrite(bytes, 1, n, f);
     fclose(f);
     *err = ERROR_NULL;
+    config_init(&config, &from);
     return config_read(&config, &from, path, true, err);
+}
+
+static int read_text(const char *text, struct error *err)
+{
+    return read_bytes(text, strlen(text), err);
 }
 
 static const char *source_of(const char *name)
@@ -99,6 +105,28 @@ static void unknown_settings_are_refused_with_their_line(void **state)
     refused("[gemmd]\nlog-level = loud\n", ERROR_INVALID, "\"loud\"", 2);
     refused("[other]\nbucket = pow2\n", ERROR_UNKNOWN_FIELD, "[other]", 2);
     refused("[gemmd]\nthis is nothing\n", ERROR_INVALID, "key = value", 2);
+    refused("bucket = pow2\n", ERROR_UNKNOWN_FIELD, "write [gemmd] above", 1);
+}
+
+static void a_setting_stands_once_in_a_file(void **state)
+{
+    struct error err;
+    (void)state;
+    refused("[gemmd]\nlinger-ms = 1\nbucket = pow2\nlinger-ms = 1\n", ERROR_CONFLICT,
+            "linger-ms is set in line 2 already", 4);
+    assert_ok(read_text("[gemmd]\nlinger-ms = 1\n", &err), &err);
+    assert_ok(config_set(&config, &from, "linger-ms", "2", "command line", &err), &err);
+    assert_ok(config_set(&config, &from, "linger-ms", "3", "command line", &err), &err);
+    assert_int_equal(config.linger_ms, 3);
+}
+
+static void a_zero_byte_is_refused(void **state)
+{
+    static const char bytes[] = "[gemmd]\nlinger-ms = 3\0000\n";
+    struct error err;
+    (void)state;
+    assert_int_equal(read_bytes(bytes, sizeof(bytes) - 1, &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "gemmd.conf:2: the line has a zero byte"));
 }
 
 static void a_line_has_room_for_the_longest_value_and_any_remark(void **state)
@@ -146,6 +174,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_is_read_and_remembered_by_line, setup, teardown),
         cmocka_unit_test_setup_teardown(unknown_settings_are_refused_with_their_line, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_setting_stands_once_in_a_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_zero_byte_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_line_has_room_for_the_longest_value_and_any_remark, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_missing_file_matters_only_when_it_was_named, setup,
