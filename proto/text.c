@@ -314,5 +314,8 @@ int nearest_refuse(const struct nearest *t, const char *what, struct error *err)
     const char *best = nearest_end(t);
     return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; %s%s%s", what,
                      text_show(t->given, t->n).text, best ? "did you mean '" : "it takes ",
-                     best ? best : t->known, best ? "'?" : "");
+                     best          ? best
+                     : t->known[0] ? t->known
+                                   : "none",
+                     best ? "'?" : "");
 }

@@ -255,6 +255,23 @@ static int list_read_name(const struct list *l, const char *name, char sql[256],
     return unknown_column(l, name, err);
 }
 
+/* Adds the condition that a value in a record is v, of v's type: SQLite takes true for 1. */
+static void list_compare_value(struct query_text *q, const char *name, const char *sql,
+                               const struct value *v)
+{
+    const char *place = sql + strlen("json_extract");
+    /* A problem has some flags only where they are true (op_field.restricts). */
+    const bool absent =
+        strncmp(name, "problem.", strlen("problem.")) == 0 && v->type == VALUE_BOOL && !v->flag;
+    const char *types = v->type == VALUE_BOOL   ? "'true', 'false'"
+                        : v->type == VALUE_TEXT ? "'text'"
+                                                : "'integer', 'real'";
+    q->n_where += (size_t)snprintf(
+        q->where + q->n_where, sizeof(q->where) - q->n_where,
+        " AND coalesce(%s, %s) = ?%u AND coalesce(json_type%s, '%s') IN (%s)", sql,
+        absent ? "0" : "NULL", q->n_values, place, absent ? "false" : "null", types);
+}
+
 static int add_condition(struct query_text *q, const char *name, struct value v, struct error *err)
 {
     char sql[256];
@@ -272,15 +289,16 @@ static int add_condition(struct query_text *q, const char *name, struct value v,
     char *end = q->where + q->n_where;
     /* the buffer suffices for all fields that a record may have */
     size_t room = sizeof(q->where) - q->n_where;
-    /* A problem has some flags only where they are true (op_field.restricts). */
-    const bool absent =
-        strncmp(name, "problem.", strlen("problem.")) == 0 && v.type == VALUE_BOOL && !v.flag;
-    int n = part ? snprintf(end, room, " AND instr(lower(%s), lower(?%u))", sql, q->n_values)
-            : kind == COLUMN_TEXT || kind == COLUMN_JSON
-                ? snprintf(end, room, " AND %s = CAST(?%u AS TEXT)", sql, q->n_values)
-                : snprintf(end, room, absent ? " AND coalesce(%s, 0) = ?%u" : " AND %s = ?%u", sql,
-                           q->n_values);
-    q->n_where += (size_t)n;
+    if (part) {
+        q->n_where +=
+            (size_t)snprintf(end, room, " AND instr(lower(%s), lower(?%u))", sql, q->n_values);
+    } else if (kind == COLUMN_TEXT || kind == COLUMN_JSON) {
+        q->n_where += (size_t)snprintf(end, room, " AND %s = CAST(?%u AS TEXT)", sql, q->n_values);
+    } else if (kind == COLUMN_ANY) {
+        list_compare_value(q, name, sql, &v);
+    } else {
+        q->n_where += (size_t)snprintf(end, room, " AND %s = ?%u", sql, q->n_values);
+    }
     return 0;
 }
 

@@ -18,7 +18,7 @@ typedef int method(struct call *c, struct error *err);
     X(get_many, false, false, NAMES("problems", "target", "wait")) /* get_many.c */                \
     X(tune, false, true, NULL)                                     /* get.c */                     \
     X(hello, false, true, NAMES("version", "client", "generation", "job", "fleet")) /* status.c */ \
-    X(status, false, true, NULL)                                                    /* status.c */ \
+    X(status, false, true, NO_NAMES)                                                /* status.c */ \
     X(metrics, false, true, NAMES("openmetrics"))                           /* metrics.c */        \
     X(module, false, true, NAMES("id", "offset", "key"))                    /* kernels.c */        \
     X(cancel, false, true, NAMES("request", "key", "problem"))              /* get.c */            \
@@ -43,9 +43,10 @@ typedef int method(struct call *c, struct error *err);
     X(pause, false, true, NAMES("ms"))                       /* pause.c */                         \
     X(subscribe, false, true, NAMES("on"))                   /* announce.c */                      \
     X(backup, true, true, NAMES("path"))                     /* admin.c */                         \
-    X(shutdown, true, true, NULL)                            /* admin.c */
+    X(shutdown, true, true, NO_NAMES)                        /* admin.c */
 
 #define NAMES(...)                                 ((const char *const[]){__VA_ARGS__, NULL})
+#define NO_NAMES                                   ((const char *const[]){NULL})
 
 #define METHOD_DECLARE(name, owner, early, params) method method_##name;
 METHODS(METHOD_DECLARE)

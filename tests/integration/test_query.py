@@ -358,6 +358,25 @@ def test_custom_ops_are_kept_not_understood(daemon):
     assert d.sql("SELECT * FROM slowest") == [], "of what nobody knows the floor, none is slowest"
 
 
+def test_a_condition_on_a_value_in_a_problem_is_of_its_type(daemon):
+    d, values = daemon(), (1, 1.5, True, False, "1", "true", 0)
+    with d.connect() as c:
+        for value in values:
+            c.call("put", problem={"op": "custom:typed", "a": value, "b": repr(value)}, config={"x": value}, time_us=3)
+        c.call("put", problem={"op": "custom:typed", "b": "none"}, config={"x": 7}, time_us=3)
+
+        def found(**where):
+            return sorted(row["problem"]["b"] for row in c.list("best", **where))
+        for value in values:
+            also = ["none"] if value is False else []  # a problem has some flags only where they are true
+            assert found(**{"problem.a": value}) == sorted([repr(value)] + also), value
+            assert found(**{"config.x": value}) == [repr(value)], value
+        assert found(**{"problem.a": 1.0}) == ["1"]
+        assert found(**{"problem.a": "~1"}) == ["'1'", "1", "1.5", "True"]
+    d.ctl("evict", "--where", "problem.a=1", "--yes")
+    assert len(d.ctl_json("list", "--what", "best")) == len(values)
+
+
 def test_get_many(daemon):
     d = daemon()
     problems = [gemm(m=64 * 2 ** (i % 6), n=64 * (1 + i % 3)) for i in range(100)]
