@@ -105,7 +105,14 @@ int store_in_place(struct store *s, struct error *err)
     }
     if (named < 0 && s->db.depth == 0 && commit_is_noted(s)) {
         /* another gemmd has put the file there, or has opened it */
-        return store_attach_again(s, err);
+        int r = store_attach_again(s, err);
+        if (r == 0) {
+            store_notice(s, "replaced",
+                         "database %s is another file now, which another gemmd uses: this gemmd "
+                         "goes on with its rows, and forgets those that it lacks",
+                         s->path);
+        }
+        return r;
     }
     return error_set(err, ERROR_STORE,
                      "database %s, or its log, was removed or replaced while it was open: nothing "

@@ -458,7 +458,8 @@ static void a_file_that_another_put_back_is_taken(void **state)
     assert_string_equal(f->kind, "restored");
     assert_int_equal(f->notices, 1);
     published(b, 4);
-    assert_int_equal(f->notices, 1); /* store b takes the file that store a has put back */
+    assert_string_equal(f->kind, "replaced"); /* store b takes the file that store a has put back */
+    assert_int_equal(f->notices, 2);
     assert_int_equal(store_opened(b), opened + 1);
     assert_int_equal(fixture_count(a, "SELECT count(*) FROM best"), 4);
     assert_int_equal(fixture_count(b, "SELECT count(*) FROM best"), 4);

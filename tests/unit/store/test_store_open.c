@@ -525,6 +525,27 @@ static void a_replaced_file_is_left_alone(void **state)
     free(b);
 }
 
+/* An empty database that another gemmd opened in the place of the file: what is there counts, and a
+ * notice says so. */
+static void a_file_that_another_gemmd_replaced_is_taken(void **state)
+{
+    struct fixture *f = *state;
+    char away[128];
+    struct store *s = fixture_open(f);
+    fixture_fill(s);
+    fixture_path(f, ".away", away);
+    assert_int_equal(rename(f->path, away), 0);
+    struct store *other = fixture_open(f);
+    publish_one(other, 0);
+    f->kind[0] = 0;
+    publish_one(s, 1);
+    assert_string_equal(f->kind, "replaced");
+    assert_non_null(strstr(f->text, "another file now"));
+    store_close(s);
+    store_close(other);
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM best"), 2);
+}
+
 static int write_run(struct store *s, struct error *err)
 {
     struct run r = {.started_s = 1};
@@ -863,6 +884,7 @@ int main(void)
         T(a_removed_file_is_put_back),
         T(copies_of_a_file_keep_its_permissions),
         T(a_replaced_file_is_left_alone),
+        T(a_file_that_another_gemmd_replaced_is_taken),
         T(a_removed_log_is_put_back),
         T(no_write_goes_into_a_removed_file),
         T(a_file_that_is_removed_in_a_group_fails_it),
