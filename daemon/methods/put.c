@@ -172,7 +172,7 @@ int method_put(struct call *c, struct error *err)
     }
     b->time_us = b->spread = b->reference_us = NAN;
     if (wire_type_of(time_us) != WIRE_NIL &&
-        (!wire_get_real(time_us, &b->time_us) || !is_amount(b->time_us) || !(b->time_us > 0))) {
+        (!wire_get_real(time_us, &b->time_us) || !is_amount(b->time_us) || b->time_us == 0)) {
         return error_set(err, ERROR_INVALID, "'time_us' must be a positive number, or nil");
     }
     status = check_rank(d, &x->key, &x->bucket, c->s->uid, &b->generation, err);

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A function that is called when a module has been imported, by whoever imports it."""
+import copy
 import importlib.abc
-import importlib.machinery
 import sys
 import warnings
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module as Python would, and calls then(module) after its code has run."""
+    """Finds one module as the finders behind this one do, and calls then(module) after its code has run."""
 
     def __init__(self, name, then):
         self.name, self.then = name, then
@@ -15,18 +15,24 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name != self.name:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            self._extend(spec.loader)
-        return spec
+        finders = list(sys.meta_path)
+        for other in finders[finders.index(self) + 1:]:
+            spec = other.find_spec(name, path, target) if hasattr(other, "find_spec") else None
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = self._extended(spec.loader)
+                return spec
+        return None
 
-    def _extend(self, loader):
-        run_code = loader.exec_module
+    def _extended(self, loader):
+        """A loader that also calls then(). A copy: a zip file's loader is the same for all of its modules."""
+        run_code, extended = loader.exec_module, copy.copy(loader)
 
         def run_and_call(module):
             run_code(module)
             _call(self.name, self.then, module)
-        loader.exec_module = run_and_call
+        extended.exec_module = run_and_call
+        return extended
 
 
 def _call(name, then, module):
@@ -38,13 +44,12 @@ def _call(name, then, module):
 
 
 def when_imported(name, then):
-    """Calls then(module) now if the module `name` is imported already, else when it is. An error of then() becomes a
-    warning. Returns a function that ends this."""
-    if name in sys.modules:
-        _call(name, then, sys.modules[name])
-        return lambda: None
+    """Calls then(module) whenever the module `name` has been imported, also now if it is there already. then() imports
+    nothing that imports this module itself. An error of then() becomes a warning. Returns a function that ends this."""
     finder = _Finder(name, then)
     sys.meta_path.insert(0, finder)
+    if name in sys.modules:
+        _call(name, then, sys.modules[name])
 
     def end():
         if finder in sys.meta_path:

@@ -13,7 +13,7 @@ Operands that gemmd's kernels do not take get transformers' own products, with o
 types, operands on two devices, and tensor subclasses (DTensor, quantized weights).
 
 While gemmd.torch.install() holds, models whose experts_implementation is "grouped_mm", transformers'
-default, are served in the same way (take_grouped_mm()).
+default, are served in the same way (gemmd.torch.whole_layers).
 """
 import functools
 import warnings
@@ -27,17 +27,17 @@ except ImportError as e:
     raise ImportError(f"gemmd.transformers needs transformers 5 or newer: {e}") from e
 
 from gemmd.at_import import when_imported
-from gemmd.torch import fp8, launch, product, served
+from gemmd.torch import fp8, launch, product
 from gemmd.torch.activation import SWIGLU, Kind, gated
-from gemmd.torch.plans import plans
 from gemmd.torch.routing import in_expert_order, sort_by_expert
 from gemmd.torch.rows import add_bias
 from gemmd.torch.shapes import DTYPES, has_numbers
 from gemmd.torch.warm import warm_layer
 
-NAME, NAME_FP8, NAME_OWN = "gemmd", "gemmd_fp8", "grouped_mm"
+NAME, NAME_FP8 = "gemmd", "gemmd_fp8"
 _saves_least = False
-SILU = "SiLU", "SiLUActivation"
+SILU = ("torch.nn.modules.activation", "SiLU"), ("transformers.activations", "SiLUActivation")
+HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 
 
 def _refusal(x, first, second):
@@ -78,12 +78,22 @@ def _takes_fp8(first, second):
     return not reason
 
 
+def _is_silu(function):
+    """True for the modules that compute SiLU, without hooks: gemmd's kernel stands for no other."""
+    kind = type(function)
+    return (kind.__module__, kind.__name__) in SILU and not any(getattr(function, hooks, None) for hooks in HOOKS)
+
+
+def _has_gate(module):
+    return getattr(module, "has_gate", True)  # transformers before 5.3 has gates only
+
+
 def _fused_kind(module):
     """The module's activation as a Kind of gemmd.torch.activation; None: PyTorch computes it."""
-    gate = type(module)._apply_gate
-    if not module.has_gate:
+    if not _has_gate(module) or "_apply_gate" in module.__dict__:
         return None
-    if gate is moe._default_apply_gate and type(module.act_fn).__name__ in SILU:
+    gate = type(module)._apply_gate
+    if gate is moe._default_apply_gate and _is_silu(module.act_fn):
         return SWIGLU
     if gate.__qualname__ == "GptOssExperts._apply_gate":
         return Kind(True, float(module.alpha), float(module.limit))
@@ -109,14 +119,14 @@ def configure(save):
     _saves_least = save == "least"
 
 
-def _sum_of_activations(module, of, h, column, bias, expert, routing, transposed, names):
+def _sum_of_activations(module, of, h, column, second, bias, expert, routing, transposed, names):
     """The second product of the activations, times the routing weights `column` unless None, summed for each token.
-    routing: (m_sizes, gather, topk)."""
+    second: its weights; routing: (m_sizes, gather, topk)."""
     kind, how = _fused_kind(module), {"transposed": transposed, "partial": True}
     if kind is not None and _saves_least and of is product:
-        return product.gated_product_sum(h, column, module.down_proj, *routing, kind, bias, expert, **how)
+        return product.gated_product_sum(h, column, second, *routing, kind, bias, expert, **how)
     a = _activate(module, h, column, bias, expert, routing[0])
-    return of.grouped_gemm_sum(a, module.down_proj, *routing, **how, **names)
+    return of.grouped_gemm_sum(a, second, *routing, **how, **names)
 
 
 def _activate(module, h, column, bias, expert, m_sizes):
@@ -125,7 +135,7 @@ def _activate(module, h, column, bias, expert, m_sizes):
     if kind is not None:
         return gated(h, column, kind, bias, expert, m_sizes)
     h = h if bias is None else add_bias(h, bias, expert, m_sizes)
-    a = module._apply_gate(h) if module.has_gate else module.act_fn(h)
+    a = module._apply_gate(h) if _has_gate(module) else module.act_fn(h)
     return a * column.to(a.dtype)
 
 
@@ -146,41 +156,44 @@ def name_layers(model):
 
 def _names(module):
     name = getattr(module, "gemmd_name", "")
-    first = "gate_up_proj" if getattr(module, "has_gate", True) else "up_proj"
+    first = "gate_up_proj" if _has_gate(module) else "up_proj"
     return (f"{name}.{first}", f"{name}.down_proj") if name else ("", "")
 
 
-def _products(module, x, first, topk, transposed, in_fp8, warm=None):
+def _products(module, x, first, second, topk, transposed, in_fp8, warm=None):
     """Where the products run, as (gemmd.torch.product or fp8, keywords of the first product, of the second). A training
     step then asks for all kernels of the layer; warm: prepare_layer()'s `meanwhile`."""
     names = {"names": _names(module)} if in_fp8 else {}
     if torch.is_grad_enabled() and has_numbers(x):
-        (fp8 if in_fp8 else launch).prepare_layer(x, first, module.down_proj, topk, transposed, warm, **names)
+        (fp8 if in_fp8 else launch).prepare_layer(x, first, second, topk, transposed, warm, **names)
     return (fp8, *({"name": name} for name in names["names"])) if in_fp8 else (product, {}, {})
 
 
 def experts_forward(self, hidden_states, top_k_index, top_k_weights, in_fp8=False):
     """An experts module's forward. hidden_states [tokens, hidden], top_k_index [tokens, topk], ids
     from the number of this rank's experts on are other ranks'; returns [tokens, hidden]."""
-    first = self.gate_up_proj if self.has_gate else self.up_proj
-    if not _takes(hidden_states, first, self.down_proj):
+    first = self.gate_up_proj if _has_gate(self) else self.up_proj
+    second, transposed = self.down_proj, getattr(self, "is_transposed", False)
+    if not _takes(hidden_states, first, second):
         return moe.grouped_mm_experts_forward(self, hidden_states, top_k_index, top_k_weights)
     experts, topk = first.shape[0], top_k_index.shape[1]
     ids = top_k_index.long()
     weights = _weights_of_slots(top_k_weights, ids, experts)
-    bias = (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias) if self.has_bias else None
-    in_fp8 = in_fp8 and _takes_fp8(first, self.down_proj)
-    of, *named = _products(self, hidden_states, first, topk, self.is_transposed, in_fp8, lambda dtype: warm_layer(
+    has_bias, bias = getattr(self, "has_bias", False), None
+    if has_bias:
+        bias = self.gate_up_proj_bias if _has_gate(self) else self.up_proj_bias
+    in_fp8 = in_fp8 and _takes_fp8(first, second)
+    of, *named = _products(self, hidden_states, first, second, topk, transposed, in_fp8, lambda dtype: warm_layer(
         first, hidden_states.shape[-1], _fused_kind(self), weights, bias, _saves_least and not in_fp8, dtype))
     m_sizes, gather = sort_by_expert(ids, experts)
-    how = {"transposed": self.is_transposed, "partial": True}
+    how = {"transposed": transposed, "partial": True}
     h = of.grouped_gemm(hidden_states.to(first.dtype), first, m_sizes, gather, topk, permute_x=True, **how, **named[0])
     expert = None
-    if self.has_bias:
+    if has_bias:
         expert = ids.reshape(-1).clamp(max=experts - 1).index_select(0, gather)
-    out = _sum_of_activations(self, of, h, in_expert_order(weights, gather), bias, expert, (m_sizes, gather, topk),
-                              self.is_transposed, named[1])
-    if self.has_bias:
+    out = _sum_of_activations(self, of, h, in_expert_order(weights, gather), second, bias, expert, (m_sizes, gather, topk),
+                              transposed, named[1])
+    if has_bias:
         out = out + _sum_of_biases(self.down_proj_bias, weights, ids)
     return out.to(hidden_states.dtype)
 
@@ -194,40 +207,17 @@ moe.ALL_EXPERTS_FUNCTIONS.register(NAME, experts_forward)
 moe.ALL_EXPERTS_FUNCTIONS.register(NAME_FP8, experts_forward_fp8)
 
 
-# ---- install(): models that know nothing of gemmd ---------------------------------------------------
-
-_is_served = torch.compiler.assume_constant_result(served.expected_faster)
-
-
-def experts_forward_installed(self, hidden_states, top_k_index, top_k_weights):
-    """experts_forward() where gemmd is expected to be faster, else transformers' own."""
-    serve = plans.settings.enabled and _is_served(hidden_states.device)
-    return (experts_forward if serve else moe.grouped_mm_experts_forward)(self, hidden_states, top_k_index, top_k_weights)
-
-
-def take_grouped_mm():
-    """Serves models whose experts_implementation is "grouped_mm". Returns a function that gives the name back to
-    transformers."""
-    own = moe.ALL_EXPERTS_FUNCTIONS[NAME_OWN]
-    moe.ALL_EXPERTS_FUNCTIONS.register(NAME_OWN, experts_forward_installed)
-
-    def give_back():
-        if moe.ALL_EXPERTS_FUNCTIONS[NAME_OWN] is experts_forward_installed:
-            moe.ALL_EXPERTS_FUNCTIONS.register(NAME_OWN, own)
-    return give_back
-
-
 # ---- Llama 4, whose layer is not dispatched ---------------------------------------------------------
 
 def _llama4_experts(module, x, ids, in_fp8):
     """The experts' output [tokens, hidden] of x [tokens, hidden], one expert for each token."""
     first, second = module.gate_up_proj, module.down_proj
-    of, *named = _products(module, x, first, 1, True, in_fp8 and _takes_fp8(first, second))
+    of, *named = _products(module, x, first, second, 1, True, in_fp8 and _takes_fp8(first, second))
     m_sizes, gather = sort_by_expert(ids, first.shape[0])
     h = of.grouped_gemm(x, first, m_sizes, gather, permute_x=True, transposed=True, **named[0])
-    if type(module.act_fn).__name__ in SILU and _saves_least and of is product:
+    if _is_silu(module.act_fn) and _saves_least and of is product:
         return product.gated_product_sum(h, None, second, m_sizes, gather, 1, SWIGLU, transposed=True)
-    if type(module.act_fn).__name__ in SILU:
+    if _is_silu(module.act_fn):
         a = gated(h, None, SWIGLU)
     else:
         gate, up = h.chunk(2, dim=-1)

@@ -2,6 +2,7 @@
 """gemmd.at_import: a function that is called when a module has been imported, by whoever imports it."""
 import importlib
 import sys
+import zipfile
 
 import pytest
 
@@ -41,6 +42,8 @@ def test_it_is_called_at_once_for_a_module_that_is_there(package):
     finders = len(sys.meta_path)
     when_imported(f"{package}.wanted", seen.append)()
     assert seen == [module] and len(sys.meta_path) == finders
+    when_imported(f"{package}.wanted", seen.append)
+    assert importlib.reload(module) is module and seen == [module] * 3
 
 
 def test_it_is_called_again_when_the_module_is_loaded_again(package):
@@ -48,6 +51,14 @@ def test_it_is_called_again_when_the_module_is_loaded_again(package):
     when_imported(f"{package}.wanted", seen.append)
     importlib.reload(importlib.import_module(f"{package}.wanted"))
     assert len(seen) == 2
+
+
+def test_two_functions_for_a_module(package):
+    seen = []
+    when_imported(f"{package}.wanted", lambda module: seen.append("first"))
+    when_imported(f"{package}.wanted", lambda module: seen.append("second"))
+    importlib.import_module(f"{package}.wanted")
+    assert seen == ["first", "second"]
 
 
 def test_after_its_end_nothing_is_called(package):
@@ -70,6 +81,30 @@ def test_an_error_of_the_modules_code_reaches_its_importer(package, tmp_path):
     when_imported(f"{package}.broken", lambda module: pytest.fail("called"))
     with pytest.raises(ZeroDivisionError):
         importlib.import_module(f"{package}.broken")
+
+
+def test_other_finders_are_asked(package, monkeypatch):
+    seen = []
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            seen.append(name)
+    when_imported(f"{package}.wanted", lambda module: seen.append("called"))
+    monkeypatch.setattr(sys, "meta_path", [sys.meta_path[0], Finder, *sys.meta_path[1:]])
+    importlib.import_module(f"{package}.wanted")
+    assert seen == [package, f"{package}.wanted", f"{package}.other", "called"]
+
+
+def test_in_a_zip_file_the_other_modules_are_left_alone(package, tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as z:
+        for name in ("__init__", "other", "wanted"):
+            z.write(tmp_path / package / f"{name}.py", f"{package}/{name}.py")
+    monkeypatch.syspath_prepend(str(tmp_path / "all.zip"))
+    seen = []
+    when_imported(f"{package}.wanted", lambda module: seen.append((module.__name__, module.last)))
+    importlib.import_module(f"{package}.wanted")
+    assert seen == [(f"{package}.wanted", 7)] and "all.zip" in sys.modules[f"{package}.other"].__file__
 
 
 def test_an_error_of_the_function_is_a_warning(package):

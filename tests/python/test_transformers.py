@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import gemmd.torch as gt  # noqa: E402
 import gemmd.transformers  # noqa: E402
-from gemmd.torch import activation, plans, routing, rows, warm  # noqa: E402
+from gemmd.torch import activation, plans, routing, rows, warm, whole_layers  # noqa: E402
 from gemmd.torch.fp8 import seen  # noqa: E402
 
 SMALL = dict(vocab_size=128, hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
@@ -127,7 +127,7 @@ def test_uninstalled_grouped_mm_is_transformers_own(installed):
 @pytest.mark.parametrize("why", ["disabled", "slower"])
 def test_installed_layers_that_gemmd_does_not_speed_up_are_transformers_own(why, installed, monkeypatch):
     gt.configure(enabled=why != "disabled")
-    monkeypatch.setattr(gemmd.transformers, "_is_served", lambda device: why != "slower")
+    monkeypatch.setattr(whole_layers, "_is_served", lambda device: why != "slower")
     model = model_of("MixtralConfig", MODELS["MixtralConfig"])
     right, _ = step(model, "eager")
     torch.testing.assert_close(step(model, "grouped_mm")[0], right)
@@ -144,6 +144,126 @@ def test_installed_and_compiled_without_a_break(installed):
     for parameter in right:
         torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
     assert set(permuted().values()) == {1}
+
+
+@pytest.mark.parametrize("change", ["a class of the same name", "a hook on it", "a gate of the module's own"])
+def test_installed_activations_that_are_not_what_they_seem(change, installed):
+    class SiLU(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.silu(x) * 3
+
+    model = model_of("Qwen3MoeConfig", MODELS["Qwen3MoeConfig"])
+    plain, _ = step(model, "grouped_mm")
+    for layer in model.model.layers:
+        experts = layer.mlp.experts
+        if change == "a class of the same name":
+            experts.act_fn = SiLU()
+        elif change == "a hook on it":
+            experts.act_fn.register_forward_hook(lambda module, args, out: out * 3)
+        else:
+            experts._apply_gate = lambda h, own=experts._apply_gate: own(h) * 3
+    loss, got = step(model, "grouped_mm")
+    gt.uninstall()
+    right_loss, right = step(model, "grouped_mm")
+    torch.testing.assert_close(loss, right_loss)
+    assert not torch.equal(loss, plain)
+    for parameter in right:
+        torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
+
+
+def test_installed_where_custom_ops_have_no_rule_the_layer_is_transformers_own(installed):
+    hidden, ids, weights = routed()
+    right = run(mixtral_once, "eager", hidden, ids, weights)[0]
+    mixtral_once.config._experts_implementation = "grouped_mm"
+
+    class Call(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.experts = mixtral_once
+
+        def forward(self, x):
+            return self.experts(x, ids, weights)
+    run_own = Call()
+    torch.testing.assert_close(torch.func.vmap(run_own)(hidden.unsqueeze(0))[0], right)
+    assert torch.func.grad(lambda x: run_own(x).sum())(hidden).shape == hidden.shape
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(torch.jit.trace(run_own, (hidden,), check_trace=False)(hidden), right)
+    assert permuted() == {}
+    with torch.no_grad():
+        torch.testing.assert_close(run_own(hidden), right)
+    assert sum(permuted().values()) == 2  # and the same call is served elsewhere
+
+
+@pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="PyTorch is older than 2.10")
+@pytest.mark.parametrize("first", ["gemmd.transformers", "transformers.integrations.moe", "transformers.models.mixtral.modeling_mixtral"])
+def test_installed_in_any_order_of_imports(first):
+    run = subprocess.run([sys.executable, "-W", "error:gemmd", "-c", f"""
+import gemmd.torch
+gemmd.torch.install()
+import {first}
+from transformers.integrations import moe
+print(moe.ALL_EXPERTS_FUNCTIONS["grouped_mm"].__name__)
+gemmd.torch.uninstall()
+print(moe.ALL_EXPERTS_FUNCTIONS["grouped_mm"].__name__)
+"""], capture_output=True, text=True, env=environment())
+    assert (run.returncode, run.stdout) == (0, "gemmd_experts_forward\ngrouped_mm_experts_forward\n"), run.stderr[-2000:]
+
+
+def test_installed_models_on_the_device_meta(installed):
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.MixtralConfig(**MODELS["MixtralConfig"]), dtype=torch.bfloat16)
+        assert model(torch.zeros(2, 16, dtype=torch.long)).logits.shape == (2, 16, 128)
+
+
+def test_a_function_that_the_job_registered_stays():
+    interface, moe = gemmd.transformers.moe.ALL_EXPERTS_FUNCTIONS, gemmd.transformers.moe
+    try:
+        interface.register("grouped_mm", mine := lambda *args: moe.grouped_mm_experts_forward(*args))
+        gt.install()
+        assert interface["grouped_mm"] is mine
+        gt.uninstall()
+        assert interface["grouped_mm"] is mine
+    finally:
+        interface.register("grouped_mm", moe.grouped_mm_experts_forward)
+
+
+def test_the_weights_are_read_once(installed):
+    reads = []
+
+    class Counted(torch.nn.Module):
+        def forward(self, w):
+            reads.append(w.shape)
+            return w * 1
+    model = model_of("MixtralConfig", dict(MODELS["MixtralConfig"], num_hidden_layers=1))
+    for name in ("gate_up_proj", "down_proj"):
+        torch.nn.utils.parametrize.register_parametrization(model.model.layers[0].mlp.experts, name, Counted())
+    reads.clear()
+    model.config._experts_implementation = "grouped_mm"
+    model(torch.randint(3, 128, (2, 16)))
+    assert len(reads) == 2
+
+
+def test_a_report_beside_training_loses_no_count(installed):
+    model, done = model_of("MixtralConfig", MODELS["MixtralConfig"]), threading.Event()
+    step(model, "grouped_mm")
+
+    def report():
+        while not done.is_set():
+            gt.report()
+    reporter = threading.Thread(target=report)
+    reporter.start()
+    for _ in range(10):
+        step(model, "grouped_mm")
+    done.set()
+    reporter.join()
+    assert {row["launches"] for row in gt.status()} == {22}  # of two layers
+    assert {row["gemmd"] for row in gt.report()} == {22}
+    torch.manual_seed(1)
+    gt.report()
+    after = torch.get_rng_state()
+    torch.manual_seed(1)
+    assert torch.equal(after, torch.get_rng_state())
 
 
 SCRIPT = """

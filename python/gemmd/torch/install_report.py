@@ -12,9 +12,11 @@ import time
 
 import torch
 
+from gemmd.errors import GemmdError
 from gemmd.torch import ops, override, plain
-from gemmd.torch.launch import OPERANDS
+from gemmd.torch.launch import OPERANDS, uncounted
 from gemmd.torch.plans import plans
+from gemmd.torch.served import generator_of_reports
 
 TURNS = 8
 FIELDS = ("mode", "M", "N", "K", "experts", "dtype", "permutes", "gemmd", "pytorch", "gemmd_us", "pytorch_us", "saved_ms")
@@ -25,14 +27,15 @@ class _OfLayer:
     """The calls of a plan, which are products of gemmd.torch's functions."""
 
     def __init__(self, plan):
-        self._plan, self.call, self.launches, self.left = plan, plan.call, plan.launches, plan.left
+        self.call, self.launches, self.left = plan.call, plan.launches - plan.installed, plan.left
 
     def operands(self, ends):
         """(the two operands, m_sizes, gather_indices)"""
         c, device = self.call, self.call.device
+        g = generator_of_reports(device)
         shapes = {"x": (c.m // c.flags.topk if c.flags.permute_x else c.m, c.k), "dy": (c.m, c.n), "w": (c.experts, c.n, c.k)}
-        a, b = (torch.empty(shapes[name], dtype=c.dtype, device=device).normal_() for name in OPERANDS[c.mode])
-        return a, b, ends.diff(prepend=ends.new_zeros(1)), torch.randperm(c.m, device=device)
+        a, b = (torch.empty(shapes[name], dtype=c.dtype, device=device).normal_(generator=g) for name in OPERANDS[c.mode])
+        return a, b, ends.diff(prepend=ends.new_zeros(1)), torch.randperm(c.m, device=device, generator=g)
 
     def run(self, a, b, m_sizes, gather):
         if self.call.mul:
@@ -44,17 +47,12 @@ class _OfLayer:
         out = way(a, b, m_sizes, gather, self.call.flags)
         return plain.multiply(out, torch.ones_like(gather, dtype=torch.float32)) if self.call.mul else out
 
-    def restore_counts(self):
-        """The report's own calls do not count."""
-        self._plan.launches, self._plan.left = self.launches, self.left
-
 
 def _of_layers():
     """The products of gemmd.torch's functions, but for those of fp8, which has a report of its own, and those that add to
     main gradients."""
-    own = {p.call for p in override.products()}
-    return [_OfLayer(p) for p in plans.all() if (p.launches or p.left) and p.call not in own
-            and not (p.call.quant or p.call.accumulate or p.call.dtype_out)]
+    products = [_OfLayer(p) for p in plans.all() if not (p.call.quant or p.call.accumulate or p.call.dtype_out)]
+    return [p for p in products if p.launches or p.left]
 
 
 def _operands(product):
@@ -78,11 +76,12 @@ def _time(run, device):
 
 
 def medians(make_ways, device):
-    """The median time of each of make_ways()'s functions in us; None: no memory for the operands, say."""
+    """The median time of each of make_ways()'s functions in us; None: no memory for the operands, say,
+    or no kernel."""
     try:
         ways = make_ways()
         times = [[_time(way, device) for way in ways] for _ in range(TURNS + 1)][1:]
-    except RuntimeError:
+    except (RuntimeError, GemmdError):
         return None
     return tuple(statistics.median(column) for column in zip(*times))
 
@@ -108,13 +107,11 @@ def report():
     gemmd's and PyTorch's kernel ran, microseconds of a call by each, and the milliseconds that gemmd saved. A layer's
     activation and the sum over experts are not in these times. The last row has the mode "other": the calls that
     install() does not take, all by PyTorch's kernel. Uses the device. None for a time that could not be measured."""
-    others, of_layers = override.others(), _of_layers()
-    products = sorted(override.products() + of_layers, key=lambda p: -p.launches)
-    with torch.no_grad():
+    others = override.others()
+    products = sorted(override.products() + _of_layers(), key=lambda p: -p.launches)
+    with torch.no_grad(), uncounted():
         rows = [_row(p, medians(lambda: _ways(p), p.call.device) if p.launches and i < PRODUCTS_MOST else None)
                 for i, p in enumerate(products)]
-    for product in of_layers:
-        product.restore_counts()
     return rows + [{**dict.fromkeys(FIELDS), "mode": "other", "gemmd": 0, "pytorch": others}] if others else rows
 
 

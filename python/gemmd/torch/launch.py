@@ -99,6 +99,23 @@ def prepare_layer(x, first, second, topk, transposed, meanwhile=None):
         for mode in OPERANDS], meanwhile and functools.partial(meanwhile, dtype))
 
 
+# ---- counts --------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def uncounted():
+    """A context in which this thread's launches do not count: those of a report."""
+    _bound.uncounted = True
+    try:
+        yield
+    finally:
+        _bound.uncounted = False
+
+
+def counts():
+    """1, or 0 in a thread whose launches do not count."""
+    return 0 if getattr(_bound, "uncounted", False) else 1
+
+
 # ---- launches ------------------------------------------------------------------------------------
 
 def on_device(device):
@@ -163,7 +180,7 @@ def prepare(mode, flags, rows, out, a, b, m_sizes, gather, weights=None, accumul
     route = _route(mode, flags, rows, a, b, m_sizes, gather, weights, out.dtype, accumulate)
     plan = plans.find(route.call)
     if plan.kernel is None:
-        plan.left += 1
+        plan.left += counts()
         return None
     return _with_args(plan, route, out, a, b, m_sizes, gather, weights)
 
@@ -215,9 +232,9 @@ def launch_plan(plan, args, stream=None):
         workspace = _add_workspace(plan, args)  # noqa: F841 -- lives until the launch is queued
         plan.kernel.launch(args)
     except GemmdError as e:
-        plans.give_up(plan, e)
+        plans.give_up(plan, e).left += counts()
         return False
-    plan.launches += 1
+    plan.launches += counts()
     return True
 
 

@@ -21,7 +21,8 @@ class _Refused(Function):
     @staticmethod
     def backward(ctx, *_):
         raise RuntimeError("gradients of gradients through gemmd.torch (create_graph=True, hvp, hessian): "
-                           "its products and swiglu have first derivatives only")
+                           "its products and swiglu have first derivatives only. For such a loss call "
+                           "gemmd.torch.uninstall(), or give transformers' model experts_implementation=\"eager\"")
 
 
 def once_differentiable(backward):

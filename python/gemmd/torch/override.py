@@ -25,8 +25,8 @@ import warnings
 import torch
 
 from gemmd.at_import import when_imported
-from gemmd.torch import own, scaled_grouped_mm, served
-from gemmd.torch.launch import new_route, on_device, run
+from gemmd.torch import own, scaled_grouped_mm, served, whole_layers
+from gemmd.torch.launch import counts, new_route, on_device, run
 from gemmd.torch.layout import ALIGNED, lies_well
 from gemmd.torch.plans import configure, plans
 from gemmd.torch.shapes import DTYPES, NO_PERMUTE
@@ -50,10 +50,14 @@ class Product(served.Product):
             if plan.kernel is None:
                 return None
             out = a.new_empty(self.out_shape)
-            return out if run(plan, self.route, out, a, b, offs) else None
+            if not run(plan, self.route, out, a, b, offs):
+                return None
+            plan.installed += counts()
+            return out
 
     def operands(self, ends):
-        a, b = (torch.empty_strided(shape, stride, dtype=self.call.dtype, device=self.call.device).normal_()
+        g = served.generator_of_reports(self.call.device)
+        a, b = (torch.empty_strided(shape, stride, dtype=self.call.dtype, device=self.call.device).normal_(generator=g)
                 for shape, stride in (self.layout[:2], self.layout[2:]))
         return a, b, ends
 
@@ -122,15 +126,14 @@ def _grouped_mm(device_type, keys, a, b, offs=None, bias=None, out_dtype=None):
     return own.call(device_type, keys, a, b, offs, bias, out_dtype)
 
 
-def _serve_transformers(_):
-    import gemmd.transformers
-    _transformers.callback(gemmd.transformers.take_grouped_mm())
+def _serve_transformers(moe):
+    _transformers.callback(whole_layers.take(moe))
 
 
 def install(**settings):
     """Serves aten::_grouped_mm by gemmd on this machine's GPUs, and on the CPU, until uninstall(); on GPUs also
     aten::_scaled_grouped_mm (scaled_grouped_mm.py). Of transformers' models with experts_implementation="grouped_mm"
-    serves whole layers (gemmd.transformers).
+    serves whole layers (whole_layers.py).
 
     settings: as for configure(). Operands, results and gradients are PyTorch's; the results differ in
     the last bits. A missing daemon is never an error. RuntimeError for a PyTorch before 2.10, which

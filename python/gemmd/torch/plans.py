@@ -132,6 +132,7 @@ class Plan:
     def __init__(self, call, kernel=None, how="plain", answer=None, reason=""):
         self.call, self.kernel, self.how, self.answer = call, kernel, how, answer
         self.launches = self.left = 0  # calls that gemmd's kernel, and plain PyTorch, ran
+        self.installed = 0  # of the launches those for install()'s operators
         self.reason, self.workspace_bytes = reason, None
         self.made_at, self.used = time.monotonic(), 0
         self.final = bool(answer and answer.final and kernel)
@@ -139,7 +140,7 @@ class Plan:
 
     def count_as(self, old):
         """Takes over the counts of the plan before."""
-        self.launches, self.left = old.launches, old.left
+        self.launches, self.left, self.installed = old.launches, old.left, old.installed
 
     def row(self):
         c, a = self.call, self.answer
@@ -459,14 +460,14 @@ class Plans:
 
     def give_up(self, plan, error):
         """Runs plain PyTorch after a refused launch (a config that does not take these strides,
-        say), until gemmd is asked again (retry_s)."""
+        say), until gemmd is asked again (retry_s). Returns the new plan."""
         if self._forbids_plain(plan.call):
             raise error
         plain = self._plans[plan.call] = Plan(plan.call, answer=plan.answer, reason=str(error))
         plain.used = plan.used
         plain.count_as(plan)
-        plain.left += 1
         self._warn(plain)
+        return plain
 
     def _warn(self, plan):
         if not self._warned:

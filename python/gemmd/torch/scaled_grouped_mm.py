@@ -33,8 +33,9 @@ class Product(served.Product):
         return out if launch(call, out, *_scaled(a, b, scale_a, scale_b), offs, ends=True) else None
 
     def operands(self, ends):
-        call = self.call
-        a, b = (torch.randn(shape, device=call.device).to(E4M3) for shape in ((call.m, call.k), (call.experts, call.n, call.k)))
+        call, g = self.call, served.generator_of_reports(self.call.device)
+        a, b = (torch.randn(shape, device=call.device, generator=g).to(E4M3)
+                for shape in ((call.m, call.k), (call.experts, call.n, call.k)))
         scales = (torch.ones(shape, device=call.device) for shape in ((call.m,), (call.experts, call.n)))
         return a, b.transpose(1, 2), *scales, ends
 

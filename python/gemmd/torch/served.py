@@ -10,7 +10,12 @@ _UNKNOWN = object()
 def expected_faster(device):
     """gemmd's kernels for Hopper are measured to be faster than PyTorch's (docs/performance.md). For
     other GPUs nothing is measured. On the CPU the operators serve tests."""
-    return device.type == "cpu" or torch.cuda.get_device_capability(device) == (9, 0)
+    return device.type == "cpu" or (device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0))
+
+
+def generator_of_reports(device):
+    """Random numbers for a report's operands, apart from the job's own."""
+    return torch.Generator(device).manual_seed(0)
 
 
 def _ends_are_good(offs, rows):

@@ -6,6 +6,7 @@ from gemmd.torch.fp8 import ops, seen
 from gemmd.torch.fp8.weights import copied_bytes
 from gemmd.torch.install_report import PRODUCTS_MOST, medians
 from gemmd.torch.routing import sort_by_expert
+from gemmd.torch.served import generator_of_reports
 from gemmd.torch.shapes import Flags
 
 FIELDS = ("mode", "M", "N", "K", "experts", "runs", "calls", "kept_bytes", "fp8_us", "bf16_us", "gain", "note")
@@ -16,7 +17,7 @@ FEW_ROWS = 256  # of an expert: with fewer, reading the weights takes the time
 def _operands(p, n, k):
     """(x, dy, w, m_sizes, gather, dw) of a product: random numbers, rows spread evenly over the experts."""
     topk, permute_x, permute_y = p.flags
-    of = {"device": p.device, "dtype": torch.bfloat16}
+    of = {"device": p.device, "dtype": torch.bfloat16, "generator": generator_of_reports(p.device)}
     slots = topk if permute_x or permute_y else 1
     ids = torch.arange(p.rows, device=p.device).reshape(-1, slots) % p.w_shape[0]
     m_sizes, gather = sort_by_expert(ids, p.w_shape[0])
