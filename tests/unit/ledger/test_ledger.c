@@ -459,7 +459,7 @@ static void another_file_is_read_anew(void **state)
     assert_true(b.saved);
     store_close(other);
     end(&b);
-    assert_string_equal(b.kinds, "");
+    assert_string_equal(b.kinds, "replaced ");
     free(best);
 }
 
