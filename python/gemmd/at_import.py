@@ -13,32 +13,31 @@ class _Finder(importlib.abc.MetaPathFinder):
         self.name, self.then = name, then
 
     def find_spec(self, name, path=None, target=None):
-        if name != self.name:
-            return None
         finders = list(sys.meta_path)
+        if name != self.name or self not in finders:  # another thread may have ended this
+            return None
         for other in finders[finders.index(self) + 1:]:
             spec = other.find_spec(name, path, target) if hasattr(other, "find_spec") else None
             if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = self._extended(spec.loader)
+                _call(name, self._extend, spec)
                 return spec
         return None
 
-    def _extended(self, loader):
-        """A loader that also calls then(). A copy: a zip file's loader is the same for all of its modules."""
-        run_code, extended = loader.exec_module, copy.copy(loader)
+    def _extend(self, spec):
+        """Gives the spec a loader that also calls then(). A copy: a zip file's loader is the same for all of its modules."""
+        run_code, extended = spec.loader.exec_module, copy.copy(spec.loader)
 
         def run_and_call(module):
             run_code(module)
             _call(self.name, self.then, module)
         extended.exec_module = run_and_call
-        return extended
+        spec.loader = extended
 
 
-def _call(name, then, module):
-    """Calls then(module). An error must not stop a job that imports its own packages."""
+def _call(name, function, argument):
+    """Calls function(argument). An error must not stop a job that imports its own packages."""
     try:
-        then(module)
+        function(argument)
     except Exception as e:  # pylint: disable=broad-except
         warnings.warn(f"gemmd: {name} stays as it is: {type(e).__name__}: {e}", RuntimeWarning, stacklevel=2)
 

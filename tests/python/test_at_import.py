@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.at_import: a function that is called when a module has been imported, by whoever imports it."""
 import importlib
+import importlib.machinery
 import sys
 import zipfile
 
@@ -83,7 +84,7 @@ def test_an_error_of_the_modules_code_reaches_its_importer(package, tmp_path):
         importlib.import_module(f"{package}.broken")
 
 
-def test_other_finders_are_asked(package, monkeypatch):
+def test_other_finders_are_asked(package):
     seen = []
 
     class Finder:
@@ -91,9 +92,27 @@ def test_other_finders_are_asked(package, monkeypatch):
         def find_spec(name, path=None, target=None):
             seen.append(name)
     when_imported(f"{package}.wanted", lambda module: seen.append("called"))
-    monkeypatch.setattr(sys, "meta_path", [sys.meta_path[0], Finder, *sys.meta_path[1:]])
+    sys.meta_path.insert(1, Finder)
     importlib.import_module(f"{package}.wanted")
     assert seen == [package, f"{package}.wanted", f"{package}.other", "called"]
+
+
+def test_a_loader_that_cannot_be_copied_loads_its_module(package):
+    class Loader(importlib.machinery.SourceFileLoader):
+        def __copy__(self):
+            raise TypeError("no copies")
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+            if name == f"{package}.wanted":
+                spec.loader = Loader(name, spec.origin)
+            return spec
+    when_imported(f"{package}.wanted", lambda module: pytest.fail("called"))
+    sys.meta_path.insert(1, Finder)
+    with pytest.warns(RuntimeWarning, match="stays as it is: TypeError: no copies"):
+        assert importlib.import_module(f"{package}.wanted").last == 7
 
 
 def test_in_a_zip_file_the_other_modules_are_left_alone(package, tmp_path, monkeypatch):

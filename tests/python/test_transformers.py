@@ -71,6 +71,13 @@ def step(model, implementation):
     return loss.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
 
+def assert_same_step(got, right):
+    """Of two results of step()."""
+    torch.testing.assert_close(got[0], right[0])
+    for parameter in right[1]:
+        torch.testing.assert_close(got[1][parameter], right[1][parameter], atol=1e-5, rtol=1e-3, msg=parameter)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_models_step_is_the_eager_step(name):
     if not hasattr(transformers, name):
@@ -106,9 +113,7 @@ def test_installed_whole_layers_are_served(name, installed):
     model = model_of(name, MODELS[name])
     right_loss, right = step(model, "eager")
     loss, got = step(model, "grouped_mm")
-    torch.testing.assert_close(loss, right_loss)
-    for parameter in right:
-        torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
+    assert_same_step((loss, got), (right_loss, right))
     assert len(permuted()) == 6 and all(permuted().values())
     rows = [row for row in gt.report() if row["permutes"]]
     assert len(rows) == 6 and all(row["gemmd"] > 0 and row["gemmd_us"] > 0 and row["pytorch_us"] > 0 for row in rows)
@@ -140,9 +145,7 @@ def test_installed_and_compiled_without_a_break(installed):
     torch._dynamo.reset()
     model.forward = torch.compile(model.forward, fullgraph=True, backend="aot_eager")
     loss, got = step(model, "grouped_mm")
-    torch.testing.assert_close(loss, right_loss)
-    for parameter in right:
-        torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
+    assert_same_step((loss, got), (right_loss, right))
     assert set(permuted().values()) == {1}
 
 
@@ -602,9 +605,7 @@ def test_a_compiled_models_step_is_the_models_step():
     torch._dynamo.reset()
     model.forward = torch.compile(model.forward, fullgraph=True, backend="aot_eager")
     loss, got = step(model, "gemmd")
-    torch.testing.assert_close(loss, right_loss)
-    for parameter in right:
-        torch.testing.assert_close(got[parameter], right[parameter], atol=1e-5, rtol=1e-3, msg=parameter)
+    assert_same_step((loss, got), (right_loss, right))
     assert len(gt.status()) == 6 and all(row["launches"] == 2 for row in gt.status())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gemmd served: a table of the products, by which kernel each ran, and the time saved.
+"""A table of this process's products: how often gemmd's and PyTorch's kernel ran each, and the time that gemmd saved.
 
 A product is a call of torch._grouped_mm under install(), or of a whole layer's (gemmd.transformers,
 gemmd.torch). The times are measured when the report is made: gemmd's kernel and PyTorch's in turns, over
@@ -102,10 +102,10 @@ def _row(product, measured):
 
 
 def report():
-    """Rows of dicts, one for each product that gemmd was asked for: mode (of the kernel: a forward product of weights
-    [experts, K, N] runs as dX), sizes, the operands that the kernel permutes ("x", "y", None), the number of calls that
-    gemmd's and PyTorch's kernel ran, microseconds of a call by each, and the milliseconds that gemmd saved. A layer's
-    activation and the sum over experts are not in these times. The last row has the mode "other": the calls that
+    """Rows of dicts, one for each product that gemmd was asked for. `mode` is the kernel's: a forward product of weights
+    [experts, K, N] runs as dX. `permutes` names the operands whose rows the kernel permutes. `gemmd` and `pytorch` count
+    the calls that each one's kernel ran; then come microseconds of a call by each, and the milliseconds that gemmd saved.
+    These times lack a layer's activation and its sum over experts. The last row has the mode "other": the calls that
     install() does not take, all by PyTorch's kernel. Uses the device. None for a time that could not be measured."""
     others = override.others()
     products = sorted(override.products() + _of_layers(), key=lambda p: -p.launches)

@@ -5,6 +5,7 @@ import torch
 from gemmd.torch.fp8 import ops, seen
 from gemmd.torch.fp8.weights import copied_bytes
 from gemmd.torch.install_report import PRODUCTS_MOST, medians
+from gemmd.torch.launch import uncounted
 from gemmd.torch.routing import sort_by_expert
 from gemmd.torch.served import generator_of_reports
 from gemmd.torch.shapes import Flags
@@ -77,7 +78,7 @@ def report():
     A time in fp8 has the quantising of the activations in it, not that of the weights, which are quantised once for
     many calls. Uses the device, and asks gemmd for the kernels of both ways. None for a time that could not be
     measured."""
-    with torch.no_grad():
+    with torch.no_grad(), uncounted():
         rows = [_row(p, calls, _measure(p) if p.rows and i < PRODUCTS_MOST else None)
                 for i, (p, calls) in enumerate(seen.products())]
     weights = {**dict.fromkeys(FIELDS), "mode": "weights", "kept_bytes": copied_bytes(), "note": ""}
