@@ -1,21 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
-/* Prefetches the tensor maps, beginning with the maps of the first loads. Called by a single thread. */
-INLINE void prefetch_maps(const struct hopper_params *p)
-{
-    if (!GATHER_A && !(TILE_R == 64 && !A_TRANSPOSED)) /* otherwise load_box uses only a_part */
-        map_prefetch(&p->a);
-    if (!GATHER_B && !(TILE_C == 64 && !B_TRANSPOSED))
-        map_prefetch(&p->b);
-    for (int i = 0; i < PARTS && !GATHER_A && !(SWAP_AB && WEIGHTS_TRANSPOSED); i++)
-        map_prefetch(&p->a_part[i]);
-    for (int i = 0; i < PARTS && !GATHER_B && (SWAP_AB || !WEIGHTS_TRANSPOSED); i++)
-        map_prefetch(&p->b_part[i]);
-    if (TMA_STORE)
-        map_prefetch(STORE_SLABS > 1 ? &p->out_wide : &p->out);
-}
-
 INLINE void init_barriers(u32 shared)
 {
     for (int i = 0; i < NUM_STAGES; i++) {
@@ -41,29 +26,51 @@ INLINE void init_barriers(u32 shared)
 }
 
 #if ONE_EXPERT
+/* The set-up that waits for nothing: the kernel begins with it. The loading warp asks for the tensor maps of its first
+ * loads, which come from memory; another warp makes the mbarriers. */
+INLINE void set_up_first(const struct hopper_params *p)
+{
+    if (THREAD == 0) {
+        const u32 last = (u32)at_most(p->rows, 64) - 1; /* of the rows of a tile of 64 */
+        map_prefetch(TILE_R == 64 && !A_TRANSPOSED ? p->a_part + (SWAP_AB ? 0 : 3 - (last >> 4)) : &p->a);
+        map_prefetch(TILE_C == 64 && !B_TRANSPOSED ? p->b_part + (SWAP_AB ? 3 - (last >> 4) : 0) : &p->b);
+    }
+}
+
 /* The part of the set-up done by those warps of the producer that do not load. */
 INLINE void set_up_for_others(const struct hopper_params *p, u32 shared)
 {
-    const int warp = THREAD >> 5;
-    if (warp == 2 && LANE == 0)
-        prefetch_maps(p);
-    if (warp == 1) {
+    if (THREAD >> 5 == 1) {
         if (LANE == 0)
             init_barriers(shared);
         warp_barrier(); /* a whole warp must arrive at set_up_done(), not single lanes */
         set_up_done();
+        if (TMA_STORE && LANE == 0)
+            map_prefetch(STORE_SLABS > 1 ? &p->out_wide : &p->out);
     } else {
         set_up_arrive();
     }
-#if FP8
-    if (SCALE_WARPS > 1 && LANE == 0) /* warp 2 brings scales */
-        prefetch_maps(p);
-#endif
 }
 
 #define set_up(p, s, shared) ((void)0)
 #else
 #define set_up_for_others(p, shared) ((void)0)
+#define set_up_first(p) ((void)0)
+
+/* Prefetches the tensor maps, beginning with the maps of the first loads. Called by a single thread. */
+INLINE void prefetch_maps(const struct hopper_params *p)
+{
+    if (!GATHER_A && !(TILE_R == 64 && !A_TRANSPOSED)) /* otherwise load_box uses only a_part */
+        map_prefetch(&p->a);
+    if (!GATHER_B && !(TILE_C == 64 && !B_TRANSPOSED))
+        map_prefetch(&p->b);
+    for (int i = 0; i < PARTS && !GATHER_A && !(SWAP_AB && WEIGHTS_TRANSPOSED); i++)
+        map_prefetch(&p->a_part[i]);
+    for (int i = 0; i < PARTS && !GATHER_B && (SWAP_AB || !WEIGHTS_TRANSPOSED); i++)
+        map_prefetch(&p->b_part[i]);
+    if (TMA_STORE)
+        map_prefetch(STORE_SLABS > 1 ? &p->out_wide : &p->out);
+}
 
 /* The set-up before the first load; each warp does a part. */
 INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 shared)
@@ -209,6 +216,7 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
     const struct tables s = tables_at(shared_memory, &p);
     if (shared & 1023)
         trap(); /* stages must begin at multiples of 1024 bytes, or TMA and wgmma swizzle differently */
+    set_up_first(&p);
     set_up(&p, &s, shared);
     const int tiles = count_tiles(&p, &s);
     /* One copy of this code for all warps: a small product waits for instructions, too. */
