@@ -549,6 +549,14 @@ static const struct {
     {"mode=forward " RAGGED "topk=2 permute_x=true N=328 K=272 quant=fp8_block",
      ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12 num_stages=3 staging_buffers=2 "
           "use_tma_load_x=false"},
+    /* tiles of 32 columns */
+    {"mode=forward M=130 N=1096 K=400 quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=64 BLOCK_SIZE_N=32 num_warps=8 num_stages=3 use_tma_store=false"},
+    {"mode=dX M=20 N=656 K=200 quant=fp8_row",
+     DX "BLOCK_SIZE_M=64 BLOCK_SIZE_K=32 num_warps=8 num_stages=3 use_tma_store=false"},
+    {"mode=forward M=65 N=72 K=656 permute_y=true fuse_mul_post=true quant=fp8_block",
+     ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=32 num_warps=12 num_stages=3 NUM_KSPLIT=4 "
+          "use_tma_store=false"},
     /* large tiles of one expert */
     {"mode=forward M=300 N=584 K=400 quant=fp8_block",
      ROWS "BLOCK_SIZE_M=128 BLOCK_SIZE_N=192 num_warps=12 num_stages=3 staging_buffers=3"},

@@ -93,7 +93,7 @@ INLINE void stage_16(u32 to, const float *d, int slab, const u32 weight[2])
     const u32 row = to + ((LANE & 15) * STORE_SLABS + slab) * ROW_BYTES;
     const u32 chunk = ((LANE >> 4) ^ NEIGHBOUR_FIRST(LANE) ^ SWIZZLE_OF(LANE, slab)) << 4;
 #pragma unroll
-    for (int q = 0; q < 4; q++) { /* each q: 16 columns, which are two chunks */
+    for (int q = 0; q < 4 && q * 16 < PIECE; q++) { /* each q: 16 columns, which are two chunks */
         u32 v[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -233,21 +233,30 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
 }
 
 #if FP8
-/* Where this lane writes 16 bytes of each piece, for the 4 rows that it has of the warp's 16: the place in the tile's
- * first piece. Found once for all pieces of 64 rows. */
+#define ROW_LANES (PIECE / 8)           /* lanes that write a row of a piece, 16 bytes each */
+#define LANE_ROWS (16 * ROW_LANES / 32) /* rows of the warp's 16 that a lane writes a part of */
+
+/* Where this lane writes 16 bytes of each piece, for each of its rows: the place in the tile's first piece. Found once
+ * for all pieces of 64 rows. */
 struct row_places {
-    char *at[4];
+    char *at[LANE_ROWS];
     u32 exist; /* bit j: row j exists */
 };
+
+/* The jth row of this lane. */
+INLINE int lane_row(int j)
+{
+    return j * (32 / ROW_LANES) + LANE / ROW_LANES;
+}
 
 INLINE struct row_places find_places(const struct hopper_params *p, const struct tile *t, const struct rows *rows)
 {
     struct row_places w;
-    char *out = p->out_data + (i64)(t->c0 + (LANE & 7) * 8) * 2;
+    char *out = p->out_data + (i64)(t->c0 + LANE % ROW_LANES * 8) * 2;
     w.exist = 0;
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const int to = shuffle_from(rows->to[0], j * 4 + (LANE >> 3));
+    for (int j = 0; j < LANE_ROWS; j++) {
+        const int to = shuffle_from(rows->to[0], lane_row(j));
         w.at[j] = out + to * p->out_stride;
         w.exist |= (u32)(to >= 0) << j;
     }
@@ -256,16 +265,16 @@ INLINE struct row_places find_places(const struct hopper_params *p, const struct
 
 INLINE void write_places(const struct hopper_params *p, const struct row_places *w, u32 buffer, int c, int piece)
 {
-    const int warp = (THREAD >> 5) & 3, chunk = LANE & 7;
+    const int warp = (THREAD >> 5) & 3, chunk = LANE % ROW_LANES;
     const u32 exist = c + chunk * 8 < p->tile_cols ? w->exist : 0;
-    u32 v[4][4];
+    u32 v[LANE_ROWS][4];
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const int row = j * 4 + (LANE >> 3);
+    for (int j = 0; j < LANE_ROWS; j++) {
+        const int row = lane_row(j);
         shared_load16(v[j], buffer + (warp * 16 + row) * ROW_BYTES + ((chunk ^ (row & 7)) << 4));
     }
 #pragma unroll
-    for (int j = 0; j < 4; j++)
+    for (int j = 0; j < LANE_ROWS; j++)
         if (exist >> j & 1)
             global_store16(w->at[j] + piece * ROW_BYTES, v[j]);
 }

@@ -31,9 +31,9 @@ INLINE void init_barriers(u32 shared)
 INLINE void set_up_first(const struct hopper_params *p)
 {
     if (THREAD == 0) {
-        const u32 last = (u32)at_most(p->rows, 64) - 1; /* of the rows of a tile of 64 */
-        map_prefetch(TILE_R == 64 && !A_TRANSPOSED ? p->a_part + (SWAP_AB ? 0 : 3 - (last >> 4)) : &p->a);
-        map_prefetch(TILE_C == 64 && !B_TRANSPOSED ? p->b_part + (SWAP_AB ? 3 - (last >> 4) : 0) : &p->b);
+        const int rows = at_most(p->rows, SWAP_AB ? TILE_C : TILE_R);
+        map_prefetch(TILE_R <= 64 && !A_TRANSPOSED ? p->a_part + part_of(SWAP_AB ? TILE_R : rows) : &p->a);
+        map_prefetch(TILE_C <= 64 && !B_TRANSPOSED ? p->b_part + part_of(SWAP_AB ? rows : TILE_C) : &p->b);
     }
 }
 

@@ -91,6 +91,11 @@
 #define A_TRANSPOSED (MODE == MODE_DW || (SWAP_AB && WEIGHTS_TRANSPOSED))
 #define B_TRANSPOSED (MODE == MODE_DW || (!SWAP_AB && WEIGHTS_TRANSPOSED))
 #endif
+#if FP8 && ONE_EXPERT && !SWAP_AB && TILE_COLS < 64 && !TMA_STORE
+#define NARROW 1 /* tiles of 32 columns: a product of few rows is shared by twice as many SMs as with 64 */
+#else
+#define NARROW 0
+#endif
 #define GATHER (GATHER_X || GATHER_DY)
 #define GATHER_A (!SWAP_AB && (MODE == MODE_FORWARD ? GATHER_X : GATHER_DY))
 #define GATHER_B (SWAP_AB ? GATHER : MODE == MODE_DW && GATHER_X)
@@ -125,7 +130,8 @@
 #define HALVES (64 / TILE_D)            /* dW: number of blocks in 64 rows, 1 or 2 */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
-#define PIECE (STORE_SLABS * SLAB_COLS) /* columns of the output in a staging buffer */
+/* columns of the output in a staging buffer */
+#define PIECE (TILE_C < SLAB_COLS ? TILE_C : STORE_SLABS * SLAB_COLS)
 #define SLAB_COLS (ROW_BYTES / OUT_SIZE)
 #define PIECES (TILE_C / PIECE)
 /* SWAP_AB: a tile is cut to its expert's rows, rounded up to a multiple of GRAIN. Of two tiles in a cluster the one
@@ -172,7 +178,7 @@
 /* SCALES_BLOCKS: a stage has products of scales, for each group of GROUP weights and each routed row of the tile. The
  * weights are columns of the output; a group has one scale of 128 x 128 elements. SCALES_LINES: a scale for each row of
  * A, then of B. */
-#define GROUP (TILE_COLS % 128 ? 64 : 128)
+#define GROUP (TILE_COLS % 64 ? TILE_COLS : TILE_COLS % 128 ? 64 : 128)
 #define GROUPS (SCALES == SCALES_BLOCKS ? TILE_COLS / GROUP : 1)
 #define ROW_SCALES (SCALES != SCALES_ROWS && !SWAP_AB) /* wgmma's rows have scales of their own */
 #define COLUMN_SCALES (SCALES == SCALES_LINES || (SCALES == SCALES_BLOCKS && SWAP_AB))
@@ -221,7 +227,7 @@
 #if TILE_D != 64 && (MODE != MODE_DW || STAGGERED || TILE_D != 32)
 #error "the reduction is walked in blocks of 64; in dW, but for staggered tiles, also of 32 rows"
 #endif
-#if TILE_C % (SWAP_AB ? 16 : 64) || TILE_C > 256 || TILE_R % 64 || TILE_R > 256
+#if (TILE_C % (SWAP_AB ? 16 : 64) && !NARROW) || TILE_C > 256 || TILE_R % 64 || TILE_R > 256
 #error "tiles are multiples of 64, with SWAP_AB of 16 rows, up to 256"
 #endif
 #if SWAP_AB && (MODE == MODE_DW || KSPLIT || SKIP_ROWS)

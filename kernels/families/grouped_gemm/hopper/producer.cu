@@ -226,8 +226,8 @@ INLINE void load_weights(struct goal g, const struct tensor_map *map,
         exist -= RANK * WEIGHTS_EACH;
         g = goal_at(g, RANK * WEIGHTS_EACH * ROW_BYTES);
     }
-    if (exist >= WEIGHTS_EACH || TILE_COLS == 64) {
-        load_weight_box(g, WEIGHTS_EACH == 64 ? part + part_of(exist) : map, d, from, t, policy);
+    if (exist >= WEIGHTS_EACH || TILE_COLS <= 64) {
+        load_weight_box(g, WEIGHTS_EACH <= 64 ? part + part_of(exist) : map, d, from, t, policy);
         return;
     }
 #pragma unroll 1

@@ -24,7 +24,15 @@ static const struct hopper_value_rules value_rules = {
     .schedules = schedules,
 };
 
+static const struct int_rule narrow_cols = {FP8_NARROW, 256, FP8_NARROW, true,
+                                            "32, 64, 128, 192 or 256"};
+
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+bool fp8_takes_narrow(const struct gemm *v)
+{
+    return v->experts == 1 && v->mode != GEMM_DW && !v->gather_x && !v->gather_dy;
+}
 
 /* Refuses types and sizes that the kernel cannot multiply or write. */
 static int fp8_check_problem(const struct gemm *v, struct rejection *why)
@@ -80,6 +88,8 @@ static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
         {t->swap_ab && (split || t->skip_rows), "swap_others",
          "swap_ab=true cuts tiles to the rows that exist, and takes NUM_KSPLIT=1 and "
          "skip_rows=false"},
+        {!t->swap_ab && t->c % 64 && (t->c != FP8_NARROW || t->tma_store), "narrow_tile",
+         "a tile of # columns: take 64, 128, 192 or 256, or 32 with use_tma_store=false", t->c},
         {hopper_sharers(t) > 1 && (dw || t->cluster_r > 1 || t->c <= 64 || t->r % 128),
          "cluster_tile",
          "cluster_shape_mn is for forward and dX: 2x1 with swap_ab=true for tiles of 128 or 256 "
@@ -163,7 +173,11 @@ int fp8_check(const struct problem *p, const struct record *config, const struct
         return r;
     }
     hopper_values_read(config, &h);
-    r = hopper_check_values(&v, &h, &value_rules, why);
+    struct hopper_value_rules rules = value_rules;
+    if (fp8_takes_narrow(&v)) {
+        rules.roles[GEMM_COLS] = narrow_cols;
+    }
+    r = hopper_check_values(&v, &h, &rules, why);
     r = r ? r : fp8_check_loads(&v, &h, why);
     r = r ? r : hopper_check_mode(&v, &h, why);
     if (r) {
@@ -205,6 +219,10 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
     const struct rule rules[] = {
         {t.consumers == 1 && t.r > (t.swap_ab ? 128 : 64), "one_consumer_tall",
          "# rows with one multiplying warpgroup: two multiply them sooner", t.r},
+        {!t.swap_ab && t.c == FP8_NARROW &&
+             (t.r > 128 || hopper_expect_tiles(&v, t.r, 64) >= info->sm_count),
+         "narrow_tile", "# x # where # tiles of # x 64 keep # SMs busy: these load less", t.r, t.c,
+         hopper_expect_tiles(&v, t.r, 64), t.r, info->sm_count},
         {t.swap_ab && (t.consumers == 1 ? t.r != 128 || t.c != 64
                        : t.r == 256     ? t.c < 96
                                         : t.c < 160),

@@ -22,6 +22,7 @@ struct hopper_facts;
 enum {
     FP8_DEPTH = 128,        /* length of a block of the reduction, in elements */
     FP8_UNIT = 2,           /* elements that the template counts as one */
+    FP8_NARROW = 32,        /* columns of the narrowest tiles, of one expert */
     FP8_SWAPPED_MOST = 176, /* most routed rows of a scattered or paired tile with swap_ab */
     /* registers of a consumer's thread for sums and a set of temporary sums; a second set is taken
      * only where SUMS_FIT (hopper/params.cu) allows */
@@ -49,6 +50,9 @@ static inline int fp8_usual_staging(const struct gemm *v, const struct hopper_ti
 
 /* Registers of a thread for its sums, and for the temporary sums of 64 rows. */
 int fp8_count_sums(const struct hopper_tile *t);
+
+/* True if tiles of FP8_NARROW columns are legal: those of one expert whose rows lie in order. */
+bool fp8_takes_narrow(const struct gemm *v);
 
 /* The tile of a config whose values are legal one by one; as the template sees it. */
 void fp8_tile_of(const struct gemm *v, const struct hopper_values *h, struct hopper_tile *t);

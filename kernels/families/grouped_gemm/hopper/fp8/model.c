@@ -38,7 +38,7 @@ double fp8_predict(const struct problem *p, const struct record *config,
     struct hopper_tile t;
     gemm_view(p, &v);
     fp8_tile_make(&v, config, &t);
-    const int unit = t.swap_ab ? HOPPER_GRAIN : 64;
+    const int unit = t.swap_ab ? HOPPER_GRAIN : FP8_NARROW;
     if (t.r < 64 || t.r > 64 * HOPPER_HEIGHTS || t.r % 64 || t.c < unit || t.c % unit ||
         t.c > 64 * HOPPER_HEIGHTS || t.stages < 1 || t.consumers < 1 || t.group < 1) {
         return NAN; /* not a config of this target */
@@ -111,6 +111,7 @@ static const struct fp8_default of_rows[] = {
     {64, 64, 8, 7, 1, 2},
     {64, 128, 8, 8, 1, 2},
     {64, 64, 8, 7, 1, 8},
+    {64, FP8_NARROW, 8, 8, 1, 1},
     {128, 192, 12, 4, 3, 1, .skip = true, .tma_store = true},
     {128, 192, 12, 4, 3, 1, .tma_store = true},
     {256, 128, 12, 3, 4, 1, .skip = true, .tma_store = true},

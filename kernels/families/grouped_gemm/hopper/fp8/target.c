@@ -13,6 +13,7 @@
 static const int rows_values[] = {64, 128, 256, -1};
 static const int routed_rows_values[] = {64, 96, 128, 160, 192, 256, -1}; /* some with swap_ab */
 static const int cols_values[] = {64, 128, 192, 256, -1};
+static const int dense_cols_values[] = {FP8_NARROW, 64, 128, 192, 256, -1};
 static const int depth_values[] = {FP8_DEPTH, -1};
 static const int warps_values[] = {8, 12, -1};
 static const int stages_values[] = {2, 3, 4, 5, 6, 7, HOPPER_STAGES_MOST, -1};
@@ -33,8 +34,12 @@ static uint32_t fp8_tunables(const struct problem *p, const struct device_info *
     for (int i = 0; i < GEMM_ROLES; i++) {
         const enum gemm_role role = gemm_roles[v.mode][i];
         const bool routed = role == GEMM_ROWS && !dw && v.quant->sum_block;
+        const bool narrow = role == GEMM_COLS && fp8_takes_narrow(&v);
         gemm_add_ints(out, &n, gemm_block_names[i], false,
-                      routed ? routed_rows_values : role_values[role], gemm_block_help[i]);
+                      routed   ? routed_rows_values
+                      : narrow ? dense_cols_values
+                               : role_values[role],
+                      gemm_block_help[i]);
     }
     if (!dw && v.quant->sum_block) {
         hopper_add_bool(out, &n, "swap_ab", true, true,

@@ -58,7 +58,7 @@ static int hopper_scale_bytes(const struct hopper_tile *t)
     const int rows = t->swap_ab ? t->c : t->r, weights = t->swap_ab ? t->r : t->c;
     switch (t->scales) {
     case HOPPER_SCALE_BLOCKS:
-        return rows * (weights % 128 ? weights / 64 : weights / 128) * 4;
+        return rows * (weights % 128 ? (weights + 63) / 64 : weights / 128) * 4;
     case HOPPER_SCALE_LINES:
         return (t->r + t->c) * 4;
     default:
