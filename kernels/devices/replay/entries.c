@@ -40,7 +40,7 @@ int reader_grow(void *array, uint32_t n, size_t size, struct error *err)
     return 0;
 }
 
-double reader_median(double *v, uint32_t n)
+double reader_middle(double *v, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) { /* n is small */
         for (uint32_t k = i; k > 0 && v[k] < v[k - 1]; k--) {
@@ -49,7 +49,12 @@ double reader_median(double *v, uint32_t n)
             v[k - 1] = t;
         }
     }
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+    const uint32_t left_out = (n + 1) / 4; /* at each end */
+    double sum = 0;
+    for (uint32_t i = left_out; i < n - left_out; i++) {
+        sum += v[i];
+    }
+    return sum / (n - 2 * left_out);
 }
 
 int reader_sample(struct landscape *l, double us, struct error *err)
