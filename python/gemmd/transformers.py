@@ -7,13 +7,13 @@ All experts modules that transformers can dispatch are served: with and without 
 weights [experts, out, in] and [experts, in, out], routing weights per slot or per expert in any
 floating type, and ids of other ranks' experts. The permutes and the sum over a token's experts are
 part of the products, as in gemmd.torch.MoEMLP. Llama 4's layer, which transformers does not
-dispatch, is served too, in models that are made after this import.
+dispatch, is served by these names, too, in models that are made after this import.
 
 Operands that gemmd's kernels do not take get transformers' own products, with one warning: other
 types, operands on two devices, and tensor subclasses (DTensor, quantized weights).
 
 While gemmd.torch.install() holds, models whose experts_implementation is "grouped_mm", transformers'
-default, are served in the same way (gemmd.torch.whole_layers).
+default, and Llama 4 are served in the same way (gemmd.torch.whole_layers).
 """
 import functools
 import warnings
@@ -27,7 +27,7 @@ except ImportError as e:
     raise ImportError(f"gemmd.transformers needs transformers 5 or newer: {e}") from e
 
 from gemmd.at_import import when_imported
-from gemmd.torch import fp8, launch, product
+from gemmd.torch import fp8, launch, product, whole_layers
 from gemmd.torch.activation import SWIGLU, Kind, gated
 from gemmd.torch.routing import in_expert_order, sort_by_expert
 from gemmd.torch.rows import add_bias
@@ -214,44 +214,54 @@ def _llama4_experts(module, x, ids, in_fp8):
     first, second = module.gate_up_proj, module.down_proj
     of, *named = _products(module, x, first, second, 1, True, in_fp8 and _takes_fp8(first, second))
     m_sizes, gather = sort_by_expert(ids, first.shape[0])
-    h = of.grouped_gemm(x, first, m_sizes, gather, permute_x=True, transposed=True, **named[0])
+    h = of.grouped_gemm(x.to(first.dtype), first, m_sizes, gather, permute_x=True, transposed=True, **named[0])
     if _is_silu(module.act_fn) and _saves_least and of is product:
-        return product.gated_product_sum(h, None, second, m_sizes, gather, 1, SWIGLU, transposed=True)
-    if _is_silu(module.act_fn):
-        a = gated(h, None, SWIGLU)
+        out = product.gated_product_sum(h, None, second, m_sizes, gather, 1, SWIGLU, transposed=True)
     else:
-        gate, up = h.chunk(2, dim=-1)
-        a = up * module.act_fn(gate)
-    return of.grouped_gemm_sum(a, second, m_sizes, gather, 1, transposed=True, **named[1])
+        if _is_silu(module.act_fn):
+            a = gated(h, None, SWIGLU)
+        else:
+            gate, up = h.chunk(2, dim=-1)
+            a = up * module.act_fn(gate)
+        out = of.grouped_gemm_sum(a, second, m_sizes, gather, 1, transposed=True, **named[1])
+    return out.to(x.dtype)
 
 
 def _serve_llama4(llama4):
     """transformers multiplies each token by every expert, with zeros for the experts that were not
-    chosen. With "gemmd" only the chosen expert's product is computed, which gives the same sum."""
-    if hasattr(llama4.Llama4TextExperts, "_apply_gate"):
+    chosen. With "gemmd", or while gemmd.torch.install() holds, only the chosen expert's product is computed, which gives
+    the same sum."""
+    Llama4TextMoe, Llama4TextExperts = llama4.Llama4TextMoe, llama4.Llama4TextExperts
+    if hasattr(Llama4TextExperts, "_apply_gate"):
         return  # this transformers dispatches them
-    Llama4TextMoe = llama4.Llama4TextMoe
-    own_init, own_forward = Llama4TextMoe.__init__, Llama4TextMoe.forward
+    own_init, own_forward, own_experts = Llama4TextMoe.__init__, Llama4TextMoe.forward, Llama4TextExperts.forward
 
     @functools.wraps(own_init)
     def init(self, config):
         own_init(self, config)
         self.config = config
 
+    @functools.wraps(own_experts)
+    def experts_forward(self, hidden_states, ids=None, in_fp8=False):
+        if ids is None:
+            return own_experts(self, hidden_states)
+        return _llama4_experts(self, hidden_states, ids, in_fp8)
+
     @functools.wraps(own_forward)
     def forward(self, hidden_states):
         name = getattr(getattr(self, "config", None), "_experts_implementation", None)
-        if name not in (NAME, NAME_FP8) or self.top_k != 1:
+        taken = name in (NAME, NAME_FP8) or whole_layers.serve(hidden_states)
+        if not taken or self.top_k != 1 or type(self.experts).forward is not experts_forward:
             return own_forward(self, hidden_states)
         x = hidden_states.reshape(-1, self.hidden_dim)
         if not _takes(x, self.experts.gate_up_proj, self.experts.down_proj):
             return own_forward(self, hidden_states)
         scores, logits = self.router(x)
-        ids = logits.argmax(dim=1, keepdim=True)
+        ids = scores.argmax(dim=1, keepdim=True)  # not of the logits, of which two may be equal: other scores are 0
         out = self.shared_expert(x)
-        return out + _llama4_experts(self.experts, x * scores.gather(1, ids), ids, name == NAME_FP8), logits
+        return out + self.experts(x * scores.gather(1, ids), ids, name == NAME_FP8), logits
 
-    Llama4TextMoe.__init__, Llama4TextMoe.forward = init, forward
+    Llama4TextMoe.__init__, Llama4TextMoe.forward, Llama4TextExperts.forward = init, forward, experts_forward
 
 
 when_imported("transformers.models.llama4.modeling_llama4", _serve_llama4)

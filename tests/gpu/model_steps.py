@@ -230,7 +230,8 @@ def measure(name, o):
     ms, breaks = times_of(job, o.blocks), breaks_of(job)
     if o.profile:
         profile(job)
-    return {"model": name, "tokens": o.tokens, "compiled": o.compile, "wait": o.wait, "ms": ms, "first_s": first, "noise": noise, "off": off,
+    return {"model": name, "own": job.own, "tokens": o.tokens, "compiled": o.compile, "wait": o.wait, "ms": ms,
+            "first_s": first, "noise": noise, "off": off,
             "gain": {way: ms["grouped_mm"] / ms[way] for way in WAYS[1:]}, "losses": losses, "breaks": breaks,
             "right": not breaks and all(math.isfinite(d) and d <= 2 * noise + 1e-3 for d in off.values())}
 

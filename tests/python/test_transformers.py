@@ -106,18 +106,65 @@ def permuted():
     return {(row["mode"], row["permute_x"]): row["launches"] for row in gt.status() if row["permute_x"] or row["permute_y"]}
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "Llama4TextConfig"])
+@pytest.mark.parametrize("name", MODELS)
 def test_installed_whole_layers_are_served(name, installed):
     if not hasattr(transformers, name):
         pytest.skip(f"transformers {transformers.__version__} has no {name}")
     model = model_of(name, MODELS[name])
-    right_loss, right = step(model, "eager")
-    loss, got = step(model, "grouped_mm")
-    assert_same_step((loss, got), (right_loss, right))
+    gt.uninstall()
+    right = step(model, "eager")
+    gt.install()
+    assert_same_step(step(model, "eager" if name == "Llama4TextConfig" else "grouped_mm"), right)
     assert len(permuted()) == 6 and all(permuted().values())
     rows = [row for row in gt.report() if row["permutes"]]
     assert len(rows) == 6 and all(row["gemmd"] > 0 and row["gemmd_us"] > 0 and row["pytorch_us"] > 0 for row in rows)
     assert [row["gemmd"] for row in gt.report() if row["permutes"]] == [row["gemmd"] for row in rows]  # its own calls do not count
+
+
+def llama4():
+    if not hasattr(transformers, "Llama4TextConfig"):
+        pytest.skip(f"transformers {transformers.__version__} has no Llama 4")
+    return model_of("Llama4TextConfig", MODELS["Llama4TextConfig"])
+
+
+@pytest.mark.parametrize("why", ["uninstalled", "disabled", "slower", "an own forward", "two experts a token"])
+def test_llama4_is_transformers_own(why, installed, monkeypatch):
+    model = llama4()
+    right = step(model, "eager")
+    assert permuted()
+    gt.configure(enabled=why != "disabled")
+    monkeypatch.setattr(whole_layers, "_is_served", lambda device: why != "slower")
+    if why == "uninstalled":
+        gt.uninstall()
+    for layer in model.model.layers:
+        moe = layer.feed_forward
+        if why == "an own forward":
+            class Own(type(moe.experts)):
+                def forward(self, hidden_states):
+                    return super().forward(hidden_states) * 3
+            moe.experts.__class__ = Own
+        if why == "two experts a token":
+            moe.top_k = moe.router.top_k = 2
+    loss, got = step(model, "eager")
+    assert permuted() == {}
+    if why in ("an own forward", "two experts a token"):
+        weights = "model.layers.0.feed_forward.experts.down_proj"
+        assert (got[weights] - right[1][weights]).norm() > 0.1 * right[1][weights].norm()
+    else:
+        assert_same_step((loss, got), right)
+
+
+def test_llama4_of_equal_logits_and_of_hooks(installed):
+    """Two experts with the same logit: the one that transformers' top-k takes. Hooks of the experts are called."""
+    model, called = llama4(), []
+    for layer in model.model.layers:
+        with torch.no_grad():
+            layer.feed_forward.router.weight.copy_(layer.feed_forward.router.weight[:1].expand(4, -1))
+        layer.feed_forward.experts.register_forward_hook(lambda module, args, out: called.append(module) or out * 3)
+    got = step(model, "eager")
+    assert len(called) == 2 and permuted()
+    gt.uninstall()
+    assert_same_step(got, step(model, "eager"))
 
 
 def test_uninstalled_grouped_mm_is_transformers_own(installed):

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""install()'s part for transformers: models whose experts_implementation is "grouped_mm", transformers' default, run
-whole layers by gemmd.transformers."""
+"""install()'s part for transformers: models whose experts_implementation is "grouped_mm", transformers' default, and
+Llama 4, which has no such choice, run whole layers by gemmd.transformers."""
+import contextlib
+import importlib
+
 import torch
 from torch.autograd import forward_ad
 
+from gemmd.at_import import when_imported
 from gemmd.torch import served
 from gemmd.torch.plans import plans
 
@@ -20,26 +24,12 @@ def _has_other_rules():
             or forward_ad._current_level >= 0)
 
 
-class _Taken:
-    """The name "grouped_mm" of a transformers.integrations.moe, until give_back()."""
+_holds = False  # while install() does, and "grouped_mm" was not the job's own
 
-    def __init__(self, moe):
-        self._moe, self._holds = moe, True
-        own = moe.grouped_mm_experts_forward
 
-        def gemmd_experts_forward(module, hidden_states, top_k_index, top_k_weights):
-            arguments = module, hidden_states, top_k_index, top_k_weights
-            if not self._holds or not plans.settings.enabled or not _is_served(hidden_states.device) or _has_other_rules():
-                return own(*arguments)
-            import gemmd.transformers  # not before: its import imports transformers
-            return gemmd.transformers.experts_forward(*arguments)
-        self._own, self._forward = own, gemmd_experts_forward
-        moe.ALL_EXPERTS_FUNCTIONS.register(NAME, gemmd_experts_forward)
-
-    def give_back(self):
-        self._holds = False
-        if _registered(self._moe) is self._forward:
-            self._moe.ALL_EXPERTS_FUNCTIONS.register(NAME, self._own)
+def serve(x):
+    """True where install() gives a layer with the hidden states x to gemmd."""
+    return _holds and plans.settings.enabled and _is_served(x.device) and not _has_other_rules()
 
 
 def _registered(moe):
@@ -49,6 +39,26 @@ def _registered(moe):
 def take(moe):
     """Serves the models of transformers.integrations.moe. Returns a function that ends this. A function that the job has
     registered under the same name stays."""
-    if _registered(moe) is not moe.grouped_mm_experts_forward:
-        return lambda: None
-    return _Taken(moe).give_back
+    global _holds
+    own, end = moe.grouped_mm_experts_forward, contextlib.ExitStack()
+    if _registered(moe) is not own:
+        return end.close
+
+    def gemmd_experts_forward(module, hidden_states, top_k_index, top_k_weights):
+        arguments = module, hidden_states, top_k_index, top_k_weights
+        if not serve(hidden_states):
+            return own(*arguments)
+        import gemmd.transformers  # not before: its import imports transformers
+        return gemmd.transformers.experts_forward(*arguments)
+
+    def give_back():
+        global _holds
+        _holds = False
+        if _registered(moe) is gemmd_experts_forward:
+            moe.ALL_EXPERTS_FUNCTIONS.register(NAME, own)
+    moe.ALL_EXPERTS_FUNCTIONS.register(NAME, gemmd_experts_forward)
+    _holds = True
+    end.callback(give_back)
+    end.callback(when_imported("transformers.models.llama4.modeling_llama4",
+                               lambda _: importlib.import_module("gemmd.transformers")))  # which changes its classes
+    return end.close
