@@ -195,7 +195,10 @@ def model_steps(record):
         for way, line in said.items():
             form = f"{model['tokens']} tokens, {'tuned' if model['wait'] == 'tuned' else 'not tuned'}"
             form += ", torch.compile" if model["compiled"] else ""
-            yield (f"step of a transformers model, {form}, {line}", "transformers' grouped_mm",
+            of, peer = "a transformers model", "transformers' grouped_mm"
+            if model["own"] != "grouped_mm":
+                of, peer = "Llama 4", "transformers' own experts"
+            yield (f"step of {of}, {form}, {line}", peer,
                    model["model"], model["ms"][way], model["ms"]["grouped_mm"], "ms")
 
 

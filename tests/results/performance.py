@@ -89,7 +89,7 @@ PLAIN = {
 LEFT_OUT = ("tokens, eager", "CUDA graph, eager", "taught nothing: median", "recorded keys: regret, median",
             "compile time, worst key", "1 daemon of a database", "16384 tokens, torch.compile", "16384 tokens, CUDA graph",
             "of a layer at once", "exact: 95th percentile", "device time, worst key", "p50 of a hit, the fleet's", "start, the fleet's",
-            "all modes, tuned", "kernels compiled: median", "metrics of 8 daemons")
+            "all modes, tuned", "kernels compiled: median", "metrics of 8 daemons", "step of Llama 4")
 
 HEAD = """# Performance
 
