@@ -167,6 +167,22 @@ def test_llama4_of_equal_logits_and_of_hooks(installed):
     assert_same_step(got, step(model, "eager"))
 
 
+@pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="PyTorch is older than 2.10")
+@pytest.mark.parametrize("first", ["gemmd.transformers", "transformers.integrations.moe", "transformers.models.llama4.modeling_llama4"])
+@pytest.mark.parametrize("late", [False, True])
+def test_llama4_in_any_order_of_imports(first, late):
+    pytest.importorskip("transformers.models.llama4.modeling_llama4")
+    install = "import gemmd.torch\ngemmd.torch.install()\n"
+    run = subprocess.run([sys.executable, "-W", "error:gemmd", "-c", f"""
+{'' if late else install}
+import {first}
+{install if late else ''}
+import transformers.models.llama4.modeling_llama4 as llama4
+print("ids" in llama4.Llama4TextExperts.forward.__code__.co_varnames)
+"""], capture_output=True, text=True, env=environment())
+    assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr[-2000:]
+
+
 def test_uninstalled_grouped_mm_is_transformers_own(installed):
     own = gemmd.transformers.moe.grouped_mm_experts_forward
     assert gemmd.transformers.moe.ALL_EXPERTS_FUNCTIONS["grouped_mm"] is not own

@@ -158,6 +158,7 @@ def install(**settings):
         scaled_grouped_mm.install(library)
     _library = library
     _transformers.callback(when_imported("transformers.integrations.moe", _serve_transformers))
+    _transformers.callback(when_imported("transformers.models.llama4.modeling_llama4", whole_layers.take_llama4))
 
 
 def uninstall():

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """install()'s part for transformers: models whose experts_implementation is "grouped_mm", transformers' default, and
 Llama 4, which has no such choice, run whole layers by gemmd.transformers."""
-import contextlib
 import importlib
 
 import torch
 from torch.autograd import forward_ad
 
-from gemmd.at_import import when_imported
 from gemmd.torch import served
 from gemmd.torch.plans import plans
 
@@ -40,9 +38,9 @@ def take(moe):
     """Serves the models of transformers.integrations.moe. Returns a function that ends this. A function that the job has
     registered under the same name stays."""
     global _holds
-    own, end = moe.grouped_mm_experts_forward, contextlib.ExitStack()
+    own = moe.grouped_mm_experts_forward
     if _registered(moe) is not own:
-        return end.close
+        return lambda: None
 
     def gemmd_experts_forward(module, hidden_states, top_k_index, top_k_weights):
         arguments = module, hidden_states, top_k_index, top_k_weights
@@ -58,7 +56,9 @@ def take(moe):
             moe.ALL_EXPERTS_FUNCTIONS.register(NAME, own)
     moe.ALL_EXPERTS_FUNCTIONS.register(NAME, gemmd_experts_forward)
     _holds = True
-    end.callback(give_back)
-    end.callback(when_imported("transformers.models.llama4.modeling_llama4",
-                               lambda _: importlib.import_module("gemmd.transformers")))  # which changes its classes
-    return end.close
+    return give_back
+
+
+def take_llama4(_):
+    """Serves Llama 4, whose module has been imported."""
+    importlib.import_module("gemmd.transformers")  # changes its classes
