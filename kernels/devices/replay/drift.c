@@ -14,7 +14,7 @@
 
 #include "kernels/devices/replay/reader.h"
 
-static int drift_normalise_turns(struct landscape_turn *turns, uint32_t n, double *middle,
+static int drift_normalise_turns(struct landscape_turn *turns, uint32_t n, double *midmean,
                                  struct error *err)
 {
     double *sorted = calloc(n + 1, sizeof(*sorted));
@@ -24,9 +24,9 @@ static int drift_normalise_turns(struct landscape_turn *turns, uint32_t n, doubl
     for (uint32_t i = 0; i < n; i++) {
         sorted[i] = turns[i].slow;
     }
-    *middle = n ? reader_middle(sorted, n) : 0;
+    *midmean = n ? reader_midmean(sorted, n) : 0;
     for (uint32_t i = 0; i < n; i++) {
-        turns[i].slow /= *middle;
+        turns[i].slow /= *midmean;
     }
     free(sorted);
     return 0;
@@ -61,11 +61,11 @@ static void drift_correct_entry(struct landscape *l, const struct table *t,
         double sorted[SETTINGS_MAX];
         uint32_t some = e->n < SETTINGS_MAX ? e->n : SETTINGS_MAX;
         memcpy(sorted, l->samples + e->first, some * sizeof(*sorted));
-        e->us = reader_middle(sorted, some);
+        e->us = reader_midmean(sorted, some);
     }
 }
 
-/* The reference's time is the middle of its turns: many samples over the whole recording. Adds an
+/* The reference's time is the midmean of its turns: many samples over the whole recording. Adds an
  * entry also when the reference is outside the space or its recorded part. */
 static int settle_reference(struct reader *r, double turns_us, struct error *err)
 {

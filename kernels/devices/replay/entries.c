@@ -40,7 +40,7 @@ int reader_grow(void *array, uint32_t n, size_t size, struct error *err)
     return 0;
 }
 
-double reader_middle(double *v, uint32_t n)
+double reader_midmean(double *v, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) { /* n is small */
         for (uint32_t k = i; k > 0 && v[k] < v[k - 1]; k--) {

@@ -45,9 +45,10 @@ struct reader {
 
 /* entries.c: makes room for one more element of an array. */
 int reader_grow(void *array, uint32_t n, size_t size, struct error *err);
-/* The mean of the middle half of v, or of one or two values all of it; n is not 0. Sorts v.
- * Launches of 8 us take one of a few times (H200): a median jumps between two of these by 4 %. */
-double reader_middle(double *v, uint32_t n);
+/* The midmean: the mean of v without its (n + 1) / 4 least and as many greatest values; n is not 0.
+ * Sorts v. Launches of 8 us take one of a few times (H200): a median jumps between two of these by
+ * 4 %. */
+double reader_midmean(double *v, uint32_t n);
 /* Reads status, reason and resource: the failure of a config or a variant. */
 int reader_failure(struct rejection *why, const struct wire_obj *line, struct error *err);
 /* The hash of a config's variant; 0: this build has no kernels for the recorded device. */

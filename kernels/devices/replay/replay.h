@@ -88,7 +88,7 @@ struct landscape_variant {
 
 /* The reference kernel, measured between variants: the effect of clocks and temperature. */
 struct landscape_turn {
-    double at_ms, slow; /* slow: the turn's time / the middle of the reference's times */
+    double at_ms, slow; /* slow: the turn's time / the midmean of the reference's times */
 };
 
 struct landscape_problem {

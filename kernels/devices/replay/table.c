@@ -165,11 +165,11 @@ static uint32_t read_times(const struct wire_obj *list, double us[SHOTS_MAX])
     return n <= SHOTS_MAX ? (uint32_t)n : 0;
 }
 
-/* The middle of the samples. Of two samples the smaller: a disturbed sample must not hide a good
+/* The midmean of the samples. Of two samples the smaller: a disturbed sample must not hide a good
  * config. */
 static double table_time_of(double *us, uint32_t n)
 {
-    return n < 3 ? fmin(us[0], us[n - 1]) : reader_middle(us, n);
+    return n < 3 ? fmin(us[0], us[n - 1]) : reader_midmean(us, n);
 }
 
 static int read_point(struct reader *r, const struct wire_obj *point, const struct record *config,
@@ -309,7 +309,7 @@ static int read_turn(struct reader *r, const struct wire_obj *line, struct error
     int status = reader_grow(&l->turns, l->n_turns, sizeof(*l->turns), err);
     if (status == 0) {
         l->turns[l->n_turns++] =
-            (struct landscape_turn){.at_ms = at_ms, .slow = reader_middle(us, n)};
+            (struct landscape_turn){.at_ms = at_ms, .slow = reader_midmean(us, n)};
         l->problems[l->n_problems - 1].n_turns++;
     }
     return status;

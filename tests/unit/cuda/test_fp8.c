@@ -79,6 +79,59 @@ static void test_refused_configs(void **state)
     }
 }
 
+/* Tiles of 32 columns: which problems and configs have them, and where a search looks at them. */
+static void test_narrow_tiles(void **state)
+{
+    (void)state;
+#define NARROW "schedule=cooperative num_warps=8 num_stages=8 BLOCK_SIZE_M=64 "
+#define COLS   "BLOCK_SIZE_N=32 BLOCK_SIZE_K=128 use_tma_store=false"
+    static const struct {
+        const char *problem, *config;
+        const char *illegal, *unworthy; /* the rule, or a word of its text; NULL: none */
+    } cases[] = {
+        {"mode=forward M=64 N=1024 K=1024 quant=fp8_block", NARROW COLS, NULL, NULL},
+        {"mode=forward M=64 N=1024 K=1024 quant=fp8_row permute_y=true", NARROW COLS, NULL, NULL},
+        {"mode=dX M=64 N=1024 K=1024 quant=fp8_block",
+         NARROW "BLOCK_SIZE_K=32 BLOCK_SIZE_N=128 use_tma_store=false", NULL, NULL},
+        {"mode=forward M=64 N=1024 K=1024 quant=fp8_block",
+         NARROW "BLOCK_SIZE_N=32 BLOCK_SIZE_K=128", "narrow_cols", NULL},
+        {"mode=forward M=64 N=1024 K=1024 quant=fp8_block",
+         NARROW "BLOCK_SIZE_N=96 BLOCK_SIZE_K=128 use_tma_store=false", "narrow_cols", NULL},
+        {"mode=forward M=64 N=1024 K=1024 quant=fp8_block", NARROW COLS " swap_ab=true",
+         "BLOCK_SIZE_N=32", NULL},
+        {"mode=forward M=64 N=1024 K=1024 quant=fp8_block experts=8", NARROW COLS, "one expert",
+         NULL},
+        {"mode=forward M=64 N=1024 K=1024 quant=fp8_block permute_x=true",
+         NARROW COLS " use_tma_load_x=false", "in order", NULL},
+        {"mode=dW M=64 N=1024 K=1024 quant=fp8_block",
+         "schedule=cooperative num_warps=8 num_stages=8 BLOCK_SIZE_M=128 BLOCK_SIZE_N=64 "
+         "BLOCK_SIZE_K=32 use_tma_store=false",
+         "BLOCK_SIZE_K=32", NULL},
+        {"mode=forward M=512 N=1024 K=1024 quant=fp8_block",
+         "schedule=cooperative num_warps=12 num_stages=5 BLOCK_SIZE_M=256 " COLS, NULL,
+         "narrow_tall"},
+        {"mode=forward M=512 N=4096 K=1024 quant=fp8_block", NARROW COLS, NULL, "narrow_enough"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct problem p = problem_of(cases[i].problem);
+        struct record config;
+        struct rejection why = {0};
+        struct error err = ERROR_NULL;
+        assert_int_equal(record_parse(&config, cases[i].config, &err), 0);
+        const char *rule = cases[i].illegal;
+        int r = TARGET.check(&p, &config, &h200, &why);
+        if (r == 0 && !rule) {
+            rule = cases[i].unworthy;
+            r = fp8_worth(&p, &config, &h200, &why);
+        }
+        if (r != (rule != NULL) ||
+            (rule && !strstr(why.text, rule) && strcmp(why.rule, rule) != 0)) {
+            fail_msg("%s | %s: %d, \"%s\" (%s)", cases[i].problem, cases[i].config, r, why.text,
+                     why.rule);
+        }
+    }
+}
+
 static const char *const problems[] = {
     "mode=forward M=65536 N=1536 K=2048 experts=128 topk=8 quant=fp8_block",
     "mode=forward M=16384 N=4096 K=7168 experts=32 topk=8 permute_x=true quant=fp8_block",
@@ -169,7 +222,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused_problems), cmocka_unit_test(test_refused_configs),
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_plan)};
+        cmocka_unit_test(test_narrow_tiles), cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_plan)};
     families_register();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

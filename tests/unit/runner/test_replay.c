@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/devices/replay/reader.h"
 #include "kernels/devices/replay/replay.h"
 
 #define HEADER                                                                                     \
@@ -206,6 +207,16 @@ static void test_recorded_times(void **state)
     assert_non_null(strstr(err.text, "not in the recorded landscape: BLOCK_SIZE_K=64"));
     w.device->ops->unload(w.device, k);
     close_world(&w);
+}
+
+static void test_midmean(void **state)
+{
+    (void)state;
+    double one[] = {3}, two[] = {5, 4}, three[] = {9, 1, 2}, four[] = {8, 2, 4, 1},
+           five[] = {9, 1, 4, 2, 3};
+    assert_true(reader_midmean(one, 1) == 3 && reader_midmean(two, 2) == 4.5);
+    assert_true(reader_midmean(three, 3) == 2 && reader_midmean(four, 4) == 3);
+    assert_true(reader_midmean(five, 5) == 3);
 }
 
 static void test_same_seed_same_times(void **state)
@@ -407,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_what_the_device_says_it_is),
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_recorded_times),
+        cmocka_unit_test(test_midmean),
         cmocka_unit_test(test_same_seed_same_times),
         cmocka_unit_test(test_no_time_is_an_error),
         cmocka_unit_test(test_problem_not_recorded),

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- epilogue: from registers to global memory --------------------------------------------------------- */
 /*
- * A consumer warpgroup writes its part of the tile in pieces of 128 bytes of every row: registers -> staging buffer
- * (swizzled like the stages of operands) -> global memory. Unless AT_ONCE, it takes its staging buffers in a ring that runs
- * on over tiles. If the ring began anew with every tile, an odd number of pieces would make two pieces in sequence use
+ * A consumer warpgroup writes its part of the tile in pieces of 128 bytes of every row, in tiles of 32 columns of 64:
+ * registers -> staging buffer (swizzled like the stages of operands) -> global memory. Unless AT_ONCE, it takes its staging
+ * buffers in a ring that runs on over tiles. If the ring began anew with every tile, an odd number of pieces would make two pieces in sequence use
  * the same buffer. The first piece's store still reads from it.
  *
  *   TMA_STORE 1  a thread stores the piece by TMA, which clips rows and columns that do not exist;
- *   TMA_STORE 0  each warp writes its own 16 of 64 rows to their places, eight threads a row.
+ *   TMA_STORE 0  each warp writes its own 16 of 64 rows to their places, eight threads a row (four of 64 bytes).
  *
  * With STORE_SLABS 2 a piece has 256 adjacent bytes of every row. In launches that mostly write (dW of few rows),
  * memory takes these up to a tenth faster than two stores of 128 bytes.

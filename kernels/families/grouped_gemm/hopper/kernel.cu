@@ -34,6 +34,8 @@ INLINE void set_up_first(const struct hopper_params *p)
         const int rows = at_most(p->rows, SWAP_AB ? TILE_C : TILE_R);
         map_prefetch(TILE_R <= 64 && !A_TRANSPOSED ? p->a_part + part_of(SWAP_AB ? TILE_R : rows) : &p->a);
         map_prefetch(TILE_C <= 64 && !B_TRANSPOSED ? p->b_part + part_of(SWAP_AB ? rows : TILE_C) : &p->b);
+        if (TILE_ROWS > 64 && rows < TILE_ROWS) /* no whole box exists */
+            map_prefetch((SWAP_AB ? p->b_part : p->a_part) + part_of(rows));
     }
 }
 

@@ -91,7 +91,7 @@
 #define A_TRANSPOSED (MODE == MODE_DW || (SWAP_AB && WEIGHTS_TRANSPOSED))
 #define B_TRANSPOSED (MODE == MODE_DW || (!SWAP_AB && WEIGHTS_TRANSPOSED))
 #endif
-#if FP8 && ONE_EXPERT && !SWAP_AB && TILE_COLS < 64 && !TMA_STORE
+#if FP8 && ONE_EXPERT && !SWAP_AB && TILE_COLS == 32 && !TMA_STORE
 #define NARROW 1 /* tiles of 32 columns: a product of few rows is shared by twice as many SMs as with 64 */
 #else
 #define NARROW 0
@@ -228,7 +228,7 @@
 #error "the reduction is walked in blocks of 64; in dW, but for staggered tiles, also of 32 rows"
 #endif
 #if (TILE_C % (SWAP_AB ? 16 : 64) && !NARROW) || TILE_C > 256 || TILE_R % 64 || TILE_R > 256
-#error "tiles are multiples of 64, with SWAP_AB of 16 rows, up to 256"
+#error "tiles are multiples of 64, with SWAP_AB of 16 rows, up to 256; fp8 for one expert also has 32 columns"
 #endif
 #if SWAP_AB && (MODE == MODE_DW || KSPLIT || SKIP_ROWS)
 #error "swapped operands are for forward and dX, and leave no rows to skip"

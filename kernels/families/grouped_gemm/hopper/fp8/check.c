@@ -16,7 +16,9 @@ static const char *const schedules[] = {"cooperative", NULL};
 static const struct hopper_value_rules value_rules = {
     .target = target_name,
     .roles = {[GEMM_ROWS] = {64, 256, 64, true, "64, 128, 192 or 256"},
-              [GEMM_COLS] = {64, 256, 64, true, "64, 128, 192 or 256"},
+              [GEMM_COLS] = {64, 256, 64, true,
+                             "64, 128, 192 or 256; also 32 in forward and dX of one expert whose "
+                             "input rows are in order, with swap_ab=false"},
               [GEMM_SUM] = {FP8_DEPTH, FP8_DEPTH, FP8_DEPTH, true,
                             "128 for the dimension that this mode sums over"}},
     .swapped_rows = {32, 192, HOPPER_GRAIN, true,
@@ -88,7 +90,7 @@ static int fp8_check_tile(const struct gemm *v, const struct hopper_tile *t,
         {t->swap_ab && (split || t->skip_rows), "swap_others",
          "swap_ab=true cuts tiles to the rows that exist, and takes NUM_KSPLIT=1 and "
          "skip_rows=false"},
-        {!t->swap_ab && t->c % 64 && (t->c != FP8_NARROW || t->tma_store), "narrow_tile",
+        {!t->swap_ab && t->c % 64 && (t->c != FP8_NARROW || t->tma_store), "narrow_cols",
          "a tile of # columns: take 64, 128, 192 or 256, or 32 with use_tma_store=false", t->c},
         {hopper_sharers(t) > 1 && (dw || t->cluster_r > 1 || t->c <= 64 || t->r % 128),
          "cluster_tile",
@@ -174,7 +176,7 @@ int fp8_check(const struct problem *p, const struct record *config, const struct
     }
     hopper_values_read(config, &h);
     struct hopper_value_rules rules = value_rules;
-    if (fp8_takes_narrow(&v)) {
+    if (fp8_takes_narrow(&v) && !hopper_bool(&h, FIELD_swap_ab, false)) {
         rules.roles[GEMM_COLS] = narrow_cols;
     }
     r = hopper_check_values(&v, &h, &rules, why);
@@ -187,7 +189,8 @@ int fp8_check(const struct problem *p, const struct record *config, const struct
     return fp8_check_tile(&v, &t, info, why);
 }
 
-/* Takes a problem for which the smallest config is legal, as hopper_takes() does. */
+/* Takes a problem for which the smallest config that all problems have is legal, as hopper_takes()
+ * does. */
 int fp8_takes(const struct problem *p, const struct device_info *info, struct rejection *why)
 {
     struct record smallest;
@@ -219,9 +222,11 @@ int fp8_worth(const struct problem *p, const struct record *config, const struct
     const struct rule rules[] = {
         {t.consumers == 1 && t.r > (t.swap_ab ? 128 : 64), "one_consumer_tall",
          "# rows with one multiplying warpgroup: two multiply them sooner", t.r},
-        {!t.swap_ab && t.c == FP8_NARROW &&
-             (t.r > 128 || hopper_expect_tiles(&v, t.r, 64) >= info->sm_count),
-         "narrow_tile", "# x # where # tiles of # x 64 keep # SMs busy: these load less", t.r, t.c,
+        {!t.swap_ab && t.c == FP8_NARROW && t.r > 128, "narrow_tall",
+         "# x #: tiles of up to 128 rows are shared by more SMs", t.r, t.c},
+        {!t.swap_ab && t.c == FP8_NARROW && hopper_expect_tiles(&v, t.r, 64) >= info->sm_count,
+         "narrow_enough",
+         "# x #: # tiles of # x 64 already give each of # SMs a tile, and load less", t.r, t.c,
          hopper_expect_tiles(&v, t.r, 64), t.r, info->sm_count},
         {t.swap_ab && (t.consumers == 1 ? t.r != 128 || t.c != 64
                        : t.r == 256     ? t.c < 96

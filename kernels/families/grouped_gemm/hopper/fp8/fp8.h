@@ -51,7 +51,8 @@ static inline int fp8_usual_staging(const struct gemm *v, const struct hopper_ti
 /* Registers of a thread for its sums, and for the temporary sums of 64 rows. */
 int fp8_count_sums(const struct hopper_tile *t);
 
-/* True if tiles of FP8_NARROW columns are legal: those of one expert whose rows lie in order. */
+/* True if tiles of FP8_NARROW columns are legal: in forward and dX of one expert whose input rows
+ * are not gathered. */
 bool fp8_takes_narrow(const struct gemm *v);
 
 /* The tile of a config whose values are legal one by one; as the template sees it. */

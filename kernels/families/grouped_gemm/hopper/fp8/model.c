@@ -38,7 +38,9 @@ double fp8_predict(const struct problem *p, const struct record *config,
     struct hopper_tile t;
     gemm_view(p, &v);
     fp8_tile_make(&v, config, &t);
-    const int unit = t.swap_ab ? HOPPER_GRAIN : FP8_NARROW;
+    const int unit = t.swap_ab                                   ? HOPPER_GRAIN
+                     : t.c == FP8_NARROW && fp8_takes_narrow(&v) ? t.c
+                                                                 : 64;
     if (t.r < 64 || t.r > 64 * HOPPER_HEIGHTS || t.r % 64 || t.c < unit || t.c % unit ||
         t.c > 64 * HOPPER_HEIGHTS || t.stages < 1 || t.consumers < 1 || t.group < 1) {
         return NAN; /* not a config of this target */

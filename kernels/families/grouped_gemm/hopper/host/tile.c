@@ -244,7 +244,8 @@ static enum hopper_eviction w_eviction_of(const struct hopper_values *h, enum ho
 }
 
 /* Clusters of four and eight find no room for as many thread blocks as the device has SMs, unless
- * two fit on an SM. Tiles whose sums leave registers for two are compiled for two. */
+ * two fit on an SM. Tiles whose sums leave registers for two are compiled for two; not yet tiles of
+ * 32 columns. */
 static int hopper_count_resident_blocks(const struct hopper_tile *t)
 {
     enum { SMEM_OF_SM = 228 << 10, SMEM_OF_SYSTEM = 1 << 10 };
