@@ -245,21 +245,31 @@ def _serve_llama4(llama4):
     def experts_forward(self, hidden_states, ids=None, in_fp8=False):
         if ids is None:
             return own_experts(self, hidden_states)
-        return _llama4_experts(self, hidden_states, ids, in_fp8)
+        if _takes(hidden_states, self.gate_up_proj, self.down_proj):
+            return _llama4_experts(self, hidden_states, ids, in_fp8)
+        of_each = hidden_states.new_zeros(self.gate_up_proj.shape[0], *hidden_states.shape)
+        of_each = of_each.scatter(0, ids.t()[..., None].expand(1, *hidden_states.shape), hidden_states[None])
+        return own_experts(self, of_each.flatten(0, 1)).view_as(of_each).sum(dim=0)
+
+    def is_changed(experts, named):
+        """True where the experts are another module than transformers', or have a forward of their own."""
+        changed = type(experts).forward is not experts_forward or "forward" in vars(experts)
+        if changed and named and not torch.compiler.is_compiling():
+            _warn_once(f"Llama 4's experts are a {type(experts).__name__} with a forward of its own")
+        return changed
 
     @functools.wraps(own_forward)
     def forward(self, hidden_states):
         name = getattr(getattr(self, "config", None), "_experts_implementation", None)
-        taken = name in (NAME, NAME_FP8) or whole_layers.serve(hidden_states)
-        if not taken or self.top_k != 1 or type(self.experts).forward is not experts_forward:
+        named = name in (NAME, NAME_FP8)
+        if not (named or whole_layers.is_served(hidden_states)) or self.top_k != 1 or is_changed(self.experts, named):
             return own_forward(self, hidden_states)
         x = hidden_states.reshape(-1, self.hidden_dim)
-        if not _takes(x, self.experts.gate_up_proj, self.experts.down_proj):
-            return own_forward(self, hidden_states)
         scores, logits = self.router(x)
-        ids = scores.argmax(dim=1, keepdim=True)  # not of the logits, of which two may be equal: other scores are 0
+        ids = scores.argmax(dim=1, keepdim=True)  # the expert that topk chose: all other scores are 0
         out = self.shared_expert(x)
-        return out + self.experts(x * scores.gather(1, ids), ids, name == NAME_FP8), logits
+        # By keyword: a hook that gives the experts another input gives positional arguments, and only x is one.
+        return out + self.experts(x * scores.gather(1, ids), ids=ids, in_fp8=name == NAME_FP8), logits
 
     Llama4TextMoe.__init__, Llama4TextMoe.forward, Llama4TextExperts.forward = init, forward, experts_forward
 

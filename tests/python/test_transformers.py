@@ -127,13 +127,14 @@ def llama4():
     return model_of("Llama4TextConfig", MODELS["Llama4TextConfig"])
 
 
-@pytest.mark.parametrize("why", ["uninstalled", "disabled", "slower", "an own forward", "two experts a token"])
+@pytest.mark.parametrize("why", ["uninstalled", "disabled", "slower", "an own forward", "a forward of the instance",
+                                 "two experts a token"])
 def test_llama4_is_transformers_own(why, installed, monkeypatch):
     model = llama4()
     right = step(model, "eager")
     assert permuted()
     gt.configure(enabled=why != "disabled")
-    monkeypatch.setattr(whole_layers, "_is_served", lambda device: why != "slower")
+    monkeypatch.setattr(whole_layers, "_is_faster", lambda device: why != "slower")
     if why == "uninstalled":
         gt.uninstall()
     for layer in model.model.layers:
@@ -143,15 +144,25 @@ def test_llama4_is_transformers_own(why, installed, monkeypatch):
                 def forward(self, hidden_states):
                     return super().forward(hidden_states) * 3
             moe.experts.__class__ = Own
+        if why == "a forward of the instance":
+            moe.experts.forward = lambda x, own=moe.experts.forward: own(x) * 3
         if why == "two experts a token":
             moe.top_k = moe.router.top_k = 2
     loss, got = step(model, "eager")
     assert permuted() == {}
-    if why in ("an own forward", "two experts a token"):
+    if why in ("an own forward", "a forward of the instance", "two experts a token"):
         weights = "model.layers.0.feed_forward.experts.down_proj"
         assert (got[weights] - right[1][weights]).norm() > 0.1 * right[1][weights].norm()
     else:
         assert_same_step((loss, got), right)
+
+
+def test_llama4_in_a_type_that_no_kernel_takes(installed):
+    model = llama4().double()
+    got = step(model, "eager")
+    assert permuted() == {}
+    gt.uninstall()
+    assert_same_step(got, step(model, "eager"))
 
 
 def test_llama4_of_equal_logits_and_of_hooks(installed):
@@ -161,8 +172,9 @@ def test_llama4_of_equal_logits_and_of_hooks(installed):
         with torch.no_grad():
             layer.feed_forward.router.weight.copy_(layer.feed_forward.router.weight[:1].expand(4, -1))
         layer.feed_forward.experts.register_forward_hook(lambda module, args, out: called.append(module) or out * 3)
+        layer.feed_forward.experts.register_forward_pre_hook(lambda module, args: called.append(module) or args[0] * 2)
     got = step(model, "eager")
-    assert len(called) == 2 and permuted()
+    assert len(called) == 4 and permuted()
     gt.uninstall()
     assert_same_step(got, step(model, "eager"))
 
@@ -195,7 +207,7 @@ def test_uninstalled_grouped_mm_is_transformers_own(installed):
 @pytest.mark.parametrize("why", ["disabled", "slower"])
 def test_installed_layers_that_gemmd_does_not_speed_up_are_transformers_own(why, installed, monkeypatch):
     gt.configure(enabled=why != "disabled")
-    monkeypatch.setattr(whole_layers, "_is_served", lambda device: why != "slower")
+    monkeypatch.setattr(whole_layers, "_is_faster", lambda device: why != "slower")
     model = model_of("MixtralConfig", MODELS["MixtralConfig"])
     right, _ = step(model, "eager")
     torch.testing.assert_close(step(model, "grouped_mm")[0], right)

@@ -22,7 +22,8 @@ class _Refused(Function):
     def backward(ctx, *_):
         raise RuntimeError("gradients of gradients through gemmd.torch (create_graph=True, hvp, hessian): "
                            "its products and swiglu have first derivatives only. For such a loss call "
-                           "gemmd.torch.uninstall(), or give transformers' model experts_implementation=\"eager\"")
+                           "gemmd.torch.uninstall(), or give transformers' model experts_implementation=\"eager\" "
+                           "(which does not help Llama 4 under install())")
 
 
 def once_differentiable(backward):

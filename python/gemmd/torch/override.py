@@ -127,13 +127,13 @@ def _grouped_mm(device_type, keys, a, b, offs=None, bias=None, out_dtype=None):
 
 
 def _serve_transformers(moe):
-    _transformers.callback(whole_layers.take(moe))
+    _transformers.callback(whole_layers.serve(moe))
 
 
 def install(**settings):
     """Serves aten::_grouped_mm by gemmd on this machine's GPUs, and on the CPU, until uninstall(); on GPUs also
-    aten::_scaled_grouped_mm (scaled_grouped_mm.py). Of transformers' models with experts_implementation="grouped_mm"
-    serves whole layers (whole_layers.py).
+    aten::_scaled_grouped_mm (scaled_grouped_mm.py). Serves whole layers of transformers' models: of those with
+    experts_implementation="grouped_mm", and of Llama 4 (whole_layers.py).
 
     settings: as for configure(). Operands, results and gradients are PyTorch's; the results differ in
     the last bits. A missing daemon is never an error. RuntimeError for a PyTorch before 2.10, which
@@ -158,11 +158,11 @@ def install(**settings):
         scaled_grouped_mm.install(library)
     _library = library
     _transformers.callback(when_imported("transformers.integrations.moe", _serve_transformers))
-    _transformers.callback(when_imported("transformers.models.llama4.modeling_llama4", whole_layers.take_llama4))
+    _transformers.callback(when_imported("transformers.models.llama4.modeling_llama4", whole_layers.serve_llama4))
 
 
 def uninstall():
-    """Gives aten::_grouped_mm back to PyTorch, and "grouped_mm" to transformers. Graphs that were captured keep gemmd's
+    """Gives aten::_grouped_mm back to PyTorch, and "grouped_mm" and Llama 4 to transformers. Graphs that were captured keep gemmd's
     kernels."""
     global _library
     if _library is None:

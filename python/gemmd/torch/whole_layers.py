@@ -10,7 +10,7 @@ from gemmd.torch import served
 from gemmd.torch.plans import plans
 
 NAME = "grouped_mm"
-_is_served = torch.compiler.assume_constant_result(served.expected_faster)
+_is_faster = torch.compiler.assume_constant_result(served.expected_faster)
 
 
 def _has_other_rules():
@@ -22,43 +22,42 @@ def _has_other_rules():
             or forward_ad._current_level >= 0)
 
 
-_holds = False  # while install() does, and "grouped_mm" was not the job's own
+_installed = False  # while install() holds and transformers is there
 
 
-def serve(x):
+def is_served(x):
     """True where install() gives a layer with the hidden states x to gemmd."""
-    return _holds and plans.settings.enabled and _is_served(x.device) and not _has_other_rules()
+    return _installed and plans.settings.enabled and _is_faster(x.device) and not _has_other_rules()
 
 
 def _registered(moe):
     return type(moe.ALL_EXPERTS_FUNCTIONS)._global_mapping.get(NAME)
 
 
-def take(moe):
+def serve(moe):
     """Serves the models of transformers.integrations.moe. Returns a function that ends this. A function that the job has
-    registered under the same name stays."""
-    global _holds
+    registered as "grouped_mm" stays."""
+    global _installed
     own = moe.grouped_mm_experts_forward
-    if _registered(moe) is not own:
-        return lambda: None
 
     def gemmd_experts_forward(module, hidden_states, top_k_index, top_k_weights):
         arguments = module, hidden_states, top_k_index, top_k_weights
-        if not serve(hidden_states):
+        if not is_served(hidden_states):
             return own(*arguments)
         import gemmd.transformers  # not before: its import imports transformers
         return gemmd.transformers.experts_forward(*arguments)
 
     def give_back():
-        global _holds
-        _holds = False
+        global _installed
+        _installed = False
         if _registered(moe) is gemmd_experts_forward:
             moe.ALL_EXPERTS_FUNCTIONS.register(NAME, own)
-    moe.ALL_EXPERTS_FUNCTIONS.register(NAME, gemmd_experts_forward)
-    _holds = True
+    _installed = True
+    if _registered(moe) is own:
+        moe.ALL_EXPERTS_FUNCTIONS.register(NAME, gemmd_experts_forward)
     return give_back
 
 
-def take_llama4(_):
+def serve_llama4(_):
     """Serves Llama 4, whose module has been imported."""
     importlib.import_module("gemmd.transformers")  # changes its classes
