@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of fp8.py that take times: time, clock.
 
-Ours is the best of the analytic default and a few configs that won on an H200, chosen by two samples each; of a short
-product by seven, which scatter more. All kernels of a row take turns, by single launches with cold caches
+Ours is the best of the analytic default and a few configs that won on an H200, chosen by two samples each, or by seven
+for a short product, whose times scatter more. All kernels of a row take turns, by single launches with cold caches
 (tests/bench/measure.py)."""
 import concurrent.futures
 import json
