@@ -22,7 +22,6 @@ INDEX = {torch.int32: ffi.INT32, torch.int64: ffi.INT64}
 WEIGHTS = {torch.float32: ffi.FP32, torch.bfloat16: ffi.BF16, torch.float16: ffi.FP16}
 OPERANDS = {"forward": ("x", "w"), "dX": ("dy", "w"), "dW": ("dy", "x")}
 ROUTES_MOST = 4096  # kept routes; at the limit all are dropped, in a job whose sizes always change
-_routes = {}
 _bound = threading.local()
 _NOWHERE = contextlib.nullcontext()
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -72,12 +71,13 @@ def _route(mode, flags, rows, a, b, m_sizes, gather, weights, dtype_out, accumul
     key = (mode, flags, rows, a.device, a.dtype, a.shape, a.stride(), b.dtype, b.shape, b.stride(),
            m_sizes.shape, m_sizes.dtype, gather is not None and gather.dtype,
            weights is not None and weights.dtype, dtype_out, accumulate)
-    route = _routes.get(key)
+    routes = plans.routes
+    route = routes.get(key)
     if route is None:
-        if len(_routes) >= ROUTES_MOST:
-            _routes.clear()
-        route = _routes[key] = new_route(mode, flags, rows, a, b, m_sizes, gather, weights,
-                                         dtype_out=dtype_out, accumulate=accumulate)
+        if len(routes) >= ROUTES_MOST:
+            routes.clear()
+        route = routes[key] = new_route(mode, flags, rows, a, b, m_sizes, gather, weights,
+                                        dtype_out=dtype_out, accumulate=accumulate)
         if a.requires_grad or b.requires_grad:
             plans.prepare(route.calls_of_a_step())
     return route

@@ -181,6 +181,7 @@ class Plans:
         self._lock = threading.RLock()
         self._plans, self._clients = {}, {}
         self._layers = set()  # the layers and products whose calls were asked for together
+        self.routes = {}  # those of launch.py: a product without one asks for all products of a step
         self._kernels = weakref.WeakValueDictionary()  # the plans own the kernels
         self._unconnected, self._made = {}, 0
         self._refused = ""  # why the daemon took no announcement
