@@ -58,6 +58,16 @@ def shared_cache():
     return path
 
 
+@pytest.fixture(autouse=True)
+def own_settings():
+    """The settings of gemmd.torch.configure() end with the test that makes them."""
+    module = sys.modules.get("gemmd.torch.plans")
+    before = dict(vars(module.plans.settings)) if module else {}
+    yield
+    if module := sys.modules.get("gemmd.torch.plans"):
+        module.configure(**(before or vars(module.Settings())))
+
+
 @pytest.fixture
 def cpu(daemon):
     """A daemon of the CPU."""

@@ -32,7 +32,6 @@ def fresh(tmp_path):
         warnings.simplefilter("ignore", RuntimeWarning)  # nobody has measured anything
         yield
     fp8.stay_bf16(None)
-    gt.configure(wait="tuned", deadline_ms=60000, retry_s=30.0, socket=None, enabled=True)
 
 
 def error(got, right):

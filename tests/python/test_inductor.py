@@ -132,7 +132,7 @@ def test_a_compiling_process_gives_its_parent_a_cache_of_gemmd(here, monkeypatch
     gemmd.inductor.uninstall()
 
 
-def test_uninstall_leaves_inductor_as_it_was(monkeypatch):
+def test_uninstall_leaves_inductor_as_it_was():
     def state():
         return (remote_cache.RemoteAutotuneCache.backend_override_cls, async_compile._worker_compile_triton,
                 CachingAutotuner.autotune_to_one_config, CachingAutotuner._coordinate_descent_tuning,
@@ -144,7 +144,7 @@ def test_uninstall_leaves_inductor_as_it_was(monkeypatch):
     assert all(a is not b for a, b in zip(state(), before))
     gemmd.inductor.uninstall()
     assert state() == before
-    monkeypatch.setattr(torch._inductor.config, "autotune_remote_cache", False)  # the user's own choice
-    gemmd.inductor.install()
-    assert torch._inductor.config.autotune_remote_cache is False
-    gemmd.inductor.uninstall()
+    with torch._inductor.config.patch(autotune_remote_cache=False):  # the user's own choice
+        gemmd.inductor.install()
+        assert torch._inductor.config.autotune_remote_cache is False
+        gemmd.inductor.uninstall()

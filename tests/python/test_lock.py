@@ -13,12 +13,6 @@ E, N, K, M = 4, 32, 256, 64
 PROBLEM = dict(m=M, n=N, k=K, experts=E, topk=1)
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    yield
-    gt.configure(socket=None, budget=0)
-
-
 def product(socket, m=M):
     """The product's result as bytes, and the source and the config of its plan."""
     gt.configure(socket=str(socket))

@@ -37,7 +37,6 @@ def fresh(request, tmp_path, monkeypatch):
         warnings.simplefilter("ignore", RuntimeWarning)  # nobody has measured anything
         yield
     gemmd.torchao.uninstall()
-    gt.configure(wait="tuned", deadline_ms=60000, retry_s=30.0, socket=None, enabled=True)
 
 
 def error(got, right):

@@ -25,7 +25,6 @@ def fresh():
     serving._served.clear()
     yield
     serving._served.clear()
-    gt.configure(wait="tuned", deadline_ms=60000, retry_s=30.0, budget=0, socket=None, enabled=True)
 
 
 @pytest.fixture

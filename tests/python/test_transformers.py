@@ -47,7 +47,6 @@ def alone(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-    gt.configure(enabled=True)
 
 
 def model_of(name, sizes):
