@@ -15,7 +15,7 @@ if not hasattr(torch.library, "register_autograd"):
 
 import gemmd.torch as gt  # noqa: E402
 from conftest import environment  # noqa: E402
-from gemmd.torch import rows, warm  # noqa: E402
+from gemmd.torch import plans, rows, warm  # noqa: E402
 
 E, TOPK, TOKENS, N, K = 4, 2, 12, 16, 32
 
@@ -71,8 +71,9 @@ def test_a_wrong_time_is_said(ms):
         gt.boundary(ms)
 
 
-def test_a_product_that_nobody_tunes_costs_no_pauses(cpu):
-    gt.configure(socket=cpu.socket, wait="boundary", budget=1)
+@pytest.mark.parametrize("retry_s", [30.0, None])
+def test_a_product_that_nobody_tunes_costs_no_pauses(cpu, retry_s):
+    gt.configure(socket=cpu.socket, wait="boundary", budget=1, retry_s=retry_s)
     step(*operands())
     while (now := cpu.status())["job"] or now["jobs"]["queued"]:
         if now["job"]:
@@ -80,6 +81,16 @@ def test_a_product_that_nobody_tunes_costs_no_pauses(cpu):
     assert gt.boundary(20) == 0
     asked = cpu.status()["requests"]
     assert gt.boundary(20) == 0 and cpu.status()["requests"] == asked + 1
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_daemon_of_another_kind_of_device_is_not_believed(cpu, monkeypatch):
+    gt.configure(socket=cpu.socket, wait="boundary", budget=1)
+    monkeypatch.setattr(plans, "_fits", lambda answer, device: False)
+    step(*operands())
+    while gt.boundary(1000):
+        pass
+    assert "gemmd" not in hows() and cpu.status()["jobs"]["done"] == 3
 
 
 def test_without_a_daemon_the_job_goes_on(tmp_path):

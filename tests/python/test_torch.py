@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.torch on the CPU: results and gradients against a loop over the experts, torch.compile, and
 a job that goes on when the daemon fails. Skipped where there is no PyTorch."""
+import contextlib
 import gc
 import os
 import re
@@ -159,6 +160,17 @@ def test_the_least_memory_is_less_by_the_activation_and_gives_the_same_bits(tune
     assert kept[0] - kept[1] == TOKENS * TOPK * N * 2
     with pytest.raises(ValueError, match='"fast" or "least"'):
         gt.MoEMLP(K, N, E, TOPK, save="most")
+    for topk in (0, E + 1):
+        with pytest.raises(ValueError, match=f"topk is {topk}: a token goes to 1 to {E} experts"):
+            gt.MoEMLP(K, N, E, topk)
+    with pytest.raises(ValueError, match="x is torch.float64: use bfloat16, float16 or float32"):
+        gt.MoEMLP(K, N, E, TOPK, dtype=torch.float64)(torch.randn(TOKENS, K, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", ["enabled", "autostart", "batch_invariant"])
+def test_a_switch_is_true_or_false(name):
+    with pytest.raises(TypeError, match=f"{name} is 'no': True or False"):
+        gt.configure(**{name: "no"})
 
 
 def test_a_tokens_weights_are_the_softmax_of_its_largest_logits():
@@ -995,12 +1007,13 @@ def test_a_config_that_this_library_lacks_is_the_default_instead(tuned, monkeypa
 
 def test_a_gpu_s_call_never_gets_a_kernel_of_the_cpu(monkeypatch):
     made = []
+    monkeypatch.setattr(plans, "on_device", lambda device: contextlib.nullcontext(made.append(f"current: {device}")))
     monkeypatch.setattr(plans, "compile_kernel", lambda problem, config, device, library:
                         made.append(device) or Loaded())
     call = Call("forward", torch.device("cuda", 1), torch.bfloat16, 8, 8, 8, 1, Flags(1, False, False),
                 False)
     plans.Plans()._compile(call, None)
-    assert made == ["cuda:1"]  # the Client is for the tensor's device, also without a driver
+    assert made == ["current: cuda:1", "cuda:1"]  # the Client is for the tensor's device, also without a driver
 
 
 def test_no_wait_at_all_before_gemmd_is_asked_again(tmp_path):
@@ -1112,6 +1125,43 @@ def test_a_better_answer_is_taken_up_later(cpu, monkeypatch):
         g.tune(gemmd.Problem(m=T, n=N, k=K, experts=E, dtype_in="fp32"), budget=1)
     assert error(run(), first) < 1e-5 and {p["tier"] for p in gt.status()} == {"exact"}
     assert gt.status()[0]["launches"] == 2
+
+
+def test_kernels_are_loaded_with_their_device_current(tuned, monkeypatch):
+    """Also those of a whole layer, which is asked for before any launch."""
+    current, loaded = [], []
+
+    @contextlib.contextmanager
+    def on_device(device):
+        current.append(device)
+        yield
+        current.pop()
+
+    def loading(name):
+        load = getattr(gemmd.Client, name)
+        return lambda *arguments: loaded.append(current[-1:]) or load(*arguments)
+
+    monkeypatch.setattr(plans, "on_device", on_device)
+    monkeypatch.setattr(gemmd.Client, "kernel", loading("kernel"))
+    launch.prepare_layer(torch.randn(TOKENS, K), torch.randn(E, 2 * N, K), torch.randn(E, K, N), TOPK, False)
+    assert loaded == [[torch.device("cpu")]] * 6
+
+
+def test_a_kernel_that_cannot_be_loaded_ends_no_job_that_has_one(cpu, monkeypatch):
+    gt.configure(socket=cpu.socket, wait="cached", retry_s=0.0, batch_invariant=True)
+    m_sizes, gather = routing()
+    x, w = (t.detach() for t in operands())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = gt.grouped_gemm(x, w, m_sizes, gather, TOPK)
+    with gemmd.Client(cpu.socket) as g:
+        g.tune(gemmd.Problem(m=T, n=N, k=K, experts=E, dtype_in="fp32", batch_invariant=True), budget=1)
+
+    def refuse(*_, **__):
+        raise gemmd.GemmdError("kernel_load", -3, "no_memory", "no memory")
+
+    monkeypatch.setattr(plans.Plans, "_shared", refuse)
+    assert torch.equal(gt.grouped_gemm(x, w, m_sizes, gather, TOPK), first)
 
 
 def test_new_settings_ask_for_a_step_again(tuned):

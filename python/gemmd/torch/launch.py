@@ -14,6 +14,7 @@ import torch
 
 from gemmd import ffi
 from gemmd.errors import GemmdError
+from gemmd.torch.current import on_device
 from gemmd.torch.layout import ALIGNED, copied, lies_well
 from gemmd.torch.plans import plans
 from gemmd.torch.shapes import DTYPES, Call, Flags, sizes
@@ -22,8 +23,7 @@ INDEX = {torch.int32: ffi.INT32, torch.int64: ffi.INT64}
 WEIGHTS = {torch.float32: ffi.FP32, torch.bfloat16: ffi.BF16, torch.float16: ffi.FP16}
 OPERANDS = {"forward": ("x", "w"), "dX": ("dy", "w"), "dW": ("dy", "x")}
 ROUTES_MOST = 4096  # kept routes; at the limit all are dropped, in a job whose sizes always change
-_bound = threading.local()
-_NOWHERE = contextlib.nullcontext()
+_report = threading.local()
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
@@ -104,47 +104,19 @@ def prepare_layer(x, first, second, topk, transposed, meanwhile=None):
 @contextlib.contextmanager
 def uncounted():
     """A context in which this thread's launches do not count: those of a report."""
-    _bound.uncounted = True
+    _report.uncounted = True
     try:
         yield
     finally:
-        _bound.uncounted = False
+        _report.uncounted = False
 
 
 def counts():
     """1, or 0 in a thread whose launches do not count."""
-    return 0 if getattr(_bound, "uncounted", False) else 1
+    return 0 if getattr(_report, "uncounted", False) else 1
 
 
 # ---- launches ------------------------------------------------------------------------------------
-
-def on_device(device):
-    """A context in which `device` is this thread's device and its CUDA context is current."""
-    if device.type != "cuda":
-        return _NOWHERE
-    if torch.cuda.current_device() == device.index:
-        _bind(device)
-        return _NOWHERE
-    _bound.index = None
-    return _on_other(device)
-
-
-@contextlib.contextmanager
-def _on_other(device):
-    with torch.cuda.device(device):
-        _bind(device)
-        yield
-    _bound.index = None
-
-
-def _bind(device):
-    """Makes the device's context current in this thread. The device is already this thread's
-    device, but autograd has threads of its own that may not have used CUDA yet."""
-    if getattr(_bound, "index", None) != device.index:
-        torch.cuda.set_device(device)
-        torch.cuda.is_current_stream_capturing()  # in PyTorch before 2.9 this call makes the context current
-        _bound.index = device.index
-
 
 def _stream(device):
     """The current stream's handle; 0, the default stream, is a null pointer."""

@@ -8,8 +8,9 @@ for the gradient of a sum over a token's rows, each token's row topk times.
 import torch
 
 from gemmd.torch import beside, plain
+from gemmd.torch.current import on_device
 from gemmd.torch.custom_ops import define
-from gemmd.torch.launch import launch, on_device, prepare
+from gemmd.torch.launch import launch, prepare
 from gemmd.torch.shapes import Flags, gradient_rows, routed_rows
 
 _COMMON = "Tensor m_sizes, Tensor? gather_indices, int topk, bool permute_x, bool permute_y"
@@ -81,12 +82,12 @@ def _dw(*operands):
 
 # ---- on the CPU ----------------------------------------------------------------------------------
 
-def check_sizes(rows, m_sizes, partial):
-    """Refuses m_sizes that are no sizes of `rows` rows; `partial`: of some of them."""
+def check_sizes(rows, m_sizes, partial, name="m_sizes"):
+    """Refuses m_sizes, the caller's `name`, that are no sizes of `rows` rows; `partial`: of some of them."""
     sizes = m_sizes.tolist()
     total, least = sum(sizes), min(sizes, default=0)
     if total > rows or least < 0 or (total < rows and not partial):
-        raise ValueError(f"m_sizes is {total} rows in all, {least} at least: numbers from 0 on, whose "
+        raise ValueError(f"{name} is {total} rows in all, {least} at least: numbers from 0 on, whose "
                          f"sum is the {rows} routed rows")
 
 

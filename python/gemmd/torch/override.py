@@ -26,7 +26,8 @@ import torch
 
 from gemmd.at_import import when_imported
 from gemmd.torch import own, scaled_grouped_mm, served, whole_layers
-from gemmd.torch.launch import counts, new_route, on_device, run
+from gemmd.torch.current import on_device
+from gemmd.torch.launch import counts, new_route, run
 from gemmd.torch.layout import ALIGNED, lies_well
 from gemmd.torch.plans import configure, plans
 from gemmd.torch.shapes import DTYPES, NO_PERMUTE

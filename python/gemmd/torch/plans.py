@@ -22,6 +22,7 @@ from gemmd import ffi
 from gemmd.client import HELLO_MS, Client, compile_kernel
 from gemmd.errors import GemmdError
 from gemmd.results import Rows
+from gemmd.torch.current import on_device
 
 
 WAITS = ("tuned", "now", "cached", "boundary")
@@ -41,6 +42,8 @@ _KINDS = {"deadline_ms": (numbers.Real, "a number"),
           "retry_s": ((numbers.Real, type(None)), "a number"),
           "budget": (numbers.Integral, "a whole number"),
           "batch_invariant": (bool, "True or False"),
+          "enabled": (bool, "True or False"),
+          "autostart": (bool, "True or False"),
           "socket": ((str, bytes, os.PathLike, type(None)), "a path"),
           "library": ((ffi.Library, type(None)), "a gemmd.ffi.Library")}
 
@@ -156,7 +159,8 @@ def _device_name(device):
 
 
 def _is_capturing(device):
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    with on_device(device):
+        return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _may_be_captured(device):
@@ -304,7 +308,12 @@ class Plans:
         old.made_at, old.wants_pauses = time.monotonic(), True
         if answer is None or not answer.final:
             return old
-        new = self._make(call, answer)
+        try:
+            new = self._make(call, answer)
+        except (GemmdError, OSError):  # a kernel that cannot be loaded ends no job that has one
+            if old.kernel is None:
+                raise
+            return old
         new.count_as(old)
         return new if new.kernel else old
 
@@ -350,7 +359,7 @@ class Plans:
         except (GemmdError, OSError):  # no daemon: the plans stay as they are
             self._leave_alone(device)
             return 0
-        if left == 0 and self.settings.retry_s is not None:
+        if left == 0:
             for plan in self._plans.values():  # no job has these keys any more: _renew() asks again
                 plan.wants_pauses = plan.wants_pauses and plan.call.device != device
         return left
@@ -361,7 +370,7 @@ class Plans:
         answers = self._client(device).get_many([self._problem(p.call) for p in plans], wait="cached",
                                                 deadline_ms=PAUSE_LATE_MS)
         for old, answer in zip(plans, answers):
-            if isinstance(answer, GemmdError) or not answer.module:
+            if isinstance(answer, GemmdError) or not answer.module or not _fits(answer, device):
                 continue
             if answer.final or old.kernel is None:
                 new = self._make(old.call, answer)
@@ -436,7 +445,8 @@ class Plans:
         key = (call._replace(m=0), which)
         kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = self._kernels[key] = make()
+            with on_device(call.device):
+                kernel = self._kernels[key] = make()
             if _may_be_captured(call.device):
                 self._captured.append(kernel)
         return kernel

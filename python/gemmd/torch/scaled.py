@@ -11,7 +11,8 @@ import torch
 from gemmd import ffi
 from gemmd.results import Problem
 from gemmd.torch import scaled_plain as plain
-from gemmd.torch.launch import INDEX, OPERANDS, _set_strides, launch_plan, on_device
+from gemmd.torch.current import on_device
+from gemmd.torch.launch import INDEX, OPERANDS, _set_strides, launch_plan
 from gemmd.torch.layout import ALIGNED, copied, laid_well
 from gemmd.torch.plans import plans
 from gemmd.torch.scaled_plain import BLOCK, EPS, Scaled, ceil_to, padded_columns

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from gemmd.torch import activation, routing, rows
-from gemmd.torch.launch import on_device
+from gemmd.torch.current import on_device
 from gemmd.torch.plans import plans
 
 # Triton compiles apart for numbers that are multiples of 16, as the rows of real steps are. clear_rest
