@@ -5,8 +5,8 @@
         answer = g.get(gemmd.Problem(m=4096, n=1536, k=2048), deadline_ms=100, fallback=True)
 
 gemmd.torch has grouped_gemm for PyTorch, gemmd.prefetch() tunes a whole model, gemmd.triton has an
-autotune with results that all ranks share. gemmd.torch (PyTorch 2.4 or newer) and gemmd.triton
-(Triton 3.2 or newer) are imported at first use. __version__ is libgemmd's.
+autotune with results that all ranks share. The modules for frameworks are imported at first use:
+gemmd.torch needs PyTorch 2.4 or newer, gemmd.triton Triton 3.2 or newer. __version__ is libgemmd's.
 """
 from gemmd.client import Client, compile_kernel, exactness, space
 from gemmd.errors import (Deadline, Denied, GemmdError, Invalid, NotFound, Unreachable,
@@ -19,11 +19,11 @@ __all__ = ["Acquired", "Answer", "Client", "Deadline", "Denied", "Exactness", "G
            "Invalid", "Kernel", "NotFound", "Problem", "Progress", "Rows", "Unreachable",
            "VersionMismatch", "compile_kernel", "exactness", "known_models", "model_problems", "prefetch", "space"]
 
-_LATER = ("torch", "triton")
+_LATER = ("grouped_gemm", "helion", "inductor", "torch", "torchao", "torchtitan", "transformers", "triton")
 
 
 def __getattr__(name):
-    """gemmd.torch and gemmd.triton, imported at first use, and the version."""
+    """The modules for frameworks, imported at first use, and the version."""
     if name in _LATER:
         import importlib
         try:

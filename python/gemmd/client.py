@@ -278,6 +278,8 @@ class Client:
 
     def _ask(self, name, problem, progress, query):
         problem, query = make_problem(problem), make_query(**query)
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress is {progress!r}: a function is wanted here")
         query.flags |= ffi.PROGRESS * bool(progress)
         answer = ffi.Answer(size=sizeof(ffi.Answer))
         self._run_in_steps(name, byref(problem), byref(query), byref(answer), progress=progress)

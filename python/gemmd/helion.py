@@ -12,8 +12,11 @@ import threading
 import time
 import weakref
 
-from helion.autotuner.local_cache import get_helion_cache_dir
-from helion.autotuner.remote_cache import RemoteCacheBackend
+try:
+    from helion.autotuner.local_cache import get_helion_cache_dir
+    from helion.autotuner.remote_cache import RemoteCacheBackend
+except ImportError as e:
+    raise ImportError(f"gemmd.helion needs Helion 1.1 or newer ({e})") from e
 
 from gemmd.models import device_of_torch
 from gemmd.texts import Texts

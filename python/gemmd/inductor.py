@@ -16,10 +16,13 @@ import contextlib
 import functools
 import json
 
-from torch._inductor import async_compile, config
-from torch._inductor.remote_cache import RemoteAutotuneCache, RemoteCacheBackend
-from torch._inductor.runtime import autotune_cache
-from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+try:
+    from torch._inductor import async_compile, config
+    from torch._inductor.remote_cache import RemoteAutotuneCache, RemoteCacheBackend
+    from torch._inductor.runtime import autotune_cache
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+except ImportError as e:
+    raise ImportError(f"gemmd.inductor needs PyTorch with Inductor, such as 2.11, and Triton ({e})") from e
 
 from gemmd import texts
 from gemmd.models import device_of_torch

@@ -4,6 +4,7 @@
 Known models are lines of models.csv beside this file (or of $GEMMD_MODELS): a further model needs a
 further line and no code.
 """
+import numbers
 import operator
 import os
 import sys
@@ -39,11 +40,21 @@ def table_path():
 
 
 def known_models() -> Dict[str, Dict[str, int]]:
-    """The table as {name: {"experts", "topk", "hidden", "inter"}}."""
+    """The table as {name: {"experts", "topk", "hidden", "inter"}}. ValueError names a wrong line."""
     import csv
-    with open(table_path(), newline="") as f:
-        return {row.pop("model"): {name: int(row[name]) for name in NUMBERS}
-                for row in csv.DictReader(f)}
+    models, path = {}, table_path()
+    with open(path, newline="") as f:
+        table = csv.DictReader(f)
+        missing = {"model", *NUMBERS} - set(table.fieldnames or ())
+        if missing:
+            raise ValueError(f"{path} is no table of models: its first line has no {', '.join(sorted(missing))}")
+        for row in table:
+            for name in NUMBERS:
+                if not (row[name] or "").strip().isdecimal() or int(row[name]) < 1:
+                    raise ValueError(f"{path}, line {table.line_num}: {name} is {row[name]!r}: "
+                                     "a whole number from 1 on is wanted here")
+            models[row["model"]] = {name: int(row[name]) for name in NUMBERS}
+    return models
 
 
 def _field(config, name):
@@ -84,6 +95,18 @@ def _fp8_problems(shape, tokens, modes):
     return [call.problem() for call in dict.fromkeys(calls)]
 
 
+def _read_tokens(tokens):
+    wanted = f"tokens is {tokens!r}: a whole number from 1 on, or several, is wanted here"
+    several = hasattr(tokens, "__iter__") and not isinstance(tokens, (str, bytes))
+    try:
+        read = [operator.index(t) for t in (tokens if several else [tokens])]
+    except TypeError:
+        raise TypeError(wanted) from None
+    if min(read, default=1) < 1:
+        raise ValueError(wanted)
+    return read
+
+
 def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[str, Sequence[str]] = MODES,
                    dtype: str = "bf16", batch_invariant: bool = False, quant: Optional[str] = None) -> List[Problem]:
     """The layer's products for each number of tokens, in each mode: the first GEMM (W [experts, 2 *
@@ -92,11 +115,9 @@ def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[
     of forward and dX; dW sums over the batch. quant "fp8_block": the products and the quantisers of
     gemmd.torch.fp8, which needs PyTorch."""
     modes = [modes] if isinstance(modes, str) else list(modes)
-    tokens = list(tokens) if hasattr(tokens, "__iter__") else [operator.index(tokens)]
+    tokens = _read_tokens(tokens)
     if not set(modes) <= set(MODES):
         raise ValueError(f"modes is {modes}: of {', '.join(MODES)}")
-    if min(tokens, default=1) < 1:
-        raise ValueError(f"tokens is {tokens}: each a number from 1 on")
     s = model_shape(config)
     if quant not in (None, "none", "fp8_block"):
         raise ValueError(f'quant is "{quant}": fp8_block, or None')
@@ -218,6 +239,8 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
     """
     make_query(**query)
     problems = model_problems(model_config, tokens, modes, dtype, batch_invariant, quant)
+    if not isinstance(deadline_s, (numbers.Real, type(None))):
+        raise TypeError(f"deadline_s is {deadline_s!r}: a number of seconds is wanted here")
     until = None if deadline_s is None else time.monotonic() + deadline_s
     own = client is None
     client = client or Client(device=device or device_of_torch(), lazy=True)

@@ -17,6 +17,7 @@ with a single warning. During a CUDA graph's capture nothing is asked and nothin
 import contextlib
 import functools
 import math
+import numbers
 import os
 import sys
 import threading
@@ -24,7 +25,10 @@ import time
 import warnings
 import weakref
 
-import triton
+try:
+    import triton
+except ImportError as e:
+    raise ImportError(f"gemmd.triton needs Triton 3.2 or newer ({e})") from e
 
 if tuple(int(n) for n in triton.__version__.split(".")[:2]) < (3, 2):
     raise ImportError(f"gemmd.triton needs Triton 3.2 or newer, and this is {triton.__version__}")
@@ -284,6 +288,13 @@ class SharedCache(dict):
             _warn(error)
 
 
+def _check_arguments(socket, deadline_ms):
+    if not isinstance(socket, (str, bytes, os.PathLike, type(None))):
+        raise TypeError(f"gemmd_socket is {socket!r}: a path is wanted here")
+    if not isinstance(deadline_ms, numbers.Real) or not deadline_ms >= 0:
+        raise TypeError(f"deadline_ms is {deadline_ms!r}: a number from 0 on is wanted here")
+
+
 def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, bucket=None, **options):
     """triton.autotune(configs, key, ...), shared through gemmd.
 
@@ -294,6 +305,7 @@ def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, bucket=None,
     bucket: {argument of `key`: "pow2" or "sqrt2"}. Numbers between two powers (of 2, of its square
     root) are one key, tuned for the number of the first call. ValueError for other values.
     """
+    _check_arguments(gemmd_socket, deadline_ms)
     check_bucket(bucket, key)
 
     def decorate(fn):
@@ -345,6 +357,7 @@ def install(gemmd_socket=None, deadline_ms=0, bucket=None):
     of later imports. The arguments are autotune's; a kernel ignores names in `bucket` that it lacks.
     Keys that Triton tuned before stay. A second call replaces the first call's arguments."""
     global _installed
+    _check_arguments(gemmd_socket, deadline_ms)
     check_bucket(bucket)
     tuners = triton.runtime.autotuner.Autotuner
     _installed = gemmd_socket, deadline_ms, dict(bucket or {})

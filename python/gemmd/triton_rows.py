@@ -4,6 +4,7 @@ benchmark, and the name of a config."""
 import math
 import os
 import sys
+from collections.abc import Mapping
 
 import triton
 
@@ -59,6 +60,8 @@ def hooks_of(tuner):
 def check_bucket(bucket, keys=None):
     """Raises ValueError for a wrong `bucket` {argument: "pow2" or "sqrt2"}. keys: the arguments that
     a bucket may name; None: any."""
+    if not isinstance(bucket, (Mapping, type(None))):
+        raise ValueError(f'bucket is {bucket!r}: {{argument: "pow2" or "sqrt2"}} is wanted here')
     for name, scheme in (bucket or {}).items():
         if scheme not in _BUCKETS:
             raise ValueError(f'bucket of "{name}" is {scheme!r}: use "pow2" or "sqrt2"')

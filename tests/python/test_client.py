@@ -31,6 +31,8 @@ def client(daemon, **more):
 def test_tuning_with_progress_then_a_hit(cpu):
     seen = []
     with client(cpu) as g:
+        with pytest.raises(TypeError, match="progress is 'print': a function"):
+            g.tune(SMALL, progress="print")
         first = g.tune(SMALL, progress=seen.append, budget=3)
         again = g.get(SMALL, wait="cached")
         assert cpu.status()["jobs"]["done"] == 1

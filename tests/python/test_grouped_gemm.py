@@ -321,7 +321,7 @@ def bad(**changes):
     ({"batch_sizes": SIZES.float()}, "int64 or int32"),
     ({"batch_sizes": SIZES[None]}, "int64 or int32"),
     ({"batch_sizes": SIZES[:3]}, "one for each of the 4 experts"),
-    ({"batch_sizes": SIZES + 1}, "28 rows in all"),
+    ({"batch_sizes": SIZES + 1}, "batch_sizes is 28 rows in all"),
     ({"batch_sizes": SIZES - 1}, "-1 at least"),
     ({"batch_sizes": SIZES.to("meta")}, "move it to cpu, or to the host"),
     ({"a": torch.randn(T, K).double()}, "float64"),

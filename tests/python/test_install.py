@@ -231,6 +231,9 @@ def test_an_unchanged_script(tmp_path):
     assert (code, out) == (0, "__main__ ['-x']\n") and "ms saved" in err
     code, out, err = run_unchanged(tmp_path, "nothing.py")
     assert code == 1 and "there is no nothing.py" in err
+    (tmp_path / "empty").mkdir()
+    code, out, err = run_unchanged(tmp_path, "empty")
+    assert (code, err) == (1, "python -m gemmd.torch: the folder empty has no __main__.py\n")
     for name in ("nothing", "nothing.at.all"):
         code, out, err = run_unchanged(tmp_path, "-m", name)
         assert code == 1 and f"there is no module {name}" in err and "Traceback" not in err

@@ -81,6 +81,34 @@ def test_a_model_more_is_a_line_more(tmp_path, monkeypatch):
         gemmd.model_problems("qwen3-30b-a3b", 16)
 
 
+@pytest.mark.no_library
+@pytest.mark.parametrize("lines, says", [
+    ("model,experts,topk,hidden,inter\nmine,4,2,16,8\nyours,4,2,x,8\n", "models.csv, line 3: hidden is 'x'"),
+    ("model,experts,topk,hidden,inter\nyours,0,2,16,8\n", "line 2: experts is '0'"),
+    ("model,experts,topk,hidden,inter\nyours,4\n", "line 2: topk is None"),
+    ("{}\n", "has no experts, hidden, inter, model, topk")])
+def test_a_wrong_line_of_the_table_is_named(tmp_path, monkeypatch, lines, says):
+    table = tmp_path / "models.csv"
+    table.write_text(lines)
+    monkeypatch.setenv("GEMMD_MODELS", str(table))
+    with pytest.raises(ValueError, match=says):
+        gemmd.known_models()
+
+
+@pytest.mark.no_library
+@pytest.mark.parametrize("tokens, error", [("4096", TypeError), (64.0, TypeError), ([16, "32"], TypeError), (None, TypeError),
+                                           (0, ValueError), ([16, -1], ValueError)])
+def test_tokens_that_are_no_numbers(tokens, error):
+    with pytest.raises(error, match="a whole number from 1 on, or several, is wanted here"):
+        gemmd.model_problems(TINY, tokens)
+
+
+@pytest.mark.no_library
+def test_a_deadline_that_is_no_number():
+    with pytest.raises(TypeError, match="deadline_s is '5': a number of seconds"):
+        gemmd.prefetch(TINY, 16, deadline_s="5")
+
+
 class Asked(Exception):
     """Raised instead of making a Client; its argument is the Client's device."""
 

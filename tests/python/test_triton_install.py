@@ -184,6 +184,9 @@ def test_a_wrong_bucket_is_told(triton, bucket, said):
 def test_install_refuses_a_wrong_bucket_and_ignores_arguments_that_a_kernel_lacks(triton):
     with pytest.raises(ValueError, match="use \"pow2\" or \"sqrt2\""):
         gemmd.triton.install(bucket={"M": "half"})
+    for name, value in (("bucket", "M"), ("deadline_ms", "x"), ("deadline_ms", -1), ("gemmd_socket", 5)):
+        with pytest.raises((TypeError, ValueError), match=f"{name} is {value!r}: .* is wanted here"):
+            gemmd.triton.install(**{name: value})
     assert not hasattr(triton.runtime.autotuner.Autotuner.run, "alone")
 
 

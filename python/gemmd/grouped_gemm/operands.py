@@ -62,7 +62,7 @@ def check(mode, a, b, batch_sizes, c, accumulate):
     if c is not None:
         check_out("c", c, a, _out_shape(mode, a, b, batch_sizes.shape[0]))
     if batch_sizes.device.type == "cpu" and has_numbers(batch_sizes):
-        check_sizes(a.shape[0], batch_sizes, False)
+        check_sizes(a.shape[0], batch_sizes, False, "batch_sizes")
         if a.is_cuda and batch_sizes.is_pinned():  # the caller may change pinned memory before the GPU reads it
             batch_sizes = batch_sizes.clone()
     return batch_sizes.to(a.device, non_blocking=True)

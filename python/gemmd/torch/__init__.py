@@ -5,7 +5,10 @@ with the kernels that gemmd measured; and MoEMLP, an example layer. See configur
 A job may be pinned to a generation of the database (GEMMD_GENERATION, see gemmd.Client). A product that the generation
 lacks then runs the analytic default to the job's end, since every product has a deadline.
 """
-import torch as _torch
+try:
+    import torch as _torch
+except ImportError as e:
+    raise ImportError(f"gemmd.torch needs PyTorch 2.4 or newer ({e})") from e
 
 if not hasattr(_torch.library, "register_fake"):
     raise ImportError(f"gemmd.torch needs PyTorch 2.4 or newer, and this is {_torch.__version__}")

@@ -37,7 +37,7 @@ def _parse(arguments):
                    help="print at the end which products ran on what (also GEMMD_TORCH_REPORT=1)")
     p.add_argument("-m", dest="module", action="store_true", help="the script is a module's name")
     p.add_argument("script")
-    p.add_argument("arguments", nargs=argparse.REMAINDER)
+    p.add_argument("arguments", nargs=argparse.REMAINDER).required = False
     return p.parse_args(arguments)
 
 
@@ -60,6 +60,8 @@ def _run(options):
         return
     if not os.path.exists(options.script):
         sys.exit(f"python -m gemmd.torch: there is no {options.script}")
+    if os.path.isdir(options.script) and not os.path.exists(os.path.join(options.script, "__main__.py")):
+        sys.exit(f"python -m gemmd.torch: the folder {options.script} has no __main__.py")
     sys.path[0] = os.path.dirname(os.path.abspath(options.script))
     sys.argv = [options.script, *options.arguments]
     runpy.run_path(options.script, run_name="__main__")

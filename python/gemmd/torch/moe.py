@@ -8,6 +8,7 @@ from gemmd.torch import ops, product, routing
 from gemmd.torch.activation import SWIGLU, swiglu
 from gemmd.torch.once import once_differentiable
 from gemmd.torch.product import gated_product_sum, grouped_gemm_sum
+from gemmd.torch.shapes import DTYPES
 
 
 class _RoutedProduct(Function):
@@ -48,6 +49,8 @@ class MoEMLP(nn.Module):
         super().__init__()
         if save not in ("fast", "least"):
             raise ValueError(f'save is {save!r}: "fast" or "least"')
+        if not 1 <= topk <= experts:
+            raise ValueError(f"topk is {topk}: a token goes to 1 to {experts} experts")
         self.save = save
         self.experts, self.topk, self.normalise = experts, topk, normalise
         new = {"device": device, "dtype": dtype}
@@ -69,6 +72,8 @@ class MoEMLP(nn.Module):
     def forward(self, x):
         rows = x.reshape(-1, x.shape[-1])
         operands = product.autocast(rows, self.router.weight, self.gate_up)
+        if operands[0].dtype not in DTYPES:
+            raise ValueError(f"x is {operands[0].dtype}: use bfloat16, float16 or float32 for x and the layer")
         h, weights, m_sizes, gather = _RoutedProduct.apply(*operands, self.topk, self.normalise)
         weights = routing.in_expert_order(weights, gather)
         if self.save == "least":
