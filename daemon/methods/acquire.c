@@ -311,6 +311,7 @@ static void acquire_on_evaluated(struct acquiring *a)
     if (!a->wanter.pending.ticket.session) {
         pending_drop(acquire_release(a));
     } else if (is_hit(a)) {
+        leases_renew(&a->wanter.pending.parts->leases, &a->wanter);
         answer_hit(a);
     } else if (mine) {
         answer_lease(a);

@@ -332,15 +332,23 @@ struct lease *leases_of(struct leases *l, const struct session *s, const char *k
     return x && x->state == LEASE_HELD && x->holder.session == s ? x : NULL;
 }
 
+bool leases_renew(struct leases *l, const struct wanter *w)
+{
+    struct lease *mine = leases_of(l, w->pending.ticket.session, w->key);
+    if (mine) {
+        mine->lease_ms = w->lease_ms;
+        lease_renew(mine);
+    }
+    return mine != NULL;
+}
+
 int leases_want(struct leases *l, struct wanter *w, struct error *err)
 {
     if (l->stopping) {
         /* an `acquire` for which the ledger was still reading trials at leases_stop() */
         return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     }
-    struct lease *mine = leases_of(l, w->pending.ticket.session, w->key);
-    if (mine) {
-        lease_renew(mine);
+    if (leases_renew(l, w)) {
         w->turn(w, NULL);
         return 0;
     }

@@ -101,7 +101,10 @@ void leases_known(struct leases *l, const char *key);
 int lease_hold(struct lease *l, struct wanter *w, struct error *err);
 /* Ends a turn without a holder. The next wanter gets a turn soon, after this returns. */
 void lease_pass(struct lease *l);
-void lease_renew(struct lease *l); /* the holder sent `record` or `acquire` */
+void lease_renew(struct lease *l); /* the holder sent `record` */
+/* The session sent `acquire`: renews its lease of the key for w->lease_ms. False when it holds
+ * none. */
+bool leases_renew(struct leases *l, const struct wanter *w);
 /* the holder is done with the key; the next wanter gets a turn, as in lease_pass */
 void lease_end(struct lease *l);
 

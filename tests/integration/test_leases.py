@@ -184,6 +184,21 @@ def test_a_silent_holder_loses_it_and_a_busy_one_does_not(daemon):
         assert c.call("acquire", problem=PROBLEM)["outcome"] == "hit"
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_an_acquire_of_the_holder_renews_its_lease_for_the_new_time(daemon, known):
+    """Also one whose configs are all known."""
+    d, of = daemon(), {"problem": PROBLEM, "configs": CONFIGS[:1]}
+    with d.connect() as holder, d.connect() as c:
+        assert holder.call("acquire", **of, lease_ms=300)["outcome"] == "lease"
+        if known:
+            holder.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0))
+        got = holder.call("acquire", **of, lease_ms=3600000)
+        assert got["outcome"] == ("hit" if known else "lease")
+        assert c.call("acquire", problem=PROBLEM, deadline_ms=1500)["outcome"] == "held"
+        holder.call("acquire", **of, lease_ms=300)
+        assert c.call("acquire", problem=PROBLEM, deadline_ms=60000)["outcome"] == "lease"
+
+
 @pytest.mark.parametrize("asleep_s", [0.75, 1.5])
 def test_a_daemon_that_slept_takes_no_lease_away(daemon, asleep_s):
     """The daemon reads the holder's pending messages before it checks the lease's deadline."""
