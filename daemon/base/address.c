@@ -157,6 +157,6 @@ void address_remove(const char *text)
 {
     struct address a;
     if (address_read(&a, text, NULL) == 0 && a.any.sa_family == AF_UNIX) {
-        unlink(a.path.sun_path);
+        address_remove_stale(&a);
     }
 }

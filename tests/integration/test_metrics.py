@@ -13,7 +13,7 @@ import time
 
 import msgpack
 import pytest
-from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, RUNNER, SYNTHETIC
+from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, RUNNER, SYNTHETIC, Daemon
 
 PROBLEM = {"op": "grouped_gemm", "mode": "forward", "M": 512, "N": 1024, "K": 1024, "experts": 32, "topk": 4}
 PROMTOOL = shutil.which("promtool")
@@ -370,6 +370,20 @@ def test_idle_and_flooding_clients_hold_few_connections_and_no_hit(listening):
         assert samples(get(address)[2])["gemmd_hits_total", ""] >= 30
         for s in silent:
             s.close()
+
+
+def test_a_daemon_that_stops_leaves_another_one_s_unix_socket(daemon, folder):
+    path = folder / "metrics.http"
+    first = daemon(options=["--metrics-listen", path])
+    path.unlink()
+    (folder / "other").mkdir()
+    second = Daemon(folder / "other", SYNTHETIC, ["--metrics-listen", path], cache=first.cache).start()
+    try:
+        first.stop()
+        assert get(str(path), "/health")[0] == 200
+    finally:
+        second.stop()
+    assert not path.exists()
 
 
 def test_http_on_a_unix_socket(daemon, folder):
