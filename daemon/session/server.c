@@ -152,6 +152,7 @@ static int bind_path(struct server *s, const char *group, int *fd, struct error 
     if (status < 0 && *fd >= 0) {
         close(*fd);
         *fd = -1;
+        server_unbind_path(s); /* or server_mend would take the path for served */
     }
     return status;
 }
