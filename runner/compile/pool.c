@@ -302,17 +302,18 @@ static bool compile_pool_must_keep(const struct build *b)
 
 /* Called when the last holder has released the build: forgets the build, unless it compiles or must
  * be kept. */
-static void compile_pool_let_go(struct compile_pool *p, struct build *b)
+static void compile_pool_let_go(struct compile_pool *p, struct build *b, enum rank rank)
 {
-    bool forget = b->state != BUILD_PENDING && !compile_pool_must_keep(b);
+    bool forget = false;
     pthread_mutex_lock(&p->lock);
     if (b->state == BUILD_PENDING && b->place != PLACE_NONE) {
         compile_pool_pull_build(p, b);
         p->pending--;
         forget = true;
     }
+    b->rank = rank; /* it waits no longer, so no thread compares its rank */
     pthread_mutex_unlock(&p->lock);
-    if (forget) {
+    if (forget || (b->state != BUILD_PENDING && !compile_pool_must_keep(b))) {
         *compile_pool_find_slot(p, b->hash) = b->next;
         compile_pool_free_build(b);
     }
@@ -436,7 +437,7 @@ void compile_pool_release(struct compile_pool *p, struct build *b)
 {
     assert(b->refs > 0);
     if (--b->refs == 0) {
-        compile_pool_let_go(p, b);
+        compile_pool_let_go(p, b, b->rank);
     }
 }
 
@@ -447,8 +448,7 @@ void compile_pool_drop_unheld(struct compile_pool *p)
             next = b->next;
             if (b->refs == 0 && b->rank != RANK_HELPER) {
                 /* with this rank, a build that still compiles leaves the table when it ends */
-                b->rank = RANK_SPACE;
-                compile_pool_let_go(p, b);
+                compile_pool_let_go(p, b, RANK_SPACE);
             }
         }
     }
@@ -511,7 +511,7 @@ uint32_t compile_pool_collect(struct compile_pool *p)
         compile_pool_settle_build(p, b);
         compile_pool_tell_done(p, b);
         if (b->refs == 0) {
-            compile_pool_let_go(p, b);
+            compile_pool_let_go(p, b, b->rank);
         }
     }
     return n;
