@@ -106,15 +106,18 @@ def count_cores():
 
 
 class _Beside(concurrent.futures.Executor):
-    """Runs each compilation in a thread, and then calls `end`, taken at the submission."""
+    """Runs each compilation in a thread. After that of a config it calls `end`, which is `taken` at the submission.
+    Kernels that a config's hooks launch are compiled here, too; they have no `end`."""
 
     def __init__(self, threads):
-        self.pool, self.end = concurrent.futures.ThreadPoolExecutor(threads), None
+        self.pool, self.end, self.taken = concurrent.futures.ThreadPoolExecutor(threads), None, None
 
     def submit(self, compile_it):
-        end, self.end = self.end, None
         future = self.pool.submit(compile_it)
-        future.add_done_callback(lambda _: end())
+        if self.end:
+            end = self.taken = self.end
+            self.end = None
+            future.add_done_callback(lambda _: end())
         return future
 
 
@@ -198,20 +201,24 @@ class Compilation:
                 self.claims.unlock(i)
                 self.claims.unlock(slot)
 
-        if beside:
-            beside.end = end
+        def begin():
+            if beside:
+                beside.end = end
+
         try:
-            self._warm_up(self.configs[self.lines[i]])
+            self._warm_up(self.configs[self.lines[i]], begin)
         except Exception:  # the same error comes when the holder times the config
             pass
         except BaseException:
             end(done=False)
             raise
-        if not beside or beside.end is end:  # compiled here, or nothing to compile
+        if not beside or beside.taken is not end:  # compiled here, or nothing to compile
             end()
+        if beside:
+            beside.end = None
 
-    def _warm_up(self, config):
-        """Compiles as a launch would, after the hooks that may change what is compiled."""
+    def _warm_up(self, config, begin):
+        """Compiles as a launch would, after the hooks that may change what is compiled. begin(): called after these."""
         tuner, args = self.timer.tuner, self.timer.args
         kwargs = {**self.timer.kwargs, **config.all_kwargs(), "warmup": True}
         full = {**dict(zip(tuner.arg_names, args)), **kwargs}
@@ -219,6 +226,7 @@ class Compilation:
             config.pre_hook(full)
         if getattr(tuner, "user_defined_pre_hook", False):
             tuner.pre_hook(full)
+        begin()
         end = tuner.post_hook if getattr(tuner, "user_defined_post_hook", False) else lambda *_, **__: None
         try:
             tuner.fn.run(*args, **kwargs)

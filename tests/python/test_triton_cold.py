@@ -398,3 +398,20 @@ def run_together(jobs):
         out, said = one.communicate()
         assert one.returncode == 0, said
         yield out, said
+
+
+@pytest.mark.no_library
+def test_a_kernel_that_a_hook_launches_does_not_end_its_config(triton):
+    """Its compilation comes before the config's own, in the same executor."""
+    from gemmd.triton_compilation import _Beside
+    beside, ended = _Beside(1), []
+
+    def end():
+        ended.append(1)
+
+    beside.submit(lambda: None).result()
+    beside.end = end
+    beside.submit(lambda: None)
+    beside.submit(lambda: None)
+    beside.pool.shutdown()
+    assert ended == [1] and beside.taken is end
