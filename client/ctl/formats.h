@@ -96,8 +96,12 @@ struct format {
 extern const struct format format_unsloth, format_aiter, format_vllm, format_sglang, format_t4,
     format_wisdom, format_tunableop;
 
-/* fused_moe_read.c. Reads a value of --fields that refers to a field of the problem, "N/2": the
- * field's name, and a divisor. False: the value is no reference. */
+/* fused_moe_read.c. The parameters that each config of vLLM's and sglang's files has: whole
+ * numbers. */
+enum { FUSED_MOE_PARAMS = 6 };
+extern const char *const fused_moe_params[FUSED_MOE_PARAMS];
+/* Reads a value of --fields that refers to a field of the problem, "N/2": the field's name, and a
+ * divisor. False: the value is no reference. */
 bool fused_moe_reference(const json_t *fields, const char *field, char name[RECORD_NAME_MAX],
                          int64_t *divisor);
 int fused_moe_read(const struct custom_file *f, json_t *out);

@@ -15,9 +15,6 @@
 
 #include "client/ctl/formats.h"
 
-static const char *const params[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K",
-                                     "GROUP_SIZE_M", "num_warps",    "num_stages"};
-
 /* ---- a row ----------------------------------------------------------------------------------- */
 
 /* Returns a field of the file's name, from --fields or the problem, as a new reference; NULL:
@@ -133,9 +130,10 @@ static char *fused_path(const json_t *problem, const json_t *fields, const char 
 static json_t *fused_make_entry(const json_t *config, const char **why)
 {
     json_auto_t *entry = json_object();
-    for (size_t i = 0; i < COUNT(params); i++) {
-        json_object_set(entry, params[i], json_object_get(config, params[i]));
-        if (!json_is_integer(json_object_get(config, params[i]))) {
+    for (size_t i = 0; i < FUSED_MOE_PARAMS; i++) {
+        json_t *v = json_object_get(config, fused_moe_params[i]);
+        json_object_set(entry, fused_moe_params[i], v);
+        if (!json_is_integer(v)) {
             *why = "its config lacks a parameter of their Triton kernel: BLOCK_SIZE_M, "
                    "BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages";
             return NULL;

@@ -12,6 +12,9 @@
 
 enum { TEXT_MAX = 256, SIZE_MOST = 1 << 30 };
 
+const char *const fused_moe_params[FUSED_MOE_PARAMS] = {
+    "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages"};
+
 bool fused_moe_reference(const json_t *fields, const char *field, char name[RECORD_NAME_MAX],
                          int64_t *divisor)
 {
@@ -161,6 +164,26 @@ static bool fused_is_count(const char *text)
            text_read_number(text, 1, SIZE_MOST, &n);
 }
 
+/* Fails when a config lacks parameters of the Triton kernel: the export has no such configs. */
+static int fused_check_config(const struct custom_file *f, const char *where, const json_t *config)
+{
+    json_auto_t *missing = json_object();
+    for (size_t i = 0; i < FUSED_MOE_PARAMS; i++) {
+        if (!json_is_integer(json_object_get(config, fused_moe_params[i]))) {
+            json_object_set_new(missing, fused_moe_params[i], json_true());
+        }
+    }
+    TEXT_AUTO *names = notice_names(missing);
+    if (json_object_size(missing) > 0) {
+        return ctl_failed("%s: the config lacks these whole numbers, which the Triton kernel of "
+                          "%s needs: %s",
+                          where, f->format->name, names);
+    }
+    return field_int(config, "BLOCK_SIZE_M") >= 1
+               ? DONE
+               : ctl_failed("%s: BLOCK_SIZE_M must be a number from 1 on", where);
+}
+
 /* The config of an entry, with num_ctas = 1 added where the file leaves this parameter out:
  * gemmd.triton's configs always have it. */
 static json_t *fused_read_config(const struct custom_file *f, const char *m, const json_t *entry)
@@ -170,8 +193,7 @@ static json_t *fused_read_config(const struct custom_file *f, const char *m, con
     if (!json_is_object(entry)) {
         ctl_failed("%s: no config of a kernel", where);
     }
-    if (config && field_int(config, "BLOCK_SIZE_M") < 1) {
-        ctl_failed("%s: BLOCK_SIZE_M must be a number from 1 on", where);
+    if (config && fused_check_config(f, where, config)) {
         return NULL;
     }
     if (config && field_is(f->problem, "op", "custom:triton") &&

@@ -195,7 +195,11 @@ def test_vllms_configs_are_hints_for_gemmd_triton(daemon, folder):
     (VLLM_NAME, {"x": TILE}, "\"x\" is no number of tokens"),
     (VLLM_NAME, {"0": TILE}, "\"0\" is no number of tokens"),
     (VLLM_NAME, {"1": 3}, "no config of a kernel"),
-    (VLLM_NAME, {"1": TILE, "2": {**TILE, "BLOCK_SIZE_M": "x"}}, "\"2\": BLOCK_SIZE_M must be a number"),
+    (VLLM_NAME, {"1": TILE, "2": {**TILE, "BLOCK_SIZE_M": 0}}, "\"2\": BLOCK_SIZE_M must be a number"),
+    (VLLM_NAME, {"1": TILE, "2": {**TILE, "BLOCK_SIZE_M": "x"}}, "the Triton kernel of vllm needs: BLOCK_SIZE_M"),
+    (VLLM_NAME, {"1": {"BLOCK_SIZE_M": 16}, "triton_version": "3.6.0"},
+     "\"1\": the config lacks these whole numbers, which the Triton kernel of vllm needs: "
+     "BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages"),
     (VLLM_NAME, {"1": {**TILE, "a b": 1}}, "\"1\": "),
     (VLLM_NAME, {"1": {**TILE, "waves": [1]}}, "waves must be a number, a text"),
     (VLLM_NAME, "{\n\"1\": {", "line 2"),
