@@ -74,39 +74,57 @@ static const char *table_path(void)
     return MODELS_PLACE[0] != '/' && paths_make_near(MODELS_PLACE, near) ? near : MODELS_PLACE;
 }
 
-/* Reads a line "name,experts,topk,hidden,inter" of the table. False: another line, such as the line
- * of titles. */
-static bool moe_read_line(struct moe *m, char *line)
+/* The first line of the table names these columns, in any order, and may name others. */
+static int moe_check_head(const struct csv *csv, struct error *err)
 {
-    char *fields[CSV_FIELDS_MAX];
-    bool good = csv_split(line, fields) > NUMBERS;
-    for (int i = 0; i < NUMBERS && good; i++) {
-        good = text_read_number(fields[1 + i], 1, NUMBER_MAX, &m->v[i]);
+    TEXT_AUTO *missing = text_copy(csv_find(csv, "model") < 0 ? "model" : "");
+    for (int i = 0; i < NUMBERS; i++) {
+        if (csv_find(csv, names[i]) < 0) {
+            missing = text_append(missing, "%s%s", *missing ? ", " : "", names[i]);
+        }
     }
-    m->name = good ? text_copy(fields[0]) : NULL;
-    return good;
+    return *missing ? error_set(err, ERROR_MALFORMED,
+                                "%s: its first line must name the columns "
+                                "model,experts,topk,hidden,inter and does not name %s",
+                                csv->path, missing)
+                    : 0;
+}
+
+static int moe_read_line(const struct csv *csv, json_t *models, struct error *err)
+{
+    const char *name = csv_field(csv, "model");
+    json_t *model = json_pack("{ss}", "model", name ? name : "");
+    for (int i = 0; i < NUMBERS && model; i++) {
+        const char *text = csv_field(csv, names[i]);
+        int64_t n;
+        if (!text || !text_read_number(text, 1, NUMBER_MAX, &n)) {
+            json_decref(model);
+            return error_set(err, ERROR_MALFORMED,
+                             "%s, line %d: %s is \"%.40s\", which is no whole number from 1 to %d",
+                             csv->path, csv->line, names[i], text ? text : "", NUMBER_MAX);
+        }
+        json_object_set_new(model, names[i], json_integer(n));
+    }
+    return json_array_append_new(models, model) /* NULL: the name is not UTF-8 */
+               ? error_set(err, ERROR_MALFORMED, "%s, line %d is not UTF-8", csv->path, csv->line)
+               : 0;
 }
 
 /* Reads the table: [{"model", "experts", "topk", "hidden", "inter"}]. NULL: the table cannot be
- * read. */
+ * read, or a line is wrong (ERROR_MALFORMED). */
 static json_t *moe_read_table(struct error *err)
 {
-    TEXT_AUTO *text = text_read_file(table_path(), err);
-    char *at = text;
-    json_t *models = text ? json_array() : NULL;
-    for (char *line; text && (line = strsep(&at, "\n"));) {
-        struct moe m;
-        if (!moe_read_line(&m, line)) {
-            continue;
-        }
-        json_t *model = json_pack("{ss}", "model", m.name);
-        for (int i = 0; i < NUMBERS; i++) {
-            json_object_set_new(model, names[i], json_integer(m.v[i]));
-        }
-        json_array_append_new(models, model);
-        free(m.name);
+    struct csv csv;
+    if (!csv_open(&csv, table_path(), err)) {
+        return NULL;
     }
-    return models;
+    json_auto_t *models = json_array();
+    int r = moe_check_head(&csv, err);
+    while (r == 0 && csv_next(&csv)) {
+        r = *csv.fields[0] == '#' ? 0 : moe_read_line(&csv, models, err);
+    }
+    csv_close(&csv);
+    return r ? NULL : json_incref(models);
 }
 
 /* The name is borrowed from the row. */
@@ -155,11 +173,14 @@ static void moe_add_layer(json_t *layers, const struct moe *m, bool first)
                                      first ? "gate_up" : "down"));
 }
 
-json_t *moe_list_layers(void)
+json_t *moe_list_layers(bool is_quiet)
 {
     struct error e;
     json_auto_t *models = moe_read_table(&e);
     json_t *layers = json_object();
+    if (!models && e.code == ERROR_MALFORMED && !is_quiet) {
+        text_remark("layers get no names: the table of known models: %s", e.text);
+    }
     ARRAY_EACH(row, models) {
         const struct moe m = moe_of_row(row);
         moe_add_layer(layers, &m, true);

@@ -72,8 +72,8 @@ int shapes_read(const struct problems *p, json_t *rows);
  * model's name, in the same way. */
 int moe_problems(const struct problems *p, json_t *rows);
 /* {"experts/topk/N/K": "MODEL LAYER, ..."} of the known models; empty when their table cannot be
- * read. */
-json_t *moe_list_layers(void);
+ * read. Prints which line is wrong, unless is_quiet. */
+json_t *moe_list_layers(bool is_quiet);
 /* "rows:5,0,3" (malloc'ed) from a list or a file of numbers, their count and their sum. 0, or USAGE
  * after the error message. */
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum);

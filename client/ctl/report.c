@@ -109,7 +109,7 @@ static int report_run_command(struct subject *s)
         return code;
     }
     struct report r = {.s = s,
-                       .models = moe_list_layers(),
+                       .models = moe_list_layers(s->ctl.quiet),
                        .lossy = json_array(),
                        .tried = json_array(),
                        .doubted = json_array(),

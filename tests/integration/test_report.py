@@ -180,6 +180,14 @@ def test_an_older_kernel_source_makes_rows_stale(tuned, folder):
     assert "3 answers are stale" in text_of(section(report(tuned, folder), "trust"))
 
 
+def test_a_wrong_table_of_models_costs_the_layers_names_alone(daemon_of_module, folder):
+    table = folder / "models.csv"
+    table.write_text("model,experts,topk,hidden,inter\nfoo,4,1,x,8\n")
+    said = daemon_of_module.ctl("report", "--html", folder / "x.html", env={"GEMMD_MODELS": str(table)}).stderr
+    assert f"layers get no names: the table of known models: {table}, line 2: hidden" in said
+    assert (folder / "x.html").exists()
+
+
 @pytest.mark.parametrize("words, code, sentence", [
     ([], 2, "--html FILE names the file to write"),
     (["--html", ""], 2, "--html FILE names the file to write"),

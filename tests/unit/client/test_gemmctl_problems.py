@@ -121,6 +121,20 @@ def test_known_models_are_lines_of_a_table(fake, folder):
                                GEMMD_MODELS=str(table)).stderr
 
 
+@pytest.mark.parametrize("text, sentence", [
+    ("model,experts,topk,hidden,inter\nfoo,4,1,16,8\nbar,4,1,x,8\n",
+     ', line 3: hidden is "x", which is no whole number from 1 to 1073741824'),
+    ("model,experts,topk,hidden,inter\nfoo,4,1,16\n", ', line 2: inter is "", which'),
+    ("name,experts,topk,inter\nfoo,4,1,8\n", "does not name model, hidden"),
+    ("foo,4,1,16,8\n", "does not name model, experts, topk, hidden, inter")])
+def test_a_wrong_table_of_models_is_an_error(fake, folder, text, sentence):
+    table = folder / "wrong.csv"
+    table.write_text(text)
+    for code, *command in ((1, "models"), (2, "get", "--moe", "foo", "--tokens", "2")):
+        said = ctl(fake, *command, code=code, GEMMD_MODELS=str(table)).stderr
+        assert str(table) in said and sentence in said, said
+
+
 def test_a_model_that_is_not_there_lists_those_that_are(fake, folder):
     said = ctl(fake, "get", "--moe", "nosuch", "--tokens", "2", code=2, GEMMD_MODELS=str(MODELS)).stderr
     names = [line.split(",")[0] for line in MODELS.read_text().splitlines()[1:] if line]
