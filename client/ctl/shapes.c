@@ -67,8 +67,17 @@ static bool shapes_is_wanted(const char *const fields[COLUMNS], const struct pro
            list_has(p->given[PROBLEM_MODE], fields[MODE]);
 }
 
+/* Adds the field to the set `name` of `known`. */
+static void shapes_note(const json_t *known, const char *name, const char *field)
+{
+    if (field) {
+        json_object_set_new(json_object_get(known, name), field, json_true());
+    }
+}
+
+/* `known`: {"models", "layers"}, the sets of the names in the rows so far. */
 static int shapes_add_row(const struct csv *csv, const struct problems *p, json_t *rows,
-                          json_t *models)
+                          const json_t *known)
 {
     const char *fields[COLUMNS];
     for (int c = 0; c < COLUMNS; c++) {
@@ -78,9 +87,8 @@ static int shapes_add_row(const struct csv *csv, const struct problems *p, json_
                              csv->line, names[c]);
         }
     }
-    if (fields[MODEL]) {
-        json_object_set_new(models, fields[MODEL], json_true());
-    }
+    shapes_note(known, "models", fields[MODEL]);
+    shapes_note(known, "layers", fields[LAYER]);
     if (!shapes_is_wanted(fields, p)) {
         return DONE;
     }
@@ -104,20 +112,36 @@ static int shapes_add_row(const struct csv *csv, const struct problems *p, json_
     return code;
 }
 
+/* "; its models are a, b", malloc'ed. "" without the option `given`, or without names. */
+static char *shapes_list_names(const json_t *known, const char *name, const char *given)
+{
+    TEXT_AUTO *all = notice_names(json_object_get(known, name));
+    return given && *all ? text_format("; its %s are %s", name, all) : text_copy("");
+}
+
+static int shapes_fail_empty(const struct csv *csv, const struct problems *p, const json_t *known,
+                             bool has_rows)
+{
+    TEXT_AUTO *models = shapes_list_names(known, "models", p->given[PROBLEM_MODEL]),
+              *layers = shapes_list_names(known, "layers", p->given[PROBLEM_LAYER]);
+    return has_rows
+               ? ctl_usage("no row of %s is what --model, --layer, --tokens and --mode ask for%s%s",
+                           csv->path, models, layers)
+               : ctl_usage("%s has no rows below its first line", csv->path);
+}
+
 static int shapes_read_layers(struct csv *csv, const struct problems *p, json_t *rows)
 {
-    json_auto_t *models = json_object();
+    json_auto_t *known = json_pack("{s{}, s{}}", "models", "layers");
+    bool has_rows = false;
     int code = shapes_check_head(csv, p);
     while (code == DONE && csv_next(csv)) {
-        code = *csv->fields[0] == '#' ? DONE : shapes_add_row(csv, p, rows, models);
+        const bool is_row = *csv->fields[0] != '#';
+        has_rows = has_rows || is_row;
+        code = is_row ? shapes_add_row(csv, p, rows, known) : DONE;
     }
-    if (code == DONE && json_array_size(rows) == 0) {
-        TEXT_AUTO *known = notice_names(models);
-        const bool named = p->given[PROBLEM_MODEL] && known && *known;
-        code = ctl_usage("no row of %s is what --model, --layer, --tokens and --mode ask for%s%s",
-                         csv->path, named ? "; its models are " : "", named ? known : "");
-    }
-    return code;
+    return code == DONE && json_array_size(rows) == 0 ? shapes_fail_empty(csv, p, known, has_rows)
+                                                      : code;
 }
 
 int shapes_read(const struct problems *p, json_t *rows)

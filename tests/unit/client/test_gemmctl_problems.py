@@ -135,7 +135,7 @@ def test_a_wrong_table_of_models_is_an_error(fake, folder, text, sentence):
         assert str(table) in said and sentence in said, said
 
 
-def test_a_model_that_is_not_there_lists_those_that_are(fake, folder):
+def test_a_model_or_layer_that_is_not_there_lists_those_that_are(fake, folder):
     said = ctl(fake, "get", "--moe", "nosuch", "--tokens", "2", code=2, GEMMD_MODELS=str(MODELS)).stderr
     names = [line.split(",")[0] for line in MODELS.read_text().splitlines()[1:] if line]
     assert len(names) > 15 and ", ".join(names) in said
@@ -143,6 +143,9 @@ def test_a_model_that_is_not_there_lists_those_that_are(fake, folder):
     shapes.write_text("model,mode,M,N,K\none,forward,1,2,4\nother,dX,1,2,4\none,dW,1,2,4\n")
     said = ctl(fake, "get", "--shapes", shapes, "--model", "nosuch", code=2).stderr
     assert "its models are one, other" in said
+    shapes.write_text(SHAPES)
+    said = ctl(fake, "get", "--shapes", shapes, "--layer", "foo", code=2).stderr
+    assert "ask for; its layers are gate_up, down" in said
 
 
 def test_the_projects_own_shapes(fake):
@@ -160,7 +163,8 @@ def test_the_projects_own_shapes(fake):
     ("mode,M,N,K\nforward,1,x,3\n", 'line 2: N is "x"'),
     ("mode,M,N,K\nforward,1,2,3\nforward,1,2,-3\n", 'line 3: K is "-3", which is no whole number from 1 on'),
     ("mode,M,N,K\nforward,1\n", "line 2 has fewer columns"),
-    ("mode,M,N,K\n", "no row"),
+    ("mode,M,N,K\n", "bad.csv has no rows below its first line"),
+    ("mode,M,N,K\n# forward,1,2,3\n", "bad.csv has no rows below its first line"),
 ])
 def test_bad_shapes_files(fake, folder, text, sentence):
     (folder / "bad.csv").write_text(text)
