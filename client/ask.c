@@ -234,7 +234,7 @@ static int pack_text(struct wire_buf *b, const char *text, struct error *err)
     if (n == 0 || n >= OP_WORD_MAX || memchr(text, '=', n)) {
         return error_set(err, ERROR_INVALID,
                          "a problem's text begins with its op, as in "
-                         "\"grouped_gemm M=4096 N=1024 K=1024\": \"%.80s\"",
+                         "\"grouped_gemm mode=forward M=4096 N=1024 K=1024\": \"%.80s\"",
                          text);
     }
     int r = record_parse(&fields, text + n, err);

@@ -403,6 +403,21 @@ static void test_space_without_a_device(void **state)
     assert_int_equal(gemmd_space("cpu", &p, NULL, &json, NULL), GEMMD_INVALID);
 }
 
+static void test_the_example_in_the_error_message_is_a_problem(void **state)
+{
+    (void)state;
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    struct gemmd_error e;
+    char *json = NULL, example[ERROR_TEXT_MAX];
+    p.text = "M=4096 N=1024 K=1024";
+    assert_int_equal(gemmd_space("cpu", &p, NULL, &json, &e), GEMMD_INVALID);
+    assert_int_equal(
+        sscanf(e.text, "a problem's text begins with its op, as in \"%511[^\"]", example), 1);
+    p.text = example;
+    assert_int_equal(gemmd_space("cpu", &p, NULL, &json, &e), 0);
+    gemmd_free(json);
+}
+
 static void test_the_short_notation_of_configs(void **state)
 {
     (void)state;
@@ -473,6 +488,7 @@ int main(void)
         FIXTURE_TEST(test_fallback_of_a_target),
         FIXTURE_TEST(test_fallback_is_an_allowed_config),
         FIXTURE_TEST(test_space_without_a_device),
+        cmocka_unit_test(test_the_example_in_the_error_message_is_a_problem),
         cmocka_unit_test(test_the_short_notation_of_configs),
         cmocka_unit_test(test_the_exactness_of_configs),
     };
