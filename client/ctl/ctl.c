@@ -45,7 +45,7 @@ static const struct argp_option pin_options[] = {
 };
 
 static const struct argp_option view_options[] = {
-    {0, 0, 0, 0, "Which columns:", 3},
+    {0, 0, 0, 0, "Which columns:", 6},
     {"wide", KEY_WIDE, 0, 0, "all columns and whole values (default: what fits the terminal)", 0},
     {"columns", KEY_COLUMNS, "A,B", 0, "these columns, with whole values", 0},
     {0},

@@ -57,6 +57,15 @@ def test_help_of_each_command():
             assert text == ctl(None, "help", command).stdout
 
 
+@pytest.mark.parametrize("command", ["get", "tune"])
+def test_each_option_is_below_its_heading(command):
+    parts = re.split(r"^ ([A-Z][^\n]*):$", ctl(None, command, "--help").stdout, flags=re.M)
+    options = {heading: set(re.findall(r"^ +(?:-\w, )?--([a-z]+)", text, re.M))
+               for heading, text in zip(parts[1::2], parts[2::2])}
+    assert options["Which columns"] == {"columns", "wide"}
+    assert options["Which configs"] == {"restrict", "space", "target"}
+
+
 def test_bash_completion():
     if not shutil.which("bash"):
         pytest.skip("bash is not installed")
