@@ -60,10 +60,24 @@ static int t4_save(struct writing *w, const json_t *row, char *path)
     return writing_add_file(w, path, text, json_array_size(results));
 }
 
+/* Skips rows without results, such as hints, and returns the others as a new array. */
+static json_t *t4_choose_rows(struct writing *w, const json_t *rows)
+{
+    json_t *chosen = json_array();
+    ARRAY_EACH(row, rows) {
+        if (json_array_size(json_object_get(row, "trials")) > 0) {
+            json_array_append(chosen, row);
+        } else {
+            writing_skip(w, row, "it has no trials");
+        }
+    }
+    return chosen;
+}
+
 static int t4_write(struct writing *w)
 {
     int code = DONE;
-    json_auto_t *rows = custom_rows(w, &code);
+    json_auto_t *all = custom_rows(w, &code), *rows = t4_choose_rows(w, all);
     const char *to = w->to ? w->to : "-";
     const size_t n = strlen(to);
     const bool is_file = strcmp(to, "-") == 0 || (n > 5 && strcmp(to + n - 5, ".json") == 0);

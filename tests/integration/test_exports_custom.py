@@ -253,6 +253,16 @@ def test_all_of_a_custom_op_goes_through_t4(daemon, other, folder):
     assert strip(trials(other, "custom:axpy")) == strip(trials(d, "custom:axpy"))
 
 
+def test_a_row_without_trials_gets_no_t4_file(daemon, folder):
+    d = daemon()
+    d.ctl("import", "--format", "vllm", write(folder / VLLM_NAME, {"1": TILE}))
+    error = fails(d, "export", "--format", "t4", "--to", folder / "hint.json")
+    assert "it has no trials" in error and "nothing was written" in error and not (folder / "hint.json").exists()
+    d.call("put", problem={"op": "custom:stencil", "n": 1}, config={"block_size_x": 8}, time_us=1)
+    result = d.ctl("export", "--format", "t4", "--to", folder / "all.json")
+    assert "it has no trials" in result.stderr and len(json.loads((folder / "all.json").read_text())["results"]) == 1
+
+
 def test_a_slower_file_brings_trials_and_keeps_the_answer(daemon, folder):
     d = daemon()
     d.call("put", problem={"op": "custom:stencil", "n": 1}, config={"block_size_x": 8}, time_us=1)
