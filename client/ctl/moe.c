@@ -151,13 +151,13 @@ static int find_model(struct moe *m, const char *model)
     }
     TEXT_AUTO *all = notice_names(known);
     if (!models) {
-        return ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another); "
-                         "or say --moe experts=128,topk=8,hidden=2048,inter=768",
+        return ctl_usage("the table of known models: %s (GEMMD_MODELS names another); or give "
+                         "experts=128,topk=8,hidden=2048,inter=768 in place of the model's name",
                          e.text);
     }
     return m->name ? DONE
-                   : ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or "
-                               "give experts=128,topk=8,hidden=2048,inter=768",
+                   : ctl_usage("no model \"%s\" in %s, which has %s; add a line to it, or give "
+                               "experts=128,topk=8,hidden=2048,inter=768 in place of the name",
                                model, table_path(), all && *all ? all : "no models");
 }
 
@@ -264,7 +264,7 @@ static int add_tokens(json_t *rows, const struct moe *m, const struct problems *
             add_layer(rows, m, p, tokens);
         } else {
             code = ctl_usage(
-                "--moe needs --tokens, whole numbers from 1 to %d as in 4096,16384; not \"%s\"",
+                "a model needs --tokens, whole numbers from 1 to %d as in 4096,16384; not \"%s\"",
                 NUMBER_MAX, word);
         }
     }

@@ -92,7 +92,8 @@ static int report_run_command(struct subject *s)
     const char *path = s->given[OWN_HTML];
     const char **given = s->problems.given;
     if (!path || !*path) {
-        return ctl_usage("--html FILE names the file to write");
+        return ctl_usage("which file to write? give --html FILE, as in `gemmctl report --html "
+                         "report.html`");
     }
     if (s->ctl.json && strcmp(path, "-") == 0) {
         return ctl_usage(

@@ -189,8 +189,9 @@ def test_a_wrong_table_of_models_costs_the_layers_names_alone(daemon_of_module, 
 
 
 @pytest.mark.parametrize("words, code, sentence", [
-    ([], 2, "--html FILE names the file to write"),
-    (["--html", ""], 2, "--html FILE names the file to write"),
+    ([], 2, "give --html FILE, as in `gemmctl report --html report.html`"),
+    (["report.html"], 2, "give --html FILE, as in `gemmctl report --html report.html`"),
+    (["--html", ""], 2, "give --html FILE, as in `gemmctl report --html report.html`"),
     (["--html", "-", "--json"], 2, "give --html a file"),
     (["--html", "x.html", "--from", "9", "--to", "2"], 2, "the newest generation is 0"),
     (["--html", "x.html", "--from", "9"], 2, "--from is 9, later than --to, which is 0"),
@@ -203,6 +204,7 @@ def test_bad_input_is_a_sentence(daemon_of_module, words, code, sentence, tmp_pa
     monkeypatch.chdir(tmp_path)
     said = daemon_of_module.ctl("report", *words, check=False, env=MODELS)
     assert said.returncode == code and sentence in said.stderr, said
+    assert "--moe" not in said.stderr, "no option that was not given"
     assert not list(tmp_path.iterdir())
 
 
