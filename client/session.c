@@ -42,8 +42,8 @@ static int read_generation(struct session *s, const char *given, struct error *e
     s->generation = strcmp(number, "now") == 0 ? -1 : strtoll(number, &end, 10);
     if (end && (errno || end == number || *end || s->generation < 0)) {
         return error_set(err, ERROR_INVALID,
-                         "generation \"%.40s\": it must be a number from 0 on, or \"now\", or "
-                         "these after \"fleet:\"%s",
+                         "\"%.40s\"%s is no generation: give now, a whole number from 0 on, "
+                         "fleet:now or fleet:N",
                          text, given ? "" : " (from GEMMD_GENERATION)");
     }
     return 0;

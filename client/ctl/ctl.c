@@ -79,8 +79,7 @@ static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
     case KEY_PIN:
         if (!ctl_is_generation(arg)) {
             argp_error(state,
-                       "--generation takes now or a whole number, or these after \"fleet:\", not "
-                       "\"%s\"",
+                       "--generation takes now or a whole number, fleet:N or fleet:now, not \"%s\"",
                        arg);
         }
         c->generation = arg;

@@ -203,7 +203,8 @@ class Client:
         for field in ("socket", "device", "deadline_ms", "autostart", "generation"):
             ffi.set_field(options, field, self._options[field])
         self._handle = _Handle(self.library)
-        self.library.run("open_lazy" if lazy else "connect", byref(self._handle.pointer), byref(options))
+        self.library.run("open_lazy" if lazy else "connect", byref(self._handle.pointer), byref(options),
+                         what="connect")
 
     @contextlib.contextmanager
     def _use(self):

@@ -397,6 +397,14 @@ def test_generations_that_cannot_be(cpu, generation, error, text):
         client(cpu, generation=generation)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_wrong_generation_of_the_environment_names_the_variable(cpu, monkeypatch, lazy):
+    monkeypatch.setenv("GEMMD_GENERATION", "foo")
+    with pytest.raises(gemmd.Invalid) as e:
+        client(cpu, lazy=lazy)
+    assert str(e.value).startswith('connect: "foo" (from GEMMD_GENERATION) is no generation: give ')
+
+
 def test_a_generation_by_the_environment(cpu, monkeypatch):
     monkeypatch.setenv("GEMMD_GENERATION", "now")
     with client(cpu) as g, client(cpu, generation="") as free:
