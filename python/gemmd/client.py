@@ -12,6 +12,7 @@ waiters. Other calls, and waiting for another thread's call on the same Client, 
 import contextlib
 import functools
 import os
+import shlex
 from collections.abc import Mapping
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, sizeof
 from operator import index
@@ -203,8 +204,23 @@ class Client:
         for field in ("socket", "device", "deadline_ms", "autostart", "generation"):
             ffi.set_field(options, field, self._options[field])
         self._handle = _Handle(self.library)
-        self.library.run("open_lazy" if lazy else "connect", byref(self._handle.pointer), byref(options),
-                         what="connect")
+        try:
+            self.library.run("open_lazy" if lazy else "connect", byref(self._handle.pointer), byref(options),
+                             what="connect")
+        except GemmdError as e:
+            if e.name != "unreachable" or autostart:
+                raise
+            raise make_error(e.what, e.code, e.name, f"{e.text}; start one with `{self._start_command()}`, "
+                             "or give autostart=True") from None
+
+    def _start_command(self):
+        """The command that starts the daemon of this Client."""
+        words = ["gemmctl", "start"]
+        for name in ("device", "socket"):
+            value = self._options[name]
+            if value and value != "any":
+                words += [f"--{name}", os.fsdecode(value)]
+        return shlex.join(words)
 
     @contextlib.contextmanager
     def _use(self):

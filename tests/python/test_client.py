@@ -195,8 +195,18 @@ def test_errors_are_exceptions_with_the_daemons_sentence(cpu, tmp_path):
         assert e.value.name == "unknown_method"
     with pytest.raises(gemmd.Invalid, match="closed"):
         g.status()
-    with pytest.raises(gemmd.Unreachable, match="nobody.sock"):
-        gemmd.Client(tmp_path / "nobody.sock")
+
+
+@pytest.mark.parametrize("options, command", [
+    ({}, "gemmctl start"), ({"device": "any"}, "gemmctl start"), ({"device": "cpu"}, "gemmctl start --device cpu"),
+    ({"socket": "nobody.sock", "device": "cpu"}, "gemmctl start --device cpu --socket nobody.sock")])
+def test_without_a_daemon_the_error_says_how_to_start_one(tmp_path, monkeypatch, options, command):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEMMD_SOCKET", "absent.sock")
+    with pytest.raises(gemmd.Unreachable) as e:
+        gemmd.Client(**options)
+    assert options.get("socket", "absent.sock") in e.value.text
+    assert e.value.text.endswith(f"; start one with `{command}`, or give autostart=True")
 
 
 def test_offline_and_fallback(cpu, tmp_path):
