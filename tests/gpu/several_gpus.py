@@ -81,10 +81,16 @@ def inputs(torch, sizes):
 
 
 def run_on(torch, device, sizes):
-    """Runs a step on a device; returns [out, dx, dw]."""
+    """Runs a step on a device; returns [out, dx, dw]. The kernels are asked for first, as for a whole layer, while
+    another device may be current."""
     from gemmd.torch import grouped_gemm
+    from gemmd.torch.launch import new_route
+    from gemmd.torch.plans import plans
+    from gemmd.torch.shapes import Flags
     x, w, m_sizes, gather, dy = (t.to(device) for t in inputs(torch, sizes))
     x.requires_grad_(), w.requires_grad_()
+    flags = Flags(sizes["topk"], True, False)
+    plans.prepare(new_route("forward", flags, gather.shape[0], x, w, m_sizes, gather).calls_of_a_step())
     out = grouped_gemm(x, w, m_sizes, gather, sizes["topk"], permute_x=True)
     out.backward(dy)
     return [t.detach().cpu() for t in (out, x.grad, w.grad)]
