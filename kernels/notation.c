@@ -333,9 +333,11 @@ static bool notation_lacks(const struct notation_reader *r, const char *name)
     return false;
 }
 
-/* Adds the usual values. ERROR_INVALID: a parameter without a usual value is missing. */
+/* Adds the usual values. ERROR_INVALID: parameters without a usual value are missing. */
 static int notation_complete(struct notation_reader *r, struct error *err)
 {
+    char missing[ERROR_TEXT_MAX] = "";
+    size_t used = 0;
     for (uint32_t i = 0; i < r->n->n; i++) {
         const char *name = r->n->params[i].name;
         struct value v;
@@ -345,15 +347,19 @@ static int notation_complete(struct notation_reader *r, struct error *err)
         if (!record_get(&r->n->usual, name, &v)) {
             char words[ERROR_TEXT_MAX];
             notation_list_words(r->n->target, name, words);
-            return error_set(err, ERROR_INVALID, "a config of the target %s needs %s (%s)",
-                             r->n->target->label, name, words);
+            used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%s (%s)",
+                                     used ? ", " : "", name, words);
+            used = used < sizeof(missing) ? used : sizeof(missing) - 1;
+            continue;
         }
         int code = record_set(r->out, name, v, err);
         if (code) {
             return code;
         }
     }
-    return 0;
+    return used ? error_set(err, ERROR_INVALID, "a config of the target %s needs %s",
+                            r->n->target->label, missing)
+                : 0;
 }
 
 /* Reads on after a mistake, to count the words that the target understands. */

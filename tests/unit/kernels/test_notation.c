@@ -163,8 +163,9 @@ static const struct {
     {"160x256 df s99999999999", "\"s99999999999\" is no word"},
     {"160x256 df s4 -unroll", "has no parameter unroll"},
     {"128x64x32 w4",
-     "hopper needs num_warps (c1 c2 pp sg df sg1 df1); a config of the target portable "
-     "needs num_stages (sN)"},
+     "hopper needs num_warps (c1 c2 pp sg df sg1 df1), schedule (c1 c2 pp sg df sg1 df1 dyn), "
+     "num_stages (sN); a config of the target portable needs num_stages (sN)"},
+    {"64x64x64 v8", "a config of the target cpu needs unroll_rows (urN), unroll_cols (ucN)"},
     {"64x64x64 v8 ur4", "a config of the target cpu needs unroll_cols (ucN)"},
     {"64x64 v16 ur4 uc2", "64x64 lacks BLOCK_SIZE_K: a tile of the target cpu is BLOCK_SIZE_M x "},
     {"64x64x64 s v8", "\"s\" is no word of the target cpu: vN urN ucN tw gmN"},
