@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds hopper_bench without one lever of the Hopper kernels, to see the lever's cost.
+"""Builds hopper_bench and libgemmd without one lever of the Hopper kernels, to see the lever's cost.
 
     ablate.py NAME DIR [MESON_OPTION...]   the committed tree with the edit, in DIR/source; built in DIR/build
     ablate.py --check                      every edit still applies; at once, in CI
@@ -9,6 +9,10 @@ Then, on a GPU, for the figures of dW in docs/kernel-notes.md:
 
     DIR/build/tests/gpu/hopper_bench --cubins EMPTY_DIR --stages time --kind dW --tile "128x128 c1 s5 nb4 x2" \\
         --samples 7 --gap-ms 2 --shape "2048 5760 2880 32 4"
+
+and of fp8's dW (fp8_*):
+
+    tests/gpu/fp8_cycles.py --build DIR/build --shape dW,8192,4096,4096
 
 The times are what counts. Results stay right only with evict_last, store_ends, rest_waits, apart,
 first_more, asks_nothing, row_by_row, first_rows_first, and with by_sm if each SM has one thread block.
@@ -38,6 +42,7 @@ LOAD_5D_LAST = """5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cac
                  " [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;"
                  :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(bar), "l"(policy_evict_last())
 """
+ROW_AND_COLUMN = ": COLUMN_SCALES ? row[i >> 1 & 1] * column :"
 # {name of an edit: [(file of the Hopper kernels, lines of the file, the lines that replace them)]}
 EDITS = {
     "no_loads": [  # barriers complete, but TMA loads no data
@@ -83,6 +88,10 @@ EDITS = {
     "first_rows_first": [  # permute_copy copies rows from the first to the last
         ("permute.cu", "int i = p.rows - 1 - PERMUTE_WARP; i >= 0; i -= PERMUTE_WARPS",
          "int i = PERMUTE_WARP; i < p.rows; i += PERMUTE_WARPS")],
+    "fp8_no_product": [  # dW: a sum is multiplied by the scale of its column alone
+        ("fp8.cu", ROW_AND_COLUMN, ": COLUMN_SCALES ? column :")],
+    "fp8_no_columns": [  # dW: a sum is multiplied by the scale of its row alone, and no other is loaded
+        ("fp8.cu", ROW_AND_COLUMN, ": COLUMN_SCALES ? row[i >> 1 & 1] :")],
 }
 
 
@@ -107,7 +116,7 @@ def build(name, folder, options):
     for path, text in texts(name, source).items():
         path.write_text(text, encoding="ascii")
     subprocess.run(["meson", "setup", folder / "build", source, "--buildtype=release", *options], check=True)
-    subprocess.run(["ninja", "-C", folder / "build", "tests/gpu/hopper_bench"], check=True)
+    subprocess.run(["ninja", "-C", folder / "build", "tests/gpu/hopper_bench", "client/libgemmd.so.0.1.0"], check=True)
     print(folder / "build/tests/gpu/hopper_bench")
 
 
